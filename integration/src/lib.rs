@@ -1,0 +1,1 @@
+//! End-to-end tests, sample workloads, kernel-matrix runner and benchmarks of `obi`.

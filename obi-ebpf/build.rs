@@ -1,0 +1,96 @@
+//! Compiles the kernel programs with clang and generates the Rust side of `event.h`.
+//!
+//! In: `src/bpf/*.bpf.c` and their headers. Out: one object per program set and `event.rs` in `OUT_DIR`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=src/bpf");
+    println!("cargo::rerun-if-env-changed=OBI_CLANG");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    if let Err(message) = generate_event_types(&out).and_then(|()| compile("socket", &out)) {
+        println!("cargo::error={message}");
+        std::process::exit(1);
+    }
+}
+
+const INSTALL: &str = "install it with `apt-get install clang-19 llvm-19 libclang1-19 libbpf-dev linux-libc-dev`";
+
+/// Kernel programs are C because rustc emits no CO-RE relocations; any clang from 14 on will do.
+fn find_clang() -> Result<String, String> {
+    let candidates = match std::env::var("OBI_CLANG") {
+        Ok(chosen) => vec![chosen],
+        Err(_) => {
+            let versioned = (14..=22).rev().map(|version| format!("clang-{version}"));
+            std::iter::once("clang-19".to_owned()).chain(["clang".to_owned()]).chain(versioned).collect()
+        }
+    };
+    candidates
+        .iter()
+        .find(|name| Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success()))
+        .cloned()
+        .ok_or_else(|| format!("no clang found (tried {}): {INSTALL}", candidates.join(", ")))
+}
+
+fn compile(set: &str, out: &Path) -> Result<(), String> {
+    let clang = find_clang()?;
+    let architecture = match std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+        Ok("x86_64") => "x86",
+        Ok("aarch64") => "arm64",
+        other => return Err(format!("no kernel programs for target architecture {other:?}")),
+    };
+    let multiarch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let object = out.join(format!("{set}.bpf.o"));
+    let output = Command::new(&clang)
+        .args(["-target", "bpf", "-g", "-O2", "-Wall", "-Wextra", "-Werror"])
+        // v3 adds 32-bit and atomic instructions; every kernel from 5.10 on accepts it.
+        .arg("-mcpu=v3")
+        .arg(format!("-D__TARGET_ARCH_{architecture}"))
+        .arg(format!("-I{multiarch}"))
+        .arg("-c")
+        .arg(format!("src/bpf/{set}.bpf.c"))
+        .arg("-o")
+        .arg(&object)
+        .output()
+        .map_err(|error| format!("failed to run `{clang}`: {error}"))?;
+    if !output.status.success() {
+        let log = String::from_utf8_lossy(&output.stderr);
+        for line in log.lines() {
+            println!("cargo::warning={line}");
+        }
+        let hint = if log.contains("bpf/bpf_helpers.h") { INSTALL } else { "see the warnings above" };
+        return Err(format!("`{clang}` failed on src/bpf/{set}.bpf.c: {hint}"));
+    }
+    Ok(())
+}
+
+/// Adds the zerocopy derives to every generated structure: they refuse implicit padding.
+#[derive(Debug)]
+struct PlainBytes;
+
+impl bindgen::callbacks::ParseCallbacks for PlainBytes {
+    fn add_derives(&self, info: &bindgen::callbacks::DeriveInfo<'_>) -> Vec<String> {
+        match info.kind {
+            bindgen::callbacks::TypeKind::Struct => {
+                ["FromBytes", "IntoBytes", "Immutable", "KnownLayout"].map(str::to_owned).to_vec()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+fn generate_event_types(out: &Path) -> Result<(), String> {
+    bindgen::Builder::default()
+        .header("src/bpf/event.h")
+        .allowlist_file("src/bpf/event.h")
+        .parse_callbacks(Box::new(PlainBytes))
+        .default_enum_style(bindgen::EnumVariation::Consts)
+        .prepend_enum_name(false)
+        .derive_default(true)
+        .layout_tests(true)
+        .generate()
+        .map_err(|error| format!("failed to generate Rust types from src/bpf/event.h: {error}; {INSTALL}"))?
+        .write_to_file(out.join("event.rs"))
+        .map_err(|error| format!("failed to write event.rs: {error}"))
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * The wire contract: every type that crosses from the kernel programs to the
+ * agent, and the keys and values of the maps that both sides touch.
+ *
+ * This file is the only definition. The kernel programs include it; build.rs
+ * generates the Rust side from it and checks sizes and offsets at compile time.
+ * Rules: fixed-width integers and byte arrays only, no implicit padding (the
+ * Rust derive refuses it), no pointers, no enums as field types.
+ */
+#ifndef OBI_EVENT_H
+#define OBI_EVENT_H
+
+#ifndef OBI_KERNEL
+#include <linux/types.h>
+#endif
+
+/* event_header.kind */
+enum event_kind {
+	EVENT_HEAD = 1,    /* head_event: a piece of a request or response head */
+	EVENT_END = 2,     /* end_event: the last byte of a message has passed */
+	EVENT_CLOSE = 3,   /* close_event: pending exchanges end without a whole response */
+	EVENT_PROCESS = 4, /* process_event: exec, fork, exit */
+};
+
+/* Which end of the connection the observed process is. */
+enum side {
+	SIDE_UNKNOWN = 0,
+	SIDE_SERVER = 1, /* it received the request */
+	SIDE_CLIENT = 2, /* it sent the request */
+};
+
+enum message {
+	MESSAGE_REQUEST = 1,
+	MESSAGE_RESPONSE = 2,
+};
+
+/* event_header.flags of EVENT_HEAD and EVENT_END */
+enum event_flag {
+	FLAG_FIRST_PIECE = 1,         /* this piece holds the first byte of the head */
+	FLAG_LAST_PIECE = 2,          /* the head is complete with this piece */
+	FLAG_MESSAGE_END = 4,         /* the whole message is complete; body_bytes is final */
+	FLAG_TRUNCATED = 8,           /* the head is longer than the limit; the rest was not copied */
+	FLAG_INTERIM = 16,            /* a 1xx response head (not 101): forget its bytes */
+	FLAG_REQUEST_INCOMPLETE = 32, /* the response ended before the request body did */
+	FLAG_CLOSE_DELIMITED = 64,    /* the end of this body is the end of the connection */
+	FLAG_TUNNEL = 128,            /* 101 or a successful CONNECT: not HTTP/1 from here on */
+};
+
+/* close_event.reason */
+enum close_reason {
+	CLOSE_LOCAL = 1,      /* the observed process closed the connection */
+	CLOSE_REMOTE = 2,     /* the peer closed it */
+	CLOSE_RESET = 3,      /* reset, by either end */
+	CLOSE_TIMEOUT = 4,    /* the transport gave up */
+	/* From here on the outcome is unknown: the exchanges are lost, not failed. */
+	CLOSE_ABANDONED = 16, /* close_event.loss says why */
+};
+
+/* Why the kernel side could not follow an exchange. Index of obi_lost_total{stage="kernel"}. */
+enum loss_reason {
+	LOSS_NONE = 0,
+	LOSS_RING_FULL = 1,      /* no room in the ring buffer */
+	LOSS_UNREADABLE = 2,     /* the user buffer could not be found (io_uring, compat system call) */
+	LOSS_FAULT = 3,          /* reading the user buffer failed */
+	LOSS_GAP = 4,            /* bytes passed unseen inside a head or past a known boundary */
+	LOSS_FRAMING = 5,        /* not parseable as HTTP/1 after all, or beyond a fixed limit */
+	LOSS_NO_STATE = 6,       /* connection state could not be allocated */
+	LOSS_NOTE_FULL = 7,      /* the note of a pending HEAD or CONNECT could not be stored */
+	LOSS_STEPS = 8,          /* more pieces in one system call than the loop limit */
+	LOSS_REQUEST_UNSEEN = 9, /* a response was seen whose request was not readable */
+	LOSS_REASONS = 10,
+};
+
+/* Connections that we can see but not read. Index of obi_uncovered_connections_total. */
+enum uncovered_reason {
+	UNCOVERED_TLS = 1,
+	UNCOVERED_HTTP2 = 2,
+	UNCOVERED_JOINED = 3,     /* joined in the middle and no head was found again */
+	UNCOVERED_UNREADABLE = 4, /* user buffers not visible (io_uring) */
+	UNCOVERED_REASONS = 5,
+};
+
+/* tally_key.kind */
+enum tally_kind {
+	TALLY_LOST = 1,      /* exchanges; reason is a loss_reason */
+	TALLY_UNCOVERED = 2, /* connections; reason is an uncovered_reason */
+	TALLY_THREAD_FULL = 3, /* current-exchange slots that could not be stored */
+};
+
+enum process_action {
+	PROCESS_EXEC = 1,
+	PROCESS_FORK = 2,
+	PROCESS_EXIT = 3,
+};
+
+enum {
+	COMM_BYTES = 16,
+	ADDRESS_BYTES = 16,
+	/* The unfinished line that a head piece starts with is kept this long at most. */
+	CARRY_BYTES = 48,
+	/* Payload room of the two record sizes. */
+	SMALL_PIECE_BYTES = 352,
+	LARGE_PIECE_BYTES = 1888,
+	/* Bits of an exchange number that count exchanges on one connection. */
+	ORDINAL_BITS = 24,
+};
+
+struct event_header {
+	__u32 kind;
+	__u32 tgid;     /* process, in the initial pid namespace */
+	__u32 tid;
+	__u32 flags;
+	__u64 time;     /* CLOCK_MONOTONIC, ns */
+	__u64 exchange; /* connection number << ORDINAL_BITS | ordinal; 0: none */
+};
+
+struct head_event {
+	struct event_header header;
+	__u64 arrival;    /* first piece of a request at a server: when its first data arrived, CLOCK_MONOTONIC ns */
+	__u64 body_bytes; /* with FLAG_MESSAGE_END: bytes of the body, without chunk framing */
+	__u32 offset;     /* stream offset of the first payload byte, modulo 2^32 */
+	__u32 position;   /* bytes of this head before this piece */
+	__u16 length;     /* payload bytes in use */
+	__u8 side;
+	__u8 message;
+	__u16 family;      /* AF_INET, AF_INET6, AF_UNIX */
+	__u16 local_port;  /* host order */
+	__u16 remote_port; /* host order */
+	__u8 pad[6];
+	__u8 local_address[ADDRESS_BYTES]; /* IPv4 as ::ffff:a.b.c.d */
+	__u8 remote_address[ADDRESS_BYTES];
+	__u8 carry[CARRY_BYTES]; /* kernel scratch: the unfinished line before the payload */
+	/* payload follows: `length` bytes */
+};
+
+struct end_event {
+	struct event_header header;
+	__u64 body_bytes;
+	__u8 side;
+	__u8 message;
+	__u8 pad[6];
+};
+
+/* All exchanges `header.exchange` … `header.exchange + pending - 1` of the connection end here. */
+struct close_event {
+	struct event_header header;
+	__u64 request_body_bytes;  /* of the newest of them, as far as seen */
+	__u64 response_body_bytes; /* of the oldest of them, as far as seen */
+	__u64 last_byte;           /* time of the last byte of the oldest one's response, 0 if none */
+	__u32 pending;             /* how many, a partly seen request head included */
+	__u16 error;               /* errno of the socket, 0 if none */
+	__u8 reason;
+	__u8 loss;             /* loss_reason, with CLOSE_ABANDONED */
+	__u8 side;
+	__u8 response_started; /* 1: the oldest one's response head is complete */
+	__u8 pad[6];
+};
+
+struct process_event {
+	struct event_header header;
+	__u32 parent; /* tgid */
+	__u32 action;
+	__u8 comm[COMM_BYTES];
+};
+
+struct tally_key {
+	__u32 tgid;
+	__u16 reason;
+	__u8 kind;
+	__u8 side;
+};
+
+/* Value of the `thread` map: what a thread is serving. */
+struct thread_state {
+	__u64 exchange;   /* current exchange number, 0: none */
+	__u64 mmsg_vector; /* user address of the array a sendmmsg/recvmmsg walks */
+	__u32 mmsg_index;  /* message within it that comes next */
+	__u32 pad;
+};
+
+/* Value of the `process` map. */
+enum process_verdict {
+	VERDICT_WATCH = 1,
+	VERDICT_IGNORE = 2,
+};
+
+#endif

@@ -1,0 +1,3 @@
+//! Kernel programs to events: loads and attaches the programs, discovers processes, reads the ring buffer.
+
+pub mod event;

@@ -1,0 +1,18 @@
+//! obi: zero-code eBPF auto-instrumentation and reliability metrics, one agent per machine.
+//!
+//! The modules stand in flow order; a stage may use only stages to its left (`tests/layers.rs` checks it):
+//!
+//! ```text
+//! capture ──Event──▶ protocol ──Exchange──▶ span ──Span──▶ red ──Snapshot──▶ export ─▶ web
+//! ```
+//!
+//! - [`capture`]: kernel programs, ring buffer, discovery of processes; bytes of heads as [`capture::event::Event`].
+//! - [`protocol`]: heads to [`protocol::Exchange`], one per request and response pair.
+//! - [`span`]: exchanges to [`span::Span`], with ids, parents, routes and service names.
+//! - [`red`]: spans to rate, error and duration series, aggregated once.
+//! - [`export`]: encoders of a [`red::Snapshot`].
+//! - [`web`]: the listener: `/metrics`, health, JSON API.
+
+pub mod capture;
+pub mod protocol;
+pub mod span;

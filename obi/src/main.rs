@@ -1,0 +1,2 @@
+//! The `obi` command: arguments in, exit code out.
+fn main() {}

@@ -1,0 +1,105 @@
+//! Exchanges to spans: semantic-convention attributes, ids, parents, routes, service names.
+//!
+//! In: [`crate::protocol::Exchange`] and what is known of its process. Out: [`Span`].
+//! Refuses to know metrics, exporters and the kernel.
+#![forbid(unsafe_code)]
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Who served or called: a resource in OpenTelemetry's words, shared by all spans of a process.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Service {
+    /// `service.name`.
+    pub name: String,
+    /// `service.namespace`, empty when unknown.
+    pub namespace: String,
+    /// Dense number of this (namespace, name) pair, for tables keyed by service.
+    pub id: u32,
+    /// Further resource attributes (`process.executable.name`, …), in order.
+    pub attributes: Vec<(&'static str, String)>,
+}
+
+/// Span kind; HTTP knows these two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum SpanKind {
+    /// The process received the request.
+    Server,
+    /// The process sent the request.
+    Client,
+}
+
+/// A finished span. Times are nanoseconds since the Unix epoch. Its buffers are reused: see `span::assemble`.
+#[derive(Debug, Clone)]
+pub struct Span {
+    /// 16 bytes, never all zero.
+    pub trace_id: [u8; 16],
+    /// 8 bytes, never all zero.
+    pub span_id: [u8; 8],
+    /// The caller's span from `traceparent`; `None` for a root.
+    pub parent_span_id: Option<[u8; 8]>,
+    /// W3C trace flags; bit 0 is "sampled".
+    pub trace_flags: u8,
+    /// `tracestate`, as received.
+    pub trace_state: String,
+    /// The kernel's exchange number.
+    pub exchange: u64,
+    /// Server or client.
+    pub kind: SpanKind,
+    /// Arrival of the request (server) or its sending (client).
+    pub start: u64,
+    /// Last byte of the response, or the moment it broke.
+    pub end: u64,
+    /// Time between arrival and the process's first read of the request, ns.
+    pub queue_wait: u64,
+    /// Process id in the initial namespace.
+    pub pid: u32,
+    /// Service and resource.
+    pub service: Arc<Service>,
+    /// What is particular to the protocol.
+    pub detail: Detail,
+}
+
+/// What is particular to a protocol.
+#[derive(Debug, Clone)]
+pub enum Detail {
+    /// An HTTP request.
+    Http(Http),
+}
+
+/// HTTP attributes, semantic-convention meaning.
+#[derive(Debug, Clone, Default)]
+pub struct Http {
+    /// `http.request.method`: a known method or `_OTHER`.
+    pub method: &'static str,
+    /// `http.request.method_original` when `method` is `_OTHER`, else empty.
+    pub method_original: String,
+    /// `url.path`.
+    pub path: String,
+    /// `url.query` with values redacted; empty when absent.
+    pub query: String,
+    /// `url.scheme`.
+    pub scheme: &'static str,
+    /// `http.route` (server) or `url.template` (client): the templated path; bounded in number.
+    pub route: Arc<str>,
+    /// `network.protocol.version`.
+    pub version: &'static str,
+    /// `http.response.status_code`, if one was received.
+    pub status: Option<u16>,
+    /// `error.type`; empty when the span is no error.
+    pub error_type: &'static str,
+    /// `server.address`: from `Host`, else the address; a unix socket has its own marker `unix`.
+    pub server_address: String,
+    /// `server.port`, 0 when unknown.
+    pub server_port: u16,
+    /// `client.address` (server spans); `None` over unix sockets.
+    pub client_address: Option<IpAddr>,
+    /// `client.port`, 0 when unknown.
+    pub client_port: u16,
+    /// `user_agent.original`.
+    pub user_agent: String,
+    /// `http.request.body.size`, bytes.
+    pub request_body_bytes: u64,
+    /// `http.response.body.size`, bytes.
+    pub response_body_bytes: u64,
+}
