@@ -60,7 +60,8 @@ impl Ledger {
     /// # Panics
     /// When the client reports a call that was not asked for: the workload itself is broken then.
     pub fn enter(&mut self, calls: &[Call], done: &Done, roles: &[(Kind, String)]) {
-        let calls: BTreeMap<&str, &Shape> = calls.iter().map(|call| (call.id.as_str(), &call.shape)).collect();
+        let calls: BTreeMap<&str, &Shape> =
+            calls.iter().map(|call| (call.id.as_str(), &call.shape)).collect();
         for truth in &done.truths {
             let shape = calls.get(truth.id.as_str()).expect("clients report only what they were told to do");
             self.expect(shape, truth, Kind::Client, &done.service);
@@ -176,7 +177,11 @@ fn key(span: &Span) -> Option<Key> {
 fn expectation(shape: &Shape, truth: &Truth, kind: Kind) -> Expected {
     let mut expected = Expected {
         shape: shape.describe(),
-        method: if KNOWN_METHODS.contains(&shape.method.as_str()) { shape.method.clone() } else { "_OTHER".into() },
+        method: if KNOWN_METHODS.contains(&shape.method.as_str()) {
+            shape.method.clone()
+        } else {
+            "_OTHER".into()
+        },
         status: Some(Some(shape.status)),
         request_bytes: Some(shape.request_bytes),
         response_bytes: Some(shape.body_bytes()),
@@ -235,7 +240,11 @@ fn differences(expected: &Expected, span: &Span) -> Option<String> {
     compare("method", expected.method.clone(), span.text("http.request.method").unwrap_or("-").into());
     if let Some(status) = expected.status {
         let seen = span.number("http.response.status_code");
-        compare("status", format!("{status:?}"), format!("{:?}", seen.and_then(|status| u16::try_from(status).ok())));
+        compare(
+            "status",
+            format!("{status:?}"),
+            format!("{:?}", seen.and_then(|status| u16::try_from(status).ok())),
+        );
     }
     // The conventions leave an absent body out.
     let sizes = [
@@ -255,4 +264,48 @@ fn differences(expected: &Expected, span: &Span) -> Option<String> {
         compare("end", "after start".into(), "before start".into());
     }
     (!found.is_empty()).then(|| format!("{} [{}]:{found}", describe(span), expected.shape))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn truth(id: &str) -> Truth {
+        serde_json::from_value(json!({"id": id, "status": 200, "request_bytes": 0, "response_bytes": 17,
+            "handler_ns": null, "started_ns": 0, "ended_ns": 1}))
+        .expect("a truth")
+    }
+
+    fn span(path: &str, service: &str, status: u16) -> Span {
+        serde_json::from_value(json!({"sequence": 1, "trace_id": "", "span_id": "", "name": "GET", "kind": "server",
+            "start_unix_nano": 1, "end_unix_nano": "2", "duration_seconds": 0.1, "queue_wait_seconds": 0,
+            "status": "unset", "service": {"name": service}, "pid": 1, "attributes": {"http.request.method": "GET",
+            "url.path": path, "http.response.status_code": status, "http.response.body.size": 17}}))
+        .expect("a span")
+    }
+
+    /// One request `aa` to service `s`; how many spans are missing, phantom, duplicate, wrong?
+    #[track_caller]
+    fn check(spans: &[Span], expected: [usize; 4]) {
+        let mut ledger = Ledger::default();
+        ledger.expect(&Shape::default(), &truth("aa"), Kind::Server, "s");
+        let report = ledger.compare(spans);
+        let lists = [&report.missing, &report.phantom, &report.duplicate, &report.wrong];
+        assert_eq!(lists.map(Vec::len), expected, "{report}");
+        assert_eq!(report.is_exact(), expected == [0; 4]);
+    }
+
+    #[test]
+    fn findings() {
+        let good = || span("/e/aa/200/length/17", "s", 200);
+        check(&[good()], [0, 0, 0, 0]);
+        check(&[good(), span("/e/aa/200/length/17", "other", 200)], [0, 0, 0, 0]);
+        check(&[], [1, 0, 0, 0]);
+        check(&[good(), good()], [0, 0, 1, 0]);
+        check(&[good(), span("/e/bb/200/length/17", "s", 200)], [0, 1, 0, 0]);
+        check(&[good(), span("/invented", "s", 200)], [0, 1, 0, 0]);
+        check(&[span("/e/aa/200/length/17", "s", 404)], [0, 0, 0, 1]);
+    }
 }

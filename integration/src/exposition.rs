@@ -42,10 +42,16 @@ impl Exposition {
     }
 
     /// Samples called `name` that have at least `labels`.
-    pub fn matching<'a>(&'a self, name: &'a str, labels: &'a [(&str, &str)]) -> impl Iterator<Item = &'a Sample> {
+    pub fn matching<'a>(
+        &'a self,
+        name: &'a str,
+        labels: &'a [(&str, &str)],
+    ) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |sample| {
             sample.name == name
-                && labels.iter().all(|(name, value)| sample.labels.get(*name).is_some_and(|found| found == value))
+                && labels
+                    .iter()
+                    .all(|(name, value)| sample.labels.get(*name).is_some_and(|found| found == value))
         })
     }
 
@@ -61,7 +67,8 @@ fn sample(line: &str) -> anyhow::Result<Sample> {
     let (name, rest) = line.split_at(end);
     let (labels, rest) = labels(rest)?;
     // Labels are cut off already: the mark cannot be inside one.
-    let (numbers, exemplar) = rest.split_once(" # ").map_or((rest, None), |(numbers, tail)| (numbers, Some(tail)));
+    let (numbers, exemplar) =
+        rest.split_once(" # ").map_or((rest, None), |(numbers, tail)| (numbers, Some(tail)));
     let value = first_number(numbers)?;
     let exemplar = match exemplar {
         None => None,
@@ -122,7 +129,8 @@ mod tests {
     #[track_caller]
     fn check(line: &str, name: &str, labels: &[(&str, &str)], value: f64, exemplar: Option<f64>) {
         let sample = Exposition::parse(line).expect("line parses").samples.remove(0);
-        let expected: Labels = labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let expected: Labels =
+            labels.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         assert_eq!((sample.name.as_str(), &sample.labels, sample.value), (name, &expected, value));
         assert_eq!(sample.exemplar.map(|(_, value)| value), exemplar);
     }
@@ -131,7 +139,13 @@ mod tests {
     fn lines() {
         check("up 1", "up", &[], 1.0, None);
         check("up{} 1 123", "up", &[], 1.0, None);
-        check(r#"a_bucket{le="+Inf",x="q\"\\\n,}"} +Inf"#, "a_bucket", &[("le", "+Inf"), ("x", "q\"\\\n,}")], f64::INFINITY, None);
+        check(
+            r#"a_bucket{le="+Inf",x="q\"\\\n,}"} +Inf"#,
+            "a_bucket",
+            &[("le", "+Inf"), ("x", "q\"\\\n,}")],
+            f64::INFINITY,
+            None,
+        );
         check(r#"a{b="c # d"} 2 # {trace_id="1"} 0.5 1.2"#, "a", &[("b", "c # d")], 2.0, Some(0.5));
     }
 

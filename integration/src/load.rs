@@ -62,7 +62,9 @@ pub fn odd_shape(rng: &mut fastrand::Rng, features: &Features) -> Shape {
         2 => shape.head_pieces = 0,
         3 => shape.filler = rng.u32(100..6_000),
         4 => shape.absolute = true,
-        5 if shape.request_framing == RequestFraming::None && shape.method == "GET" => shape.method = "BREW".into(),
+        5 if shape.request_framing == RequestFraming::None && shape.method == "GET" => {
+            shape.method = "BREW".into()
+        }
         6 if shape.framing != Framing::Chunked && shape.request_framing != RequestFraming::Chunked => {
             shape.old = true;
         }

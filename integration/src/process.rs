@@ -128,7 +128,10 @@ impl Program {
     pub fn wait(&mut self, timeout: Duration) -> anyhow::Result<Ended> {
         if self.is_running()? {
             let pidfd = pidfd_open(self.raw_pid(), PidfdFlags::empty())?;
-            let limit = Timespec { tv_sec: i64::try_from(timeout.as_secs())?, tv_nsec: timeout.subsec_nanos().into() };
+            let limit = Timespec {
+                tv_sec: i64::try_from(timeout.as_secs())?,
+                tv_nsec: timeout.subsec_nanos().into(),
+            };
             if poll(&mut [PollFd::new(&pidfd, PollFlags::IN)], Some(&limit))? == 0 {
                 bail!("{} did not end within {timeout:?}: {}", self.name, self.stderr()?);
             }
@@ -145,7 +148,8 @@ impl Program {
     /// What reading the file reports.
     pub fn stderr(&self) -> anyhow::Result<String> {
         // The file description is shared with the program: its position must not be moved, so read by position.
-        let mut copy = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.stderr)))?;
+        let mut copy =
+            File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.stderr)))?;
         copy.rewind()?;
         let mut bytes = Vec::new();
         copy.read_to_end(&mut bytes)?;

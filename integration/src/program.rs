@@ -88,7 +88,11 @@ pub fn java(name: &str) -> anyhow::Result<PathBuf> {
 fn build_directory() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe()?;
     let folder = own.parent().context("an executable is in a folder")?;
-    Ok(if folder.ends_with("deps") { folder.parent().context("deps has a parent")?.into() } else { folder.into() })
+    Ok(if folder.ends_with("deps") {
+        folder.parent().context("deps has a parent")?.into()
+    } else {
+        folder.into()
+    })
 }
 
 fn compiled(file: &Path, name: &str, compiler: impl Fn(&Path) -> Command) -> anyhow::Result<PathBuf> {
@@ -97,7 +101,9 @@ fn compiled(file: &Path, name: &str, compiler: impl Fn(&Path) -> Command) -> any
     let folder = build_directory()?.join("workload");
     let output = folder.join(name);
     let made = fs::metadata(&output).and_then(|meta| meta.modified());
-    if made.is_ok_and(|made| fs::metadata(file).and_then(|meta| meta.modified()).is_ok_and(|source| source < made)) {
+    if made.is_ok_and(|made| {
+        fs::metadata(file).and_then(|meta| meta.modified()).is_ok_and(|source| source < made)
+    }) {
         return Ok(output);
     }
     fs::create_dir_all(&folder)?;

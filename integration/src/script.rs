@@ -86,7 +86,8 @@ pub fn request(call: &Call, host: &str) -> Vec<Outgoing> {
         target = format!("http://{host}{target}");
     }
     let version = if shape.old { "1.0" } else { "1.1" };
-    let mut head = format!("{} {target} HTTP/{version}\r\nhost: {host}\r\nuser-agent: shape\r\n", shape.method);
+    let mut head =
+        format!("{} {target} HTTP/{version}\r\nhost: {host}\r\nuser-agent: shape\r\n", shape.method);
     if shape.filler > 0 {
         head.push_str(&format!("x-filler: {}\r\n", "f".repeat(shape.filler as usize)));
     }
@@ -96,7 +97,9 @@ pub fn request(call: &Call, host: &str) -> Vec<Outgoing> {
     let length = as_length(shape.request_bytes);
     match shape.request_framing {
         RequestFraming::None => vec![plain(head + "\r\n")],
-        RequestFraming::Length => vec![plain(format!("{head}content-length: {length}\r\n\r\n")), body(b'q', length)],
+        RequestFraming::Length => {
+            vec![plain(format!("{head}content-length: {length}\r\n\r\n")), body(b'q', length)]
+        }
         RequestFraming::Chunked => {
             let mut pieces = vec![plain(head + "transfer-encoding: chunked\r\n\r\n")];
             pieces.extend(chunk(b'q', length / 3, shape.trailers));

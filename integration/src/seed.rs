@@ -29,7 +29,12 @@ pub fn note(line: &str) {
 pub fn unique() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let now = crate::wire::monotonic_ns();
-    format!("{:x}{:02x}{:x}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed) & 0xff, now & 0xff_ffff)
+    format!(
+        "{:x}{:02x}{:x}",
+        std::process::id(),
+        NEXT.fetch_add(1, Ordering::Relaxed) & 0xff,
+        now & 0xff_ffff
+    )
 }
 
 /// A fresh request id: 32 hexadecimal digits. Unique by chance *and* by time, also when the seed is repeated.

@@ -154,7 +154,8 @@ impl Shape {
     /// The response part of a shape and the id, from a target in origin or absolute form.
     #[must_use]
     pub fn parse(method: &str, target: &str) -> Option<(String, Self)> {
-        let target = target.strip_prefix("http://").map_or(target, |rest| &rest[rest.find('/').unwrap_or(0)..]);
+        let target =
+            target.strip_prefix("http://").map_or(target, |rest| &rest[rest.find('/').unwrap_or(0)..]);
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
         let mut parts = path.strip_prefix("/e/")?.split('/');
         let id = parts.next()?.to_owned();
@@ -213,7 +214,9 @@ impl Shape {
         if self.request_framing != RequestFraming::None {
             text.push_str(&format!(" request {:?} {}", self.request_framing, self.request_bytes));
         }
-        for (set, word) in [(self.old, "HTTP/1.0"), (self.absolute, "absolute"), (self.filler > 0, "long head")] {
+        for (set, word) in
+            [(self.old, "HTTP/1.0"), (self.absolute, "absolute"), (self.filler > 0, "long head")]
+        {
             if set {
                 text.push_str(&format!(" {word}"));
             }

@@ -95,7 +95,9 @@ impl Client {
                     Some(kept) => connection = kept,
                     None => {
                         let closed = "connection ended before this answer";
-                        calls[index + 1..].iter().for_each(|call| report(&unanswered(call, started_ns, closed)));
+                        calls[index + 1..]
+                            .iter()
+                            .for_each(|call| report(&unanswered(call, started_ns, closed)));
                         return None;
                     }
                 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use integration::plan::{Serving, ServerPlan, Truth};
+use integration::plan::{ServerPlan, Serving, Truth};
 use integration::script::{self, BodyEnd, TUNNEL};
 use integration::shape::{Ending, Shape};
 use integration::wire::fork::{Fork, fork};
@@ -112,7 +112,13 @@ impl Service {
     }
 
     /// Writes the answer, or keeps it for the next write when the next request is here already.
-    fn answer(&self, connection: &mut Connection, batch: &mut Batch, shape: &Shape, begun: u64) -> io::Result<()> {
+    fn answer(
+        &self,
+        connection: &mut Connection,
+        batch: &mut Batch,
+        shape: &Shape,
+        begun: u64,
+    ) -> io::Result<()> {
         if shape.delay > 0 {
             self.flush(connection, batch)?;
             thread::sleep(Duration::from_micros(shape.delay.into()));
@@ -182,7 +188,9 @@ fn tunnel(connection: &mut Connection) -> io::Result<()> {
     connection.write(&[plain(&bytes)])
 }
 
+/// Waits for the file `path`; a file beside it, ending in `waiting`, tells that.
 fn await_file(path: &Path) -> io::Result<()> {
+    File::create(path.with_extension("waiting"))?;
     while !path.try_exists()? {
         thread::sleep(Duration::from_millis(2));
     }

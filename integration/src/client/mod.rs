@@ -5,7 +5,6 @@
 
 mod curl;
 
-use std::io::Write as _;
 use std::process::Command;
 use std::time::Duration;
 
@@ -55,7 +54,8 @@ impl Kind {
     /// Whether its library can make this exchange, and makes it exactly once.
     #[must_use]
     pub fn can(self, shape: &Shape) -> bool {
-        self == Self::Shape || shape.ending == Ending::Whole && !shape.old && !shape.absolute && shape.filler == 0
+        self == Self::Shape
+            || shape.ending == Ending::Whole && !shape.old && !shape.absolute && shape.filler == 0
     }
 }
 
@@ -77,8 +77,10 @@ pub fn call(kind: Kind, address: &Address, calls: &[Call], concurrency: usize) -
     let mut command = match kind {
         Kind::Shape => {
             let size = calls.len().div_ceil(concurrency).max(1);
-            let connections =
-                calls.chunks(size).map(|part| crate::plan::ConnectionPlan::new(address, part.to_vec())).collect();
+            let connections = calls
+                .chunks(size)
+                .map(|part| crate::plan::ConnectionPlan::new(address, part.to_vec()))
+                .collect();
             return follow(&Plan { seed: 0, concurrency, rate: 0, connections });
         }
         Kind::Curl => return curl::call(address, calls),
@@ -108,11 +110,19 @@ pub fn call(kind: Kind, address: &Address, calls: &[Call], concurrency: usize) -
 /// # Errors
 /// When it fails or does not report every call exactly once.
 pub fn follow(plan: &Plan) -> anyhow::Result<Done> {
+    follow_in(plan, |command| command)
+}
+
+/// The same, in a command that `wrap` makes: another namespace, fewer rights.
+///
+/// # Errors
+/// As [`follow`].
+pub fn follow_in(plan: &Plan, wrap: impl Fn(Command) -> Command) -> anyhow::Result<Done> {
     let file = NamedTempFile::new()?;
     serde_json::to_writer(file.as_file(), plan)?;
-    file.as_file().flush()?;
     let mut command = Command::new(program::binary("shape_client")?);
     command.arg(file.path());
+    let command = wrap(command);
     let count = plan.connections.iter().map(|connection| connection.calls.len()).sum();
     report(Kind::Shape.name(), command, count)
 }

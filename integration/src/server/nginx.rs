@@ -118,7 +118,11 @@ fn locations() -> String {
     let path = |rest: &str| format!("location ~ \"^/e/[0-9a-f]+/{rest}\"");
     let sized = r"(?<size>\d+)$";
     for (framing, folder) in [("length", "file"), ("chunked", "filtered")] {
-        let _ = writeln!(text, "{} {{ rewrite ^ /{folder}/$size last; }}", path(&format!("200/{framing}/{sized}")));
+        let _ = writeln!(
+            text,
+            "{} {{ rewrite ^ /{folder}/$size last; }}",
+            path(&format!("200/{framing}/{sized}"))
+        );
         for status in [404, 503] {
             let place = path(&format!("{status}/{framing}/{sized}"));
             let _ = writeln!(text, "{place} {{ error_page {status} /{folder}/$size; return {status}; }}");
@@ -158,7 +162,8 @@ fn start(name: &str, folder: TempDir, blocks: &str, port: u16, features: Feature
 
 fn configuration(folder: &Path, blocks: &str) -> String {
     let folder = folder.display();
-    let mut text = format!("user root; daemon off; worker_processes 2; pid {folder}/pid; error_log stderr error;\n");
+    let mut text =
+        format!("user root; daemon off; worker_processes 2; pid {folder}/pid; error_log stderr error;\n");
     text.push_str("events { worker_connections 4096; }\nhttp {\naccess_log off; default_type text/plain;\n");
     text.push_str("client_max_body_size 16m; keepalive_requests 1000000; keepalive_timeout 120s;\n");
     text.push_str("large_client_header_buffers 4 64k; tcp_nodelay on;\n");

@@ -93,6 +93,8 @@ impl ShapeServer {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             result => result?,
         };
-        text.lines().map(|line| serde_json::from_str(line).with_context(|| format!("log line {line}"))).collect()
+        text.lines()
+            .map(|line| serde_json::from_str(line).with_context(|| format!("log line {line}")))
+            .collect()
     }
 }

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen, socket_with,
-    sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen,
+    socket_with, sockopt,
 };
 
 use super::Stream;

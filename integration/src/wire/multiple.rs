@@ -44,8 +44,9 @@ pub fn sendmmsg(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> io::Result<Vec<usiz
     let mut messages = headers(&mut vectors);
     // SAFETY: every header points to one live iovec, every iovec to a live slice that the kernel only reads, and
     // the count is that of the headers.
-    let sent =
-        unsafe { libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count(&messages), libc::MSG_NOSIGNAL) };
+    let sent = unsafe {
+        libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count(&messages), libc::MSG_NOSIGNAL)
+    };
     let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
     Ok(messages[..sent].iter().map(|message| message.msg_len as usize).collect())
 }

@@ -168,7 +168,8 @@ impl Stream {
     /// # Errors
     /// What the kernel reports; some of the bytes may have been sent.
     pub fn write_all(&self, mode: WriteMode, pieces: &[Outgoing], rng: &mut fastrand::Rng) -> io::Result<()> {
-        let slices: Vec<&[u8]> = pieces.iter().map(|piece| &piece.bytes[..]).filter(|b| !b.is_empty()).collect();
+        let slices: Vec<&[u8]> =
+            pieces.iter().map(|piece| &piece.bytes[..]).filter(|b| !b.is_empty()).collect();
         match mode {
             WriteMode::Write => self.write_plain(&slices.concat()),
             WriteMode::Send => self.send_plain(&slices.concat(), SendFlags::NOSIGNAL),
@@ -184,13 +185,13 @@ impl Stream {
                 sendmsg(&self.socket, parts, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL)
             }),
             WriteMode::Sendmmsg => self.send_messages(&slices),
-            WriteMode::Sendfile | WriteMode::Splice => pieces.iter().try_for_each(|piece| {
-                match (piece.is_body, mode) {
+            WriteMode::Sendfile | WriteMode::Splice => {
+                pieces.iter().try_for_each(|piece| match (piece.is_body, mode) {
                     (false, _) => self.write_plain(&piece.bytes),
                     (true, WriteMode::Sendfile) => self.send_file(&piece.bytes),
                     (true, _) => self.splice_all(&piece.bytes),
-                }
-            }),
+                })
+            }
         }
     }
 

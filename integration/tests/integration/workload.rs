@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use integration::client::{self, Done, Kind};
+use integration::load;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, Segmentation};
 use integration::seed::seeded;
 use integration::server::nginx::{Files, Upstream};
@@ -10,7 +11,6 @@ use integration::server::shape::{ShapeServer, every_way};
 use integration::server::{Server, io_uring, language, nginx};
 use integration::shape::{Ending, Shape};
 use integration::wire::{ReadMode, WriteMode};
-use integration::load;
 
 /// The client's report against what it was told to do.
 #[track_caller]
@@ -32,7 +32,8 @@ fn check_server(server: &Server) {
     for kind in Kind::ALL {
         let calls = load::calls(&mut rng, &server.features, kind, 60);
         let what = format!("{} by {}", server.name, kind.name());
-        let done = client::call(kind, &server.address, &calls, 4).unwrap_or_else(|error| panic!("{what}: {error:#}"));
+        let done = client::call(kind, &server.address, &calls, 4)
+            .unwrap_or_else(|error| panic!("{what}: {error:#}"));
         check(&what, &calls, &done);
     }
 }
@@ -92,8 +93,10 @@ fn shape_server_answers_as_asked() {
 fn raw_ends_agree() {
     let mut rng = seeded("workload raw ends");
     let server = ShapeServer::start("shape", every_way(rng.u64(..))).unwrap();
-    let calls: Vec<Call> = (0..600).map(|_| Call::new(load::odd_shape(&mut rng, &server.server.features))).collect();
-    let connections = calls.chunks(30).map(|part| odd_connection(&mut rng, &server.server.address, part)).collect();
+    let calls: Vec<Call> =
+        (0..600).map(|_| Call::new(load::odd_shape(&mut rng, &server.server.features))).collect();
+    let connections =
+        calls.chunks(30).map(|part| odd_connection(&mut rng, &server.server.address, part)).collect();
     let plan = Plan { seed: rng.u64(..), concurrency: 4, rate: 0, connections };
     let done = client::follow(&plan).unwrap();
     check("raw ends", &calls, &done);
