@@ -49,6 +49,12 @@ impl Default for Config {
 }
 
 impl Config {
+    /// The agent's own defaults, nothing else.
+    #[must_use]
+    pub fn plain() -> Self {
+        Self { value: json!({}) }
+    }
+
     /// Sets `section.key`.
     #[must_use]
     pub fn set(mut self, section: &str, key: &str, value: impl Into<Value>) -> Self {

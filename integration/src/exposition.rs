@@ -58,7 +58,8 @@ impl Exposition {
     /// Sum of the samples called `name` that have at least `labels`; 0 when there is none.
     #[must_use]
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
-        self.matching(name, labels).map(|sample| sample.value).sum()
+        // `Sum` of nothing is -0.0.
+        self.matching(name, labels).fold(0.0, |sum, sample| sum + sample.value)
     }
 }
 

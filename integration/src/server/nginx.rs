@@ -54,7 +54,8 @@ pub fn features() -> Features {
     }
 }
 
-/// Static files, two workers that share the port by `SO_REUSEPORT`; also on a unix socket at `unix_address`.
+/// Static files, two workers that share the port by `SO_REUSEPORT`; also on a unix socket at [`unix_address`], and
+/// under `/plain/SIZE` without anything of the protocol.
 ///
 /// # Errors
 /// When it does not get ready.
@@ -77,6 +78,7 @@ pub fn files(how: Files) -> anyhow::Result<Server> {
         folder.path().display(),
         if how == Files::Sendfile { "on" } else { "off" },
     );
+    block.push_str(&format!("location /plain/ {{ alias {}/; }}\n", root.display()));
     block.push_str(&locations());
     start(name, folder, &format!("server {{\n{block}}}\n"), port, features())
 }

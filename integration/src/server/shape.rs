@@ -4,8 +4,10 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 
 use super::{Features, Server, service};
 use crate::plan::{Address, ServerPlan, Truth};
@@ -83,7 +85,7 @@ impl ShapeServer {
         Ok(Self { server, log })
     }
 
-    /// What it did so far, by its own record.
+    /// What it did so far, by its own record, in the order the exchanges ended.
     ///
     /// # Errors
     /// When the log is unreadable.
@@ -96,5 +98,23 @@ impl ShapeServer {
         text.lines()
             .map(|line| serde_json::from_str(line).with_context(|| format!("log line {line}")))
             .collect()
+    }
+
+    /// The same, once `count` exchanges are in the record: a client knows its answer before the server notes it.
+    ///
+    /// # Errors
+    /// When the log is unreadable or stays shorter.
+    pub fn truths_of(&self, count: usize) -> anyhow::Result<Vec<Truth>> {
+        let deadline = Instant::now() + READY;
+        loop {
+            let truths = self.truths()?;
+            if truths.len() >= count {
+                return Ok(truths);
+            }
+            if Instant::now() > deadline {
+                bail!("{} noted {} of {count} exchanges", self.server.name, truths.len());
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 }

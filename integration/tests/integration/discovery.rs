@@ -41,7 +41,7 @@ fn check(list: &str, rule: impl Fn(&ShapeServer) -> Value, is_first_watched: boo
         }
     }
     agent.spans_until(gate::PATIENCE, |spans| ledger.is_complete(spans)).unwrap();
-    barrier.pass(&mut agent);
+    assert!(barrier.pass(&mut agent), "the agent does not show a request of a watched process");
     let spans = agent.spans().unwrap();
     ledger.compare(spans).assert_exact();
     let ignored = if is_first_watched { &second.service } else { &first.server.service };
