@@ -181,6 +181,14 @@ struct thread_state {
 	__u32 pad;
 };
 
+/* The programs' global variables, shared with the agent. */
+struct global_state {
+	__u64 n_connections; /* connections seen so far; the last connection number given out */
+	__u64 n_finished;    /* of them, those whose end was seen */
+	__u32 active;        /* 0: programs return at once. Set when all of them are attached: half a view misleads */
+	__u32 pad;
+};
+
 /* Value of the `process` map. */
 enum process_verdict {
 	VERDICT_WATCH = 1,

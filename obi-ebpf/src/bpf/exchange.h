@@ -215,6 +215,7 @@ __noinline int end_connection(struct connection *k, const struct ending *how)
 	if (!k || !how || k->flags & CONNECTION_FINISHED)
 		return 0;
 	k->flags |= CONNECTION_FINISHED;
+	__sync_fetch_and_add(&global.n_finished, 1);
 	if (k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP) && k->n_resync)
 		tally_uncovered(k, UNCOVERED_JOINED);
 	if (!k->side)

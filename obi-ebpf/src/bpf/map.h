@@ -20,6 +20,8 @@ const volatile u64 wakeup_bytes = 1048576;
 
 /* === maps === */
 
+struct global_state global = {};
+
 /* Records to the agent. Size set at load time (capture.ring_bytes). */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);

@@ -10,13 +10,10 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Connection numbers given out so far. */
-u64 n_connections = 0;
-
 static __always_inline bool is_watched(u32 tgid)
 {
 	u32 *verdict;
-	if (tgid == self_tgid)
+	if (tgid == self_tgid || !*(volatile u32 *)&global.active)
 		return false;
 	verdict = bpf_map_lookup_elem(&process, &tgid);
 	return !verdict || *verdict != VERDICT_IGNORE;
@@ -74,7 +71,7 @@ static __always_inline struct connection *open_connection(struct sock *sk, struc
 		return NULL;
 	}
 	k->tgid = tgid;
-	k->number = __sync_fetch_and_add(&n_connections, 1) + 1;
+	k->number = __sync_fetch_and_add(&global.n_connections, 1) + 1;
 	fill_addresses(k, sk);
 	if (tcp) {
 		u32 received = tcp->copied_seq - n_received, sent = tcp->write_seq - n_sent;
