@@ -9,6 +9,11 @@
     non_camel_case_types,
     reason = "generated from event.h, which carries the documentation"
 )]
+#[allow(
+    clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
+    reason = "written by bindgen: layout assertions"
+)]
 mod generated {
     use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

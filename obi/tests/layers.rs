@@ -92,15 +92,15 @@ fn files(folder: &str, extensions: &[&str]) -> Vec<SourceFile> {
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
-            let path = entry.unwrap().path();
+            let path = entry.expect("the folder can be read").path();
             if path.is_dir() {
                 folders.push(path);
             } else if path
                 .extension()
                 .is_some_and(|extension| extensions.iter().any(|known| extension == *known))
             {
-                let text = fs::read_to_string(&path).unwrap();
-                let module = module_path(path.strip_prefix(&root).unwrap());
+                let text = fs::read_to_string(&path).expect("source is UTF-8 text");
+                let module = module_path(path.strip_prefix(&root).expect("found below the root"));
                 found.push(SourceFile { path, module, text });
             }
         }

@@ -187,9 +187,12 @@ fn rate(text: &str) -> Result<f64, String> {
 fn intro(agent: SocketAddr) -> String {
     format!(
         "\nthe agent is ready; look at\n  \
+         http://{agent}/ in a browser\n  \
+         curl -s 'http://{agent}/api/v1/spans?service=frontend&limit=3' | jq .\n  \
+         curl -s 'http://{agent}/api/v1/spans?error=true&limit=3' | jq .\n  \
+         curl -s 'http://{agent}/api/v1/spans?min_duration_ms=300&limit=3' | jq .\n  \
          curl -s http://{agent}/metrics | grep http_server_request_duration_seconds_count\n  \
-         curl -s -H 'Accept: application/openmetrics-text' http://{agent}/metrics | grep trace_id\n  \
-         curl -s http://{agent}/api/v1/spans | jq .\n\
+         curl -s -H 'Accept: application/openmetrics-text' http://{agent}/metrics | grep trace_id\n\
          stop with Ctrl-C\n"
     )
 }
