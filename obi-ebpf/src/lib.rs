@@ -4,16 +4,7 @@
 //! `build.rs` generates this module's types (sizes and offsets are asserted at compile time), and the
 //! compiled kernel objects. Out: those types and the embedded objects. Knows nothing of HTTP.
 
-#[allow(
-    missing_docs,
-    non_camel_case_types,
-    reason = "generated from event.h, which carries the documentation"
-)]
-#[allow(
-    clippy::undocumented_unsafe_blocks,
-    clippy::allow_attributes_without_reason,
-    reason = "written by bindgen: layout assertions"
-)]
+#[allow(missing_docs, non_camel_case_types, reason = "generated from event.h, which carries the documentation")]
 mod generated {
     use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
