@@ -14,5 +14,6 @@
 //! - [`web`]: the listener: `/metrics`, health, JSON API.
 
 pub mod capture;
+pub mod command;
 pub mod protocol;
 pub mod span;
