@@ -25,11 +25,17 @@ pub fn of(program: BorrowedFd<'_>) -> io::Result<RunTime> {
     let (mut info, mut attributes): (bpf_prog_info, bpf_attr) = unsafe { std::mem::zeroed() };
     attributes.info.bpf_fd = program.as_raw_fd().unsigned_abs();
     attributes.info.info = (&raw mut info) as u64;
-    attributes.info.info_len = u32::try_from(size_of::<bpf_prog_info>()).expect("a structure of some 200 bytes");
+    attributes.info.info_len =
+        u32::try_from(size_of::<bpf_prog_info>()).expect("a structure of some 200 bytes");
     // SAFETY: `attributes` is a valid `bpf_attr` whose info pointer and length describe `info`, which
     // outlives the call; the kernel writes at most `info_len` bytes there.
     let result = unsafe {
-        libc::syscall(libc::SYS_bpf, bpf_cmd::BPF_OBJ_GET_INFO_BY_FD as libc::c_long, &raw mut attributes, size_of::<bpf_attr>())
+        libc::syscall(
+            libc::SYS_bpf,
+            bpf_cmd::BPF_OBJ_GET_INFO_BY_FD as libc::c_long,
+            &raw mut attributes,
+            size_of::<bpf_attr>(),
+        )
     };
     if result < 0 {
         return Err(io::Error::last_os_error());
