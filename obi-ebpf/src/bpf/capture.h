@@ -276,6 +276,7 @@ static __always_inline void leave_head(struct connection *k, struct segment *s, 
 	struct cursor *c = cursor_of(k, s);
 	u8 mode = c->mode;
 	k->flags |= CONNECTION_HTTP;
+	count_open(k);
 	if (flags & FLAG_TUNNEL) {
 		ignore_connection(k);
 	} else if (flags & FLAG_INTERIM) {

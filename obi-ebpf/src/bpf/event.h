@@ -184,7 +184,7 @@ struct thread_state {
 /* The programs' global variables, shared with the agent. */
 struct global_state {
 	__u64 n_connections; /* connections seen so far; the last connection number given out */
-	__u64 n_finished;    /* of them, those whose end was seen */
+	__u64 n_open;        /* of them, those whose state is alive: TCP, and unix sockets that speak HTTP */
 	__u32 active;        /* 0: programs return at once. Set when all of them are attached: half a view misleads */
 	__u32 pad;
 };

@@ -104,6 +104,15 @@ static long drop_note(u32 index, struct note_sweep *sweep)
 
 /* === ends === */
 
+/* The end of a unix socket is seen only if it speaks HTTP: others are not counted at all. */
+static __always_inline void count_open(struct connection *k)
+{
+	if (k->flags & (CONNECTION_COUNTED | CONNECTION_FINISHED))
+		return;
+	k->flags |= CONNECTION_COUNTED;
+	__sync_fetch_and_add(&global.n_open, 1);
+}
+
 /* The response of exchange number `n_responses` is over. */
 static __always_inline void count_response(struct connection *k)
 {
@@ -215,7 +224,8 @@ __noinline int end_connection(struct connection *k, const struct ending *how)
 	if (!k || !how || k->flags & CONNECTION_FINISHED)
 		return 0;
 	k->flags |= CONNECTION_FINISHED;
-	__sync_fetch_and_add(&global.n_finished, 1);
+	if (k->flags & CONNECTION_COUNTED)
+		__sync_fetch_and_add(&global.n_open, -1);
 	if (k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP) && k->n_resync)
 		tally_uncovered(k, UNCOVERED_JOINED);
 	if (!k->side)

@@ -108,6 +108,7 @@ enum connection_flag {
 	CONNECTION_UNREADABLE = 4, /* reads or writes whose buffer we cannot find */
 	CONNECTION_REPORTED = 8,   /* counted as uncovered */
 	CONNECTION_FINISHED = 16,  /* its end has been reported */
+	CONNECTION_COUNTED = 32,   /* in global.n_open */
 };
 
 /* User memory of a send in progress, kept from tcp_sendmsg_locked until the send returns. */

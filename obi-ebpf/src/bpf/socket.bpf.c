@@ -85,6 +85,7 @@ static __always_inline struct connection *open_connection(struct sock *sk, struc
 			k->send.mode = MODE_RESYNC;
 		if (k->receive.mode || k->send.mode)
 			k->flags |= CONNECTION_JOINED;
+		count_open(k);
 	}
 	return k;
 }
