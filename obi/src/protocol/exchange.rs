@@ -326,3 +326,7 @@ fn protocol_loss(reason: &'static str, head: &head_event) -> Loss {
 fn entry_loss(reason: &'static str, entry: &Entry) -> Loss {
     Loss { stage: loss::STAGE_PROTOCOL, reason, side: entry.side, tgid: entry.tgid }
 }
+
+#[cfg(test)]
+#[path = "exchange_tests.rs"]
+mod tests;

@@ -174,3 +174,7 @@ impl Field<'_> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "http1_tests.rs"]
+mod tests;

@@ -73,7 +73,9 @@ impl<'h> Fields<'h> {
 
 /// Reads any head that has a request line with a method, a target and an HTTP/1 version.
 fn scan(head: &[u8]) -> Parsed<Fields<'_>> {
-    let mut lines = head.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    // What follows the last line feed is no line yet.
+    let lines = head.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
+    let mut lines = lines.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     let Some(mut fields) = lines.by_ref().find(|line| !line.is_empty()).and_then(request_line) else {
         return Parsed::Invalid;
     };

@@ -6,9 +6,6 @@ use super::method::OTHER;
 use super::{Detail, Http, Span, SpanKind};
 use std::fmt::{self, Display, Formatter};
 
-/// Version of the semantic conventions that names and meanings follow.
-pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.37.0";
-
 /// Time between the arrival of a request and the process's first read of it, ns: an attribute of our own.
 pub const QUEUE_WAIT: &str = "obi.queue_wait_ns";
 

@@ -150,3 +150,99 @@ impl Ids {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(header: &str, flags: Option<u8>) {
+        let expected = flags.map(|flags| Parent {
+            trace_id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c_u128.to_be_bytes(),
+            span_id: 0xb7ad_6b71_6920_3331_u64.to_be_bytes(),
+            flags,
+        });
+        assert_eq!(parse_traceparent(header), expected, "`{header}`");
+    }
+
+    #[test]
+    fn traceparent() {
+        let ids = "0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331";
+        check(&format!("00-{ids}-01"), Some(1));
+        check(&format!(" 00-{ids}-00 "), Some(0));
+        check(&format!("00-{ids}-ff"), Some(3));
+        check(&format!("00-{ids}-01-extra"), None);
+        check(&format!("00-{ids}-011"), None);
+        check(&format!("01-{ids}-01"), Some(1));
+        check(&format!("cc-{ids}-01-what-comes"), Some(1));
+        check(&format!("cc-{ids}-01.what"), None);
+        check(&format!("ff-{ids}-01"), None);
+        check(&format!("0A-{ids}-01"), None);
+        check(&format!("00-{}-01", ids.to_uppercase()), None);
+        check(&format!("00-{ids}-0"), None);
+        check(&format!("00-{ids}-0x"), None);
+        check(&format!("00_{ids}-01"), None);
+        check(&format!("00-{}-b7ad6b7169203331-01", "0".repeat(32)), None);
+        check(&format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", "0".repeat(16)), None);
+        check("", None);
+        check(&"é".repeat(40), None);
+    }
+
+    #[test]
+    fn tracestate() {
+        let check = |header: &str, expected: &str| assert_eq!(valid_tracestate(header), expected);
+        check("", "");
+        check("a=1", "a=1");
+        check(" a=1 , ,b@c/d=x y ", "a=1 , ,b@c/d=x y");
+        check("a", "");
+        check("A=1", "");
+        check("@a=1", "");
+        check("a@b@c=1", "");
+        check("=1", "");
+        check("a=", "");
+        check("a=1=2", "");
+        check("a=\u{7f}", "");
+        check(&format!("{}=1", "k".repeat(257)), "");
+        check(&format!("k={}", "v".repeat(257)), "");
+        let members = |n: usize, width: usize| vec![format!("k={}", "v".repeat(width)); n].join(",");
+        check(&members(32, 1), &members(32, 1));
+        check(&members(33, 1), "");
+        check(&members(5, 100), &members(4, 100));
+        check(&members(2, 254), &members(1, 254));
+    }
+
+    #[test]
+    fn ids_differ_and_are_never_zero() {
+        let mut ids = Ids::from_entropy();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..10_000 {
+            let context = ids.context("");
+            assert!(context.trace_id != [0; 16] && context.span_id != [0; 8]);
+            assert_eq!((context.parent_span_id, context.flags), (None, FLAG_SAMPLED | FLAG_RANDOM));
+            assert!(seen.insert(context.trace_id.to_vec()) && seen.insert(context.span_id.to_vec()));
+        }
+        assert_ne!(Ids::from_entropy().context(""), Ids::from_entropy().context(""));
+        let child = ids.context("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+        assert_eq!(child.parent_span_id, Some(0xb7ad_6b71_6920_3331_u64.to_be_bytes()));
+        assert_eq!((child.trace_id[0], child.flags), (0x0a, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text(header in "\\PC{0,80}", hexish in "[0-9a-fA-F-]{50,60}") {
+            for header in [header, hexish] {
+                let _ = parse_traceparent(&header);
+                prop_assert!(valid_tracestate(&header).len() <= 512);
+            }
+        }
+
+        #[test]
+        fn what_is_written_is_read(trace in 1u128.., span in 1u64.., flags in 0u8..4) {
+            let parent = parse_traceparent(&format!("00-{trace:032x}-{span:016x}-{flags:02x}"));
+            prop_assert_eq!(
+                parent,
+                Some(Parent { trace_id: trace.to_be_bytes(), span_id: span.to_be_bytes(), flags })
+            );
+        }
+    }
+}

@@ -21,8 +21,9 @@ const ENCODED_BYTES: usize = 20;
 /// Appends the template of `segment`. Path parameters (`;name=value`) are not part of a route.
 pub fn write_template(segment: &str, template: &mut String) {
     let segment = segment.split(';').next().unwrap_or_default();
-    if segment.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b'_') {
-        // The common case: a word.
+    let word = |byte: u8| byte.is_ascii_lowercase() || byte == b'-' || byte == b'_';
+    if segment.len() < HASH_BYTES && segment.bytes().all(word) {
+        // The common case.
         return template.push_str(segment);
     }
     if is_uuid(segment.as_bytes()) {
