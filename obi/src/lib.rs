@@ -14,5 +14,9 @@
 //! - [`web`]: the listener: `/metrics`, health, JSON API.
 
 pub mod capture;
+pub mod export;
 pub mod protocol;
+pub mod red;
 pub mod span;
+pub mod stats;
+pub mod web;

@@ -4,6 +4,8 @@
 //! Refuses to know metrics, exporters and the kernel.
 #![forbid(unsafe_code)]
 
+pub mod attribute;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
