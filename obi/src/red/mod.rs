@@ -223,4 +223,4 @@ impl Registry {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
