@@ -8,7 +8,7 @@ use super::{Detail, Span, SpanKind};
 
 /// Span status; `Ok` is never set by instrumentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SpanStatus {
+pub enum Status {
     /// No error.
     Unset,
     /// `error.type` says why.
@@ -16,10 +16,12 @@ pub enum SpanStatus {
 }
 
 /// Value of an attribute.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum AttributeValue<'a> {
     /// Text.
     Str(&'a str),
+    /// Text made when it is written.
+    Text(fmt::Arguments<'a>),
     /// Whole number.
     Int(i64),
 }
@@ -42,9 +44,9 @@ impl Span {
 
     /// Error when `error.type` is set.
     #[must_use]
-    pub fn status(&self) -> SpanStatus {
+    pub fn status(&self) -> Status {
         let Detail::Http(http) = &self.detail;
-        if http.error_type.is_empty() { SpanStatus::Unset } else { SpanStatus::Error }
+        if http.error_type.is_empty() { Status::Unset } else { Status::Error }
     }
 
     /// Visits every attribute that is present.
@@ -65,6 +67,9 @@ impl Span {
             if !value.is_empty() {
                 visit(name, AttributeValue::Str(value));
             }
+        }
+        if let Some(address) = http.client_address {
+            visit("client.address", AttributeValue::Text(format_args!("{address}")));
         }
         if let Some(status) = http.status {
             visit("http.response.status_code", AttributeValue::Int(i64::from(status)));

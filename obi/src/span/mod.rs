@@ -6,6 +6,8 @@
 
 pub mod attribute;
 
+pub use attribute::{AttributeValue, Status};
+
 use std::net::IpAddr;
 use std::sync::Arc;
 

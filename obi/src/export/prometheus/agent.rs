@@ -37,7 +37,9 @@ impl prometheus_client::collector::Collector for Collector {
 }
 
 fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::Result {
-    let received = Stage::ALL.iter().zip(stats.received).map(|(stage, n)| ([("stage", stage.name())], n));
+    // What enters the kernel stage is every system call on the machine: not counted.
+    let user_stages = Stage::ALL.iter().zip(stats.received).filter(|(stage, _)| **stage != Stage::Kernel);
+    let received = user_stages.map(|(stage, n)| ([("stage", stage.name())], n));
     out.counter(("obi_received_events", "Events that entered a stage of the agent", None), received)?;
 
     let shown = |counter: &Counter| if unseen.in_stats(counter.born) { 0 } else { counter.value };

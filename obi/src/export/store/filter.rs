@@ -2,8 +2,7 @@
 //!
 //! In: a span. Out: yes or no. Refuses to know where the wishes come from.
 
-use crate::span::attribute::SpanStatus;
-use crate::span::{Detail, Span, SpanKind};
+use crate::span::{Detail, Span, SpanKind, Status};
 
 /// A condition on `http.response.status_code`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +46,7 @@ impl Filter {
         let Detail::Http(http) = &span.detail;
         holds(self.trace_id.as_ref(), |id| *id == span.trace_id)
             && holds(self.kind.as_ref(), |kind| *kind == span.kind)
-            && holds(self.error.as_ref(), |error| *error == (span.status() == SpanStatus::Error))
+            && holds(self.error.as_ref(), |error| *error == (span.status() == Status::Error))
             && holds(self.min_duration.as_ref(), |least| span.end.saturating_sub(span.start) >= *least)
             && holds(self.status.as_ref(), |status| status.matches(http.status))
             && holds(self.service.as_ref(), |name| *name == span.service.name)

@@ -7,8 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::export::store::{Page, Stored};
 use crate::red::seconds;
-use crate::span::attribute::{AttributeValue, SpanStatus};
-use crate::span::{Service, Span, SpanKind};
+use crate::span::{AttributeValue, Service, Span, SpanKind, Status};
 
 /// `{"spans": […], "next": …, "evicted": …, "stored": …}`.
 pub(super) struct PageJson<'a>(pub(super) &'a Page);
@@ -52,8 +51,8 @@ impl Serialize for SpanJson<'_> {
         out.serialize_entry("duration_seconds", &seconds(span.end.saturating_sub(span.start)))?;
         out.serialize_entry("queue_wait_seconds", &seconds(span.queue_wait))?;
         let status = match span.status() {
-            SpanStatus::Unset => "unset",
-            SpanStatus::Error => "error",
+            Status::Unset => "unset",
+            Status::Error => "error",
         };
         out.serialize_entry("status", status)?;
         out.serialize_entry("service", &ServiceJson(&span.service))?;
@@ -107,6 +106,7 @@ impl Serialize for Attributes<'_> {
             if result.is_ok() {
                 result = match value {
                     AttributeValue::Str(text) => out.serialize_entry(name, text),
+                    AttributeValue::Text(text) => out.serialize_entry(name, &Text(text)),
                     AttributeValue::Int(number) => out.serialize_entry(name, &number),
                 };
             }
