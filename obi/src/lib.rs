@@ -15,5 +15,9 @@
 
 pub mod capture;
 pub mod command;
+pub mod export;
 pub mod protocol;
+pub mod red;
 pub mod span;
+pub mod stats;
+pub mod web;

@@ -9,6 +9,10 @@
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, [`segment`] by segment.
 #![forbid(unsafe_code)]
 
+pub mod attribute;
+
+pub use attribute::{AttributeValue, Status};
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
