@@ -14,5 +14,10 @@
 //! - [`web`]: the listener: `/metrics`, health, JSON API.
 
 pub mod capture;
+pub mod command;
+pub mod export;
 pub mod protocol;
+pub mod red;
 pub mod span;
+pub mod stats;
+pub mod web;

@@ -1,0 +1,3 @@
+//! The subcommands of `obi`: parsed arguments in, exit code out.
+
+pub mod demo;
