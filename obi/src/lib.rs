@@ -14,5 +14,7 @@
 //! - [`web`]: the listener: `/metrics`, health, JSON API.
 
 pub mod capture;
+pub mod clock;
+pub mod config;
 pub mod protocol;
 pub mod span;
