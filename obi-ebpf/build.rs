@@ -15,7 +15,8 @@ fn main() {
     }
 }
 
-const INSTALL: &str = "install it with `apt-get install clang-19 llvm-19 libclang1-19 libbpf-dev linux-libc-dev`";
+const INSTALL: &str =
+    "install it with `apt-get install clang-19 llvm-19 libclang1-19 libbpf-dev linux-libc-dev`";
 
 /// Kernel programs are C because rustc emits no CO-RE relocations; any clang from 14 on will do.
 fn find_clang() -> Result<String, String> {

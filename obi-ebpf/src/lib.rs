@@ -4,7 +4,11 @@
 //! `build.rs` generates this module's types (sizes and offsets are asserted at compile time), and the
 //! compiled kernel objects. Out: those types and the embedded objects. Knows nothing of HTTP.
 
-#[allow(missing_docs, non_camel_case_types, reason = "generated from event.h, which carries the documentation")]
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    reason = "generated from event.h, which carries the documentation"
+)]
 mod generated {
     use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -1,3 +1,4 @@
 //! Kernel programs to events: loads and attaches the programs, discovers processes, reads the ring buffer.
 
+pub mod discover;
 pub mod event;
