@@ -4,11 +4,13 @@
 //! Refuses to know metrics, exporters and the kernel.
 #![forbid(unsafe_code)]
 
+pub mod service;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// Who served or called: a resource in OpenTelemetry's words, shared by all spans of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Service {
     /// `service.name`.
     pub name: String,
