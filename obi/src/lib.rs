@@ -15,6 +15,8 @@
 
 pub mod capture;
 pub mod clock;
+pub mod command;
 pub mod config;
 pub mod protocol;
+pub mod shutdown;
 pub mod span;

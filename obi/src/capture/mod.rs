@@ -2,3 +2,4 @@
 
 pub mod discover;
 pub mod event;
+pub mod support;

@@ -187,7 +187,8 @@ fn a_pods_owner_is_an_attribute_once() {
     for (attributes, expected) in [("", "cart"), ("k8s.deployment.name=basket", "basket")] {
         facts.otel_resource_attributes = attributes.to_owned();
         let service = Services::new(String::new()).service(&facts, None);
-        let found = service.attributes.iter().filter(|(key, _)| *key == "k8s.deployment.name").collect::<Vec<_>>();
+        let found =
+            service.attributes.iter().filter(|(key, _)| *key == "k8s.deployment.name").collect::<Vec<_>>();
         assert_eq!(found, [&("k8s.deployment.name", expected.to_owned())]);
     }
 }
