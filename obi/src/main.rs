@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use obi::command::{self, check, doctor};
+use obi::command::{self, check, demo, doctor};
 
 /// Zero-code auto-instrumentation: spans and RED metrics of unmodified programs, by eBPF
 ///
@@ -19,6 +19,7 @@ struct Arguments {
 
 const AFTER_HELP: &str = "\
 Examples:
+  obi demo                            a small workload of our own, and what the agent sees of it
   obi doctor                          can it run here, and what will it see?
   obi check --config /etc/obi.yaml    is this configuration valid?
 
@@ -30,8 +31,10 @@ Errors are one line on standard error.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    Check(check::CheckArgs),
+    Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
+    Check(check::CheckArgs),
+    DemoService(demo::DemoServiceArgs),
 }
 
 fn main() -> ExitCode {
@@ -39,9 +42,11 @@ fn main() -> ExitCode {
     if let Err(error) = command::start_logging() {
         return command::fail(&error.into());
     }
-    let result = match &arguments.command {
-        Command::Check(args) => check::check(args),
-        Command::Doctor(args) => doctor::doctor(args),
+    let result = match arguments.command {
+        Command::Demo(args) => demo::demo(args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Check(args) => check::check(&args),
+        Command::DemoService(args) => demo::demo_service(args),
     };
     result.unwrap_or_else(|error| command::fail(&error))
 }

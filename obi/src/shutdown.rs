@@ -37,17 +37,18 @@ impl Shutdown {
         let mut interrupt = signal(SignalKind::interrupt())?;
         let (trigger, shutdown) = Self::new();
         tokio::spawn(async move {
-            // The streams end with the runtime, which is no signal.
             let mut next = async || {
                 tokio::select! {
-                    Some(()) = terminate.recv() => "SIGTERM",
-                    Some(()) = interrupt.recv() => "SIGINT",
-                    else => std::future::pending().await,
+                    _ = terminate.recv() => "SIGTERM",
+                    _ = interrupt.recv() => "SIGINT",
                 }
             };
-            tracing::info!("{} received, shutting down", next().await);
+            // Awaited outside of the log macros: they do not evaluate what they do not log.
+            let first = next().await;
+            tracing::info!("{first} received, shutting down");
             trigger.request();
-            tracing::warn!("{} received again, ending at once", next().await);
+            let second = next().await;
+            tracing::warn!("{second} received again, ending at once");
             std::process::exit(1);
         });
         Ok(shutdown)

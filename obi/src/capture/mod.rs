@@ -2,4 +2,6 @@
 
 pub mod discover;
 pub mod event;
+pub mod program;
+pub mod run_time;
 pub mod support;
