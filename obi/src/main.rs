@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use obi::command::{self, check, demo, doctor};
+use obi::command::{self, check, demo, doctor, run};
 
 /// Zero-code auto-instrumentation: spans and RED metrics of unmodified programs, by eBPF
 ///
@@ -19,6 +19,7 @@ struct Arguments {
 
 const AFTER_HELP: &str = "\
 Examples:
+  obi run                             watch everything, metrics on http://127.0.0.1:9464/metrics
   obi demo                            a small workload of our own, and what the agent sees of it
   obi doctor                          can it run here, and what will it see?
   obi check --config /etc/obi.yaml    is this configuration valid?
@@ -31,6 +32,7 @@ Errors are one line on standard error.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Run(run::RunArgs),
     Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
     Check(check::CheckArgs),
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         return command::fail(&error.into());
     }
     let result = match arguments.command {
+        Command::Run(args) => run::run(&args, obi::agent::run),
         Command::Demo(args) => demo::demo(args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Check(args) => check::check(&args),

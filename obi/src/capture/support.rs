@@ -24,11 +24,19 @@ pub enum HookSet {
     Socket,
 }
 
+impl HookSet {
+    /// Its name in configuration, metrics and `doctor`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Socket => "socket",
+        }
+    }
+}
+
 impl fmt::Display for HookSet {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Socket => "socket",
-        })
+        formatter.write_str(self.name())
     }
 }
 

@@ -1,0 +1,180 @@
+//! The agent's own families: `obi_*` and `process_*`.
+//!
+//! In: [`crate::stats::Snapshot`], spans per service, the process. Out: samples through prometheus-client.
+//! Refuses to know formats.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, LabelSetEncoder, NoLabelSet,
+};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Unit;
+
+use super::label;
+use crate::export::{Metrics, Unseen};
+use crate::red::{ServiceTotals, seconds};
+use crate::stats::{Counter, Process, Snapshot, Stage};
+
+#[derive(Debug)]
+pub(super) struct Collector {
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) unseen: Unseen,
+}
+
+impl prometheus_client::collector::Collector for Collector {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let (stats, unseen) = (&self.metrics.stats, self.unseen);
+        let mut out = Families(encoder);
+        write_flow(&mut out, stats, unseen)?;
+        write_spans(&mut out, &self.metrics.red.services, unseen)?;
+        write_capture(&mut out, stats)?;
+        out.info("obi_build", "Version of the agent", &[("version", env!("CARGO_PKG_VERSION"))])?;
+        self.metrics.process.map_or(Ok(()), |process| write_process(&mut out, &process))
+    }
+}
+
+fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::Result {
+    // What enters the kernel stage is every system call on the machine: not counted.
+    let user_stages = Stage::ALL.iter().zip(stats.received).filter(|(stage, _)| **stage != Stage::Kernel);
+    let received = user_stages.map(|(stage, n)| ([("stage", stage.name())], n));
+    out.counter(("obi_received_events", "Events that entered a stage of the agent", None), received)?;
+
+    let shown = |counter: &Counter| if unseen.in_stats(counter.born) { 0 } else { counter.value };
+    let lost = stats.lost.iter().map(|(loss, counter)| {
+        let labels = [
+            ("stage", loss.stage.name()),
+            ("reason", loss.reason),
+            ("side", loss.side),
+            ("service_name", &*loss.service_name),
+        ];
+        (labels, shown(counter))
+    });
+    out.counter(("obi_lost", "Exchanges that were lost, by stage and reason", None), lost)?;
+
+    let uncovered = stats.uncovered.iter().map(|(reason, counter)| ([("reason", *reason)], shown(counter)));
+    let help = "Connections that the agent can see but not read";
+    out.counter(("obi_uncovered_connections", help, None), uncovered)
+}
+
+/// Services of one name in several namespaces share a series: its labels do not tell them apart.
+fn write_spans(out: &mut Families<'_>, services: &[ServiceTotals], unseen: Unseen) -> fmt::Result {
+    let mut spans = BTreeMap::<(&str, &str), u64>::new();
+    for totals in services {
+        for (side, counter) in [("server", totals.server_spans), ("client", totals.client_spans)] {
+            if counter.value > 0 {
+                let shown = if unseen.in_red(counter.born) { 0 } else { counter.value };
+                *spans.entry((side, &totals.service.name)).or_default() += shown;
+            }
+        }
+    }
+    let samples =
+        spans.into_iter().map(|((side, service), n)| ([("side", side), ("service_name", service)], n));
+    out.counter(("obi_spans", "Spans made", None), samples)
+}
+
+fn write_capture(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
+    out.gauge(("obi_watched_processes", "Processes watched now", None), stats.watched_processes)?;
+    if !stats.hook_set.is_empty() {
+        out.info("obi_hook", "The set of kernel hooks in use", &[("set", stats.hook_set)])?;
+    }
+    if !stats.programs.is_empty() {
+        let programs =
+            || stats.programs.iter().map(|program| ([("program", program.name.as_str())], program));
+        let run_time = programs().map(|(labels, program)| (labels, seconds(program.run_time)));
+        let help = "Time spent in a kernel program since it was loaded";
+        out.counter(("obi_bpf_program_run", help, Some(&SECONDS)), run_time)?;
+        let runs = programs().map(|(labels, program)| (labels, program.runs));
+        out.counter(("obi_bpf_program_runs", "Runs of a kernel program since it was loaded", None), runs)?;
+    }
+    let mut family = out.family(
+        ("obi_bpf_map", "Kernel memory of the maps, elements times element size", Some(&BYTES)),
+        MetricType::Gauge,
+    )?;
+    for map in &stats.maps {
+        family.encode_family(&LabelSet(&[("subsystem", map.subsystem)]))?.encode_gauge(&map.bytes)?;
+    }
+    Ok(())
+}
+
+fn write_process(out: &mut Families<'_>, process: &Process) -> fmt::Result {
+    let cpu = ("process_cpu", "User and system CPU time of the agent", Some(&SECONDS));
+    out.counter(cpu, [([], process.cpu_seconds)])?;
+    out.gauge(
+        ("process_resident_memory", "Resident memory of the agent", Some(&BYTES)),
+        process.resident_bytes,
+    )?;
+    out.gauge(
+        ("process_virtual_memory", "Virtual memory of the agent", Some(&BYTES)),
+        process.virtual_bytes,
+    )?;
+    out.gauge(("process_open_fds", "Open file descriptors of the agent", None), process.open_fds)?;
+    if let Some(max_fds) = process.max_fds {
+        out.gauge(("process_max_fds", "Limit of open file descriptors", None), max_fds)?;
+    }
+    out.gauge(
+        ("process_start_time", "Start of the agent since the Unix epoch", Some(&SECONDS)),
+        process.start_time_seconds,
+    )
+}
+
+/// Name without unit and type suffix, help, unit.
+type Header = (&'static str, &'static str, Option<&'static Unit>);
+
+static SECONDS: Unit = Unit::Seconds;
+static BYTES: Unit = Unit::Bytes;
+
+/// Writes whole families.
+struct Families<'a>(DescriptorEncoder<'a>);
+
+impl Families<'_> {
+    fn family(
+        &mut self,
+        (name, help, unit): Header,
+        kind: MetricType,
+    ) -> Result<prometheus_client::encoding::MetricEncoder<'_>, fmt::Error> {
+        self.0.encode_descriptor(name, help, unit, kind)
+    }
+
+    fn counter<'l, const N: usize, V: EncodeCounterValue>(
+        &mut self,
+        header: Header,
+        samples: impl IntoIterator<Item = ([(&'static str, &'l str); N], V)>,
+    ) -> fmt::Result {
+        let mut family = self.family(header, MetricType::Counter)?;
+        for (labels, value) in samples {
+            if labels.is_empty() {
+                family.encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+            } else {
+                family
+                    .encode_family(&LabelSet(&labels))?
+                    .encode_counter::<NoLabelSet, _, f64>(&value, None)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn gauge(&mut self, header: Header, value: impl EncodeGaugeValue) -> fmt::Result {
+        self.family(header, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn info(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: &[(&'static str, &str)],
+    ) -> fmt::Result {
+        self.family((name, help, None), MetricType::Info)?.encode_info(&LabelSet(labels))
+    }
+}
+
+#[derive(Debug)]
+struct LabelSet<'a>(&'a [(&'static str, &'a str)]);
+
+impl EncodeLabelSet for LabelSet<'_> {
+    fn encode(&self, out: &mut LabelSetEncoder<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(name, value)| label(out, name, *value))
+    }
+}

@@ -1,0 +1,154 @@
+//! Recent spans, bounded by number and bytes.
+//!
+//! In: finished spans; filters. Out: pages of spans, and evicted spans whose buffers the caller may fill again.
+//! Refuses to know URLs and JSON.
+
+mod filter;
+
+use std::collections::VecDeque;
+use std::mem::size_of;
+
+pub use filter::{Filter, StatusFilter};
+
+use crate::span::{Detail, Span};
+
+/// How much a [`Store`] may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Spans.
+    pub spans: usize,
+    /// Bytes of spans and their buffers, capacity counted.
+    pub bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { spans: 10_000, bytes: 16 << 20 }
+    }
+}
+
+/// Evicted spans with more buffer than this are dropped: reused, they would waste the store's bytes on short ones.
+const MAX_SPARE_BYTES: usize = 2_048;
+const MAX_SPARES: usize = 64;
+
+/// A span and its place in the order of arrival.
+#[derive(Debug, Clone)]
+pub struct Stored {
+    /// From 1, without gaps.
+    pub sequence: u64,
+    /// The span.
+    pub span: Span,
+}
+
+/// A ring of recent spans. It grows to its limits as needed and then allocates no more.
+#[derive(Debug)]
+pub struct Store {
+    limits: Limits,
+    spans: VecDeque<Stored>,
+    bytes: usize,
+    last: u64,
+    spares: Vec<Span>,
+}
+
+/// Where a page begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// The newest spans, newest first.
+    Newest,
+    /// Spans with a higher sequence than this, oldest first.
+    After(u64),
+}
+
+/// What to look up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Query {
+    /// Which spans.
+    pub filter: Filter,
+    /// From where, in which direction.
+    pub order: Order,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// An answer to a [`Query`].
+#[derive(Debug, Clone, Default)]
+pub struct Page {
+    /// Matching spans.
+    pub spans: Vec<Stored>,
+    /// Every span up to this sequence has been looked at: continue with `Order::After(next)`.
+    pub next: u64,
+    /// Spans after the given sequence that are gone.
+    pub evicted: u64,
+    /// Spans held now.
+    pub stored: usize,
+}
+
+impl Store {
+    /// An empty store.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, spans: VecDeque::new(), bytes: 0, last: 0, spares: Vec::with_capacity(MAX_SPARES) }
+    }
+
+    /// Keeps a span, evicting the oldest ones for it. Returns an evicted span to fill again, if there is one.
+    pub fn push(&mut self, span: Span) -> Option<Span> {
+        self.last += 1;
+        let size = size(&span);
+        while !self.spans.is_empty()
+            && (self.spans.len() >= self.limits.spans || self.bytes + size > self.limits.bytes)
+        {
+            self.evict();
+        }
+        self.bytes += size;
+        self.spans.push_back(Stored { sequence: self.last, span });
+        self.spares.pop()
+    }
+
+    /// Finds the spans that a query asks for.
+    #[must_use]
+    pub fn page(&self, query: &Query) -> Page {
+        let first = self.spans.front().map_or(self.last + 1, |stored| stored.sequence);
+        let matching = |stored: &&Stored| query.filter.matches(&stored.span);
+        let (after, spans): (u64, Vec<Stored>) = match query.order {
+            Order::Newest => {
+                (0, self.spans.iter().rev().filter(matching).take(query.limit).cloned().collect())
+            }
+            Order::After(after) => {
+                let skip = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
+                let rest = self.spans.range(skip.min(self.spans.len())..);
+                (after, rest.filter(matching).take(query.limit).cloned().collect())
+            }
+        };
+        let next = match (query.order, spans.last()) {
+            (Order::After(_), Some(last)) if spans.len() == query.limit => last.sequence,
+            _ => self.last,
+        };
+        Page { spans, next, evicted: (first - 1).saturating_sub(after), stored: self.spans.len() }
+    }
+
+    fn evict(&mut self) {
+        let Some(Stored { span, .. }) = self.spans.pop_front() else { return };
+        let size = size(&span);
+        self.bytes -= size;
+        if self.spares.len() < MAX_SPARES && size - size_of::<Stored>() <= MAX_SPARE_BYTES {
+            self.spares.push(span);
+        }
+    }
+}
+
+/// Bytes a span occupies; the service and the route are shared and belong to their tables.
+fn size(span: &Span) -> usize {
+    let Detail::Http(http) = &span.detail;
+    let strings = [
+        &span.trace_state,
+        &http.method_original,
+        &http.path,
+        &http.query,
+        &http.server_address,
+        &http.user_agent,
+    ];
+    size_of::<Stored>() + strings.iter().map(|string| string.capacity()).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests;

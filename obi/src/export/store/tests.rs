@@ -1,0 +1,147 @@
+//! Tests of the span store.
+
+use super::*;
+use crate::red::tests::{span, span_with};
+use crate::span::SpanKind;
+
+const SERVER: SpanKind = SpanKind::Server;
+
+fn filled(limits: Limits, spans: usize) -> Store {
+    let mut store = Store::new(limits);
+    for _ in 0..spans {
+        store.push(span(SERVER));
+    }
+    store
+}
+
+fn sequences(page: &Page) -> Vec<u64> {
+    page.spans.iter().map(|stored| stored.sequence).collect()
+}
+
+#[test]
+fn pages() {
+    fn check(order: Order, limit: usize, expected: &[u64], next: u64, evicted: u64) {
+        let store = filled(Limits { spans: 4, ..Limits::default() }, 10);
+        let page = store.page(&Query { filter: Filter::default(), order, limit });
+        assert_eq!(sequences(&page), expected, "{order:?} limit {limit}");
+        assert_eq!((page.next, page.evicted, page.stored), (next, evicted, 4), "{order:?} limit {limit}");
+    }
+    check(Order::Newest, 2, &[10, 9], 10, 6);
+    check(Order::Newest, 100, &[10, 9, 8, 7], 10, 6);
+    check(Order::After(0), 2, &[7, 8], 8, 6);
+    check(Order::After(5), 100, &[7, 8, 9, 10], 10, 1);
+    check(Order::After(8), 2, &[9, 10], 10, 0);
+    check(Order::After(10), 100, &[], 10, 0);
+    check(Order::After(1_000), 100, &[], 10, 0);
+    check(Order::After(u64::MAX - 1), 100, &[], 10, 0);
+}
+
+#[test]
+fn an_empty_store_gives_an_empty_page() {
+    for order in [Order::Newest, Order::After(0), Order::After(9)] {
+        let page = Store::new(Limits::default()).page(&Query { filter: Filter::default(), order, limit: 1 });
+        assert_eq!((page.spans.len(), page.next, page.evicted, page.stored), (0, 0, 0, 0));
+    }
+}
+
+#[test]
+fn a_poller_sees_every_match_once() {
+    let mut store = Store::new(Limits::default());
+    let (mut after, mut seen) = (0, Vec::new());
+    for round in 0..20_u16 {
+        for status in 0..round {
+            store.push(span_with(SERVER, |http| http.status = Some(200 + status % 2)));
+        }
+        let filter = Filter { status: Some(StatusFilter::Code(201)), ..Filter::default() };
+        let page = store.page(&Query { filter, order: Order::After(after), limit: 5 });
+        after = page.next;
+        seen.extend(sequences(&page));
+    }
+    let query = Query { filter: Filter::default(), order: Order::After(0), limit: usize::MAX };
+    let is_match = |stored: &Stored| {
+        let Detail::Http(http) = &stored.span.detail;
+        http.status == Some(201) && stored.sequence <= after
+    };
+    let expected: Vec<_> = store
+        .page(&query)
+        .spans
+        .iter()
+        .filter(|stored| is_match(stored))
+        .map(|stored| stored.sequence)
+        .collect();
+    assert_eq!(seen, expected);
+    assert!(seen.len() > 50);
+}
+
+#[test]
+fn bytes_are_bounded_by_capacity() {
+    let limits = Limits { spans: 1_000, bytes: 64 << 10 };
+    let mut store = Store::new(limits);
+    for length in (0..4_000).chain((0..4_000).rev()) {
+        store.push(span_with(SERVER, |http| http.path = "/".repeat(length)));
+        assert_eq!(store.bytes, store.spans.iter().map(|stored| size(&stored.span)).sum::<usize>());
+        assert!(store.bytes <= limits.bytes && store.spares.len() <= MAX_SPARES);
+    }
+    store.push(span_with(SERVER, |http| http.path = "/".repeat(100_000)));
+    assert_eq!(store.spans.len(), 1, "one span beyond the bound is kept alone");
+    store.push(span(SERVER));
+    assert_eq!(store.spans.len(), 1);
+}
+
+#[test]
+fn a_full_store_gives_a_buffer_back_for_each_it_takes() {
+    let mut store = filled(Limits { spans: 4, ..Limits::default() }, 4);
+    for _ in 0..100 {
+        let given = span_with(SERVER, |http| http.path = "/given".to_owned());
+        assert!(store.push(given).is_some());
+    }
+    let huge = span_with(SERVER, |http| http.user_agent = "x".repeat(3_000));
+    assert!(store.push(huge).is_some());
+    for _ in 0..3 {
+        assert!(store.push(span(SERVER)).is_some());
+    }
+    assert!(store.push(span(SERVER)).is_none(), "the huge buffer must not come back");
+}
+
+#[test]
+fn filters() {
+    fn check(filter: Filter, expected: &[u64]) {
+        let mut store = Store::new(Limits::default());
+        store.push(span(SERVER));
+        store.push(span_with(SpanKind::Client, |http| {
+            http.status = Some(503);
+            http.error_type = "503";
+        }));
+        let mut slow = span_with(SERVER, |http| {
+            http.method = "POST";
+            http.path = "/cart/1".to_owned();
+            http.route = "/cart/{id}".into();
+            http.status = None;
+        });
+        slow.end += 1_000_000_000;
+        slow.trace_id = [9; 16];
+        slow.service = crate::red::tests::service(2);
+        store.push(slow);
+        let label = format!("{filter:?}");
+        let page = store.page(&Query { filter, order: Order::After(0), limit: 10 });
+        assert_eq!(sequences(&page), expected, "{label}");
+    }
+    let none = Filter::default;
+    let text = |text: &str| Some(text.to_owned());
+    check(none(), &[1, 2, 3]);
+    check(Filter { service: text("service-2"), ..none() }, &[3]);
+    check(Filter { service: text("service"), ..none() }, &[]);
+    check(Filter { kind: Some(SpanKind::Client), ..none() }, &[2]);
+    check(Filter { method: text("POST"), ..none() }, &[3]);
+    check(Filter { route: text("/item/{id}"), ..none() }, &[1, 2]);
+    check(Filter { path: text("/item"), ..none() }, &[1, 2]);
+    check(Filter { path: text("/cart/1"), ..none() }, &[3]);
+    check(Filter { status: Some(StatusFilter::Code(200)), ..none() }, &[1]);
+    check(Filter { status: Some(StatusFilter::Class(5)), ..none() }, &[2]);
+    check(Filter { error: Some(true), ..none() }, &[2]);
+    check(Filter { error: Some(false), ..none() }, &[1, 3]);
+    check(Filter { trace_id: Some([9; 16]), ..none() }, &[3]);
+    check(Filter { min_duration: Some(12_000_000), ..none() }, &[1, 2, 3]);
+    check(Filter { min_duration: Some(12_000_001), ..none() }, &[3]);
+    check(Filter { path: text("/item"), error: Some(false), ..none() }, &[1]);
+}

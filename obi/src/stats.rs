@@ -1,0 +1,263 @@
+//! The agent about itself: what it received, what it lost and why, what it costs.
+//!
+//! In: counts from every stage, kept by the pipeline thread alone. Out: a [`Snapshot`].
+//! Refuses to know exporters and what an event means.
+#![forbid(unsafe_code)]
+
+mod process;
+
+use std::hash::Hash;
+
+use foldhash::fast::RandomState;
+use hashbrown::{Equivalent, HashMap};
+
+pub use process::Process;
+
+/// Where in the flow something was counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Stage {
+    /// The kernel programs.
+    Kernel,
+    /// Reading the ring buffer.
+    Capture,
+    /// Parsing and pairing.
+    Protocol,
+    /// Making spans.
+    Span,
+}
+
+impl Stage {
+    /// All stages, in flow order.
+    pub const ALL: [Self; 4] = [Self::Kernel, Self::Capture, Self::Protocol, Self::Span];
+
+    /// The value of the `stage` label.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Capture => "capture",
+            Self::Protocol => "protocol",
+            Self::Span => "span",
+        }
+    }
+}
+
+/// A count and the number of the last snapshot taken before it left zero (see [`crate::red`], zero points).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counter {
+    /// The count.
+    pub value: u64,
+    /// Snapshot number at birth.
+    pub born: u64,
+}
+
+impl Counter {
+    /// Adds `n`; the first addition above zero is the birth, in generation `snapshots`.
+    #[inline]
+    pub fn add(&mut self, n: u64, snapshots: u64) {
+        if self.value == 0 {
+            self.born = snapshots;
+        }
+        self.value += n;
+    }
+}
+
+/// What was lost: the labels of `obi_lost_total`, borrowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Loss<'a> {
+    /// Where.
+    pub stage: Stage,
+    /// Why, a word of the stage that counts it.
+    pub reason: &'static str,
+    /// `server`, `client`, or empty when unknown.
+    pub side: &'static str,
+    /// `service.name`, or empty when unknown.
+    pub service_name: &'a str,
+}
+
+/// [`Loss`], owned.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OwnedLoss {
+    /// Where.
+    pub stage: Stage,
+    /// Why.
+    pub reason: &'static str,
+    /// Side, or empty.
+    pub side: &'static str,
+    /// Service, or empty.
+    pub service_name: Box<str>,
+}
+
+impl Equivalent<OwnedLoss> for Loss<'_> {
+    fn equivalent(&self, owned: &OwnedLoss) -> bool {
+        (self.stage, self.reason, self.side) == (owned.stage, owned.reason, owned.side)
+            && self.service_name == &*owned.service_name
+    }
+}
+
+/// Run-time statistics of one kernel program, as the kernel reports them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// Its name.
+    pub name: String,
+    /// Nanoseconds it has run since it was loaded.
+    pub run_time: u64,
+    /// How often it ran.
+    pub runs: u64,
+}
+
+/// Kernel memory of the maps of one subsystem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MapMemory {
+    /// `capture`, `discover`, …
+    pub subsystem: &'static str,
+    /// Elements × element size, bytes.
+    pub bytes: u64,
+}
+
+/// More combinations of stage, reason, side and service than this fold into the service `_OTHER`.
+const MAX_LOSSES: usize = 4_096;
+
+/// Counters and facts, owned by the pipeline thread.
+#[derive(Debug, Default)]
+pub struct Stats {
+    /// Processes that are watched now.
+    pub watched_processes: u64,
+    /// The hook set in use; empty until capture is attached.
+    pub hook_set: &'static str,
+    /// Kernel programs; empty while the kernel keeps no statistics.
+    pub programs: Vec<Program>,
+    /// Map memory by subsystem.
+    pub maps: Vec<MapMemory>,
+    received: [u64; Stage::ALL.len()],
+    lost: HashMap<OwnedLoss, Counter, RandomState>,
+    uncovered: Vec<(&'static str, Counter)>,
+    snapshots: u64,
+}
+
+impl Stats {
+    /// Counts `n` events that entered a stage.
+    #[inline]
+    pub fn receive(&mut self, stage: Stage, n: u64) {
+        self.received[stage as usize] += n;
+    }
+
+    /// Counts `n` exchanges as lost. A combination that was seen before costs no allocation.
+    pub fn lose(&mut self, loss: Loss<'_>, n: u64) {
+        let full = self.lost.len() >= MAX_LOSSES;
+        let loss = if full && !self.lost.contains_key(&loss) {
+            Loss { service_name: crate::red::OTHER, ..loss }
+        } else {
+            loss
+        };
+        let born = self.snapshots;
+        if let Some(counter) = self.lost.get_mut(&loss) {
+            counter.add(n, born);
+        } else if n > 0 {
+            let Loss { stage, reason, side, service_name } = loss;
+            let owned = OwnedLoss { stage, reason, side, service_name: service_name.into() };
+            self.lost.insert(owned, Counter { value: n, born });
+        }
+    }
+
+    /// Counts `n` connections that can be seen but not read.
+    pub fn uncover(&mut self, reason: &'static str, n: u64) {
+        let born = self.snapshots;
+        if let Some((_, counter)) = self.uncovered.iter_mut().find(|(held, _)| *held == reason) {
+            counter.add(n, born);
+        } else if n > 0 {
+            self.uncovered.push((reason, Counter { value: n, born }));
+        }
+    }
+
+    /// Copies everything and begins a new generation of births.
+    pub fn snapshot(&mut self) -> Snapshot {
+        self.snapshots += 1;
+        let mut lost: Vec<_> = self.lost.iter().map(|(loss, counter)| (loss.clone(), *counter)).collect();
+        lost.sort_unstable_by(|(a, _), (b, _)| {
+            (a.stage, a.reason, a.side, &a.service_name).cmp(&(b.stage, b.reason, b.side, &b.service_name))
+        });
+        Snapshot {
+            number: self.snapshots,
+            received: self.received,
+            lost,
+            uncovered: self.uncovered.clone(),
+            watched_processes: self.watched_processes,
+            hook_set: self.hook_set,
+            programs: self.programs.clone(),
+            maps: self.maps.clone(),
+        }
+    }
+}
+
+/// [`Stats`] at one moment.
+#[derive(Debug, Clone, Default)]
+pub struct Snapshot {
+    /// Counts the snapshots, from 1.
+    pub number: u64,
+    /// Events by stage, in the order of [`Stage::ALL`].
+    pub received: [u64; Stage::ALL.len()],
+    /// Exchanges lost, ordered by label.
+    pub lost: Vec<(OwnedLoss, Counter)>,
+    /// Connections seen but not read, by reason.
+    pub uncovered: Vec<(&'static str, Counter)>,
+    /// Processes watched.
+    pub watched_processes: u64,
+    /// Hook set; empty until attached.
+    pub hook_set: &'static str,
+    /// Kernel programs.
+    pub programs: Vec<Program>,
+    /// Map memory.
+    pub maps: Vec<MapMemory>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loss(service_name: &str) -> Loss<'_> {
+        Loss { stage: Stage::Kernel, reason: "ring_full", side: "server", service_name }
+    }
+
+    #[test]
+    fn losses_add_up_by_label_and_remember_their_birth() {
+        let mut stats = Stats::default();
+        stats.lose(loss("shop"), 2);
+        stats.lose(loss("cart"), 0);
+        assert_eq!(stats.snapshot().number, 1);
+        stats.lose(loss("shop"), 3);
+        stats.lose(loss("cart"), 1);
+        let lost: Vec<_> =
+            stats.snapshot().lost.into_iter().map(|(loss, counter)| (loss.service_name, counter)).collect();
+        let expected =
+            [("cart".into(), Counter { value: 1, born: 1 }), ("shop".into(), Counter { value: 5, born: 0 })];
+        assert_eq!(lost, expected);
+    }
+
+    #[test]
+    fn no_loss_goes_uncounted_when_services_are_too_many() {
+        let mut stats = Stats::default();
+        for service in 0..2 * MAX_LOSSES {
+            stats.lose(loss(&service.to_string()), 1);
+        }
+        let lost = stats.snapshot().lost;
+        assert_eq!(lost.len(), MAX_LOSSES + 1);
+        assert_eq!(lost.iter().map(|(_, counter)| counter.value).sum::<u64>(), 2 * MAX_LOSSES as u64);
+    }
+
+    #[test]
+    fn stages_and_uncovered_reasons_are_counted_apart() {
+        let mut stats = Stats::default();
+        for (index, stage) in Stage::ALL.into_iter().enumerate() {
+            stats.receive(stage, index as u64 + 1);
+        }
+        stats.uncover("tls", 1);
+        stats.uncover("http2", 2);
+        stats.uncover("tls", 4);
+        let snapshot = stats.snapshot();
+        assert_eq!(snapshot.received, [1, 2, 3, 4]);
+        let uncovered: Vec<_> =
+            snapshot.uncovered.iter().map(|(reason, count)| (*reason, count.value)).collect();
+        assert_eq!(uncovered, [("tls", 5), ("http2", 2)]);
+    }
+}

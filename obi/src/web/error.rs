@@ -1,0 +1,65 @@
+//! What can go wrong with a request, as a JSON response.
+//!
+//! In: an [`Error`]. Out: status code and `{"error": …}`, with `parameter` and `value` where there is one.
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use thiserror::Error as ThisError;
+
+/// Why a request is not served.
+#[derive(Debug, Clone, PartialEq, Eq, ThisError)]
+pub enum Error {
+    /// 404.
+    #[error("no such path: {0}")]
+    NoRoute(String),
+    /// 405.
+    #[error("method {0} is not allowed, use GET")]
+    Method(String),
+    /// 414.
+    #[error("query of {0} bytes is longer than {max}", max = super::MAX_QUERY_BYTES)]
+    QueryTooLong(usize),
+    /// 400.
+    #[error("{parameter}={value}: {expected}")]
+    Parameter {
+        /// Its name.
+        parameter: String,
+        /// What was given.
+        value: String,
+        /// What would be right.
+        expected: &'static str,
+    },
+    /// 400: the query string is no list of pairs.
+    #[error("query cannot be read: {0}")]
+    Query(String),
+    /// 503.
+    #[error("the pipeline did not answer in {max} s", max = super::handle::TIMEOUT.as_secs())]
+    Unanswered,
+}
+
+#[derive(Serialize)]
+struct Body<'a> {
+    error: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<&'a str>,
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let status = match &self {
+            Self::NoRoute(_) => StatusCode::NOT_FOUND,
+            Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
+            Self::QueryTooLong(_) => StatusCode::URI_TOO_LONG,
+            Self::Parameter { .. } | Self::Query(_) => StatusCode::BAD_REQUEST,
+            Self::Unanswered => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        let (parameter, value) = match &self {
+            Self::Parameter { parameter, value, .. } => (Some(&**parameter), Some(&**value)),
+            _ => (None, None),
+        };
+        (status, Json(Body { error: self.to_string(), parameter, value })).into_response()
+    }
+}

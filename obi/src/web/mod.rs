@@ -1,0 +1,105 @@
+//! The listener's routes: `/metrics`, health, and the JSON API.
+//!
+//! In: HTTP requests. Out: responses made from what the pipeline thread answers (see [`handle`]).
+//! Refuses to know sockets and how spans and metrics come about.
+//!
+//! Only GET (and HEAD) is served, so no request body is ever read; a query string is bounded by
+//! [`MAX_QUERY_BYTES`], answers by [`spans::MAX_LIMIT`] and the store's own bounds, and
+//! the number of answers in the making by [`State::new`].
+#![forbid(unsafe_code)]
+
+mod accept;
+mod error;
+pub mod handle;
+mod metrics;
+pub mod scraper;
+pub mod spans;
+mod status;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::extract::{self, Request};
+use axum::http::StatusCode;
+use axum::middleware::{self, Next};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::Semaphore;
+
+pub use error::Error;
+pub use handle::{Command, Handle, Sources};
+use scraper::Scrapers;
+
+/// A longer query string is refused.
+pub const MAX_QUERY_BYTES: usize = 8_192;
+
+/// Answers that are made at the same time; further requests wait. Each may hold a whole exposition.
+const MAX_ANSWERS: usize = 4;
+
+/// What the routes need.
+#[derive(Debug, Clone)]
+pub struct State {
+    handle: Handle,
+    ready: Arc<AtomicBool>,
+    scrapers: Arc<Mutex<Scrapers>>,
+    answers: Arc<Semaphore>,
+}
+
+impl State {
+    /// Routes over this handle. `ready` is set by whoever attached the capture.
+    #[must_use]
+    pub fn new(handle: Handle, ready: Arc<AtomicBool>) -> Self {
+        let scrapers = Arc::new(Mutex::new(Scrapers::default()));
+        Self { handle, ready, scrapers, answers: Arc::new(Semaphore::new(MAX_ANSWERS)) }
+    }
+
+    /// Asks the pipeline thread and makes the answer on a thread that may block.
+    async fn answer<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(tokio::sync::oneshot::Sender<T>) -> Command,
+        make: impl FnOnce(T) -> Response + Send + 'static,
+    ) -> Result<Response, Error> {
+        let _permit = self.answers.acquire().await.map_err(|_| Error::Unanswered)?;
+        let answer = self.handle.ask(command).await?;
+        tokio::task::spawn_blocking(move || make(answer)).await.map_err(|_| Error::Unanswered)
+    }
+}
+
+/// All routes. Serve it with `into_make_service_with_connect_info::<SocketAddr>()`: scrapers are told apart
+/// by their address.
+pub fn router(state: State) -> Router {
+    Router::new()
+        .route("/", get(index))
+        .route("/metrics", get(metrics::serve))
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+        .route("/api/v1/spans", get(spans::serve))
+        .route("/api/v1/status", get(status::serve))
+        .fallback(async |request: Request| Error::NoRoute(request.uri().path().to_owned()))
+        .method_not_allowed_fallback(async |request: Request| Error::Method(request.method().to_string()))
+        .layer(middleware::from_fn(bound_query))
+        .with_state(state)
+}
+
+async fn bound_query(request: Request, next: Next) -> Response {
+    match request.uri().query().map_or(0, str::len) {
+        length if length > MAX_QUERY_BYTES => Error::QueryTooLong(length).into_response(),
+        _ => next.run(request).await,
+    }
+}
+
+async fn ready(extract::State(state): extract::State<State>) -> (StatusCode, &'static str) {
+    if state.ready.load(Ordering::Acquire) {
+        (StatusCode::OK, "ready\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "not ready: capture is not attached\n")
+    }
+}
+
+async fn index() -> Html<&'static str> {
+    Html(include_str!("index.html"))
+}
+
+#[cfg(test)]
+mod tests;

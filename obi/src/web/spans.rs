@@ -1,0 +1,33 @@
+//! `/api/v1/spans`: recent spans as JSON.
+//!
+//! In: query parameters. Out: a page of spans with all their attributes. Refuses to know the store's inside.
+
+mod json;
+mod parameter;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+
+use super::{Command, Error};
+
+/// The highest `limit`.
+pub const MAX_LIMIT: usize = 10_000;
+/// `limit` of a request with `after`.
+const DEFAULT_LIMIT_AFTER: usize = 1_000;
+/// `limit` of a request without.
+const DEFAULT_LIMIT_NEWEST: usize = 100;
+
+/// Parameters: `service`, `kind=server|client`, `method`, `route`, `path` (prefix), `status=404|5xx`,
+/// `error=true|false`, `trace_id`, `min_duration_ms`, `after=SEQUENCE`, `limit`.
+pub(super) async fn serve(
+    State(state): State<super::State>,
+    pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Result<Response, Error> {
+    let Query(pairs) = pairs.map_err(|rejection| Error::Query(rejection.body_text()))?;
+    let query = parameter::parse(pairs)?;
+    state
+        .answer(|reply| Command::Spans(query, reply), |page| Json(json::PageJson(&page)).into_response())
+        .await
+}

@@ -1,0 +1,117 @@
+//! Spans as JSON. Nanosecond times are numbers; exchange numbers may exceed 2^53 and are strings.
+
+use std::fmt::Display;
+
+use serde::ser::{Error, SerializeMap};
+use serde::{Serialize, Serializer};
+
+use crate::export::store::{Page, Stored};
+use crate::red::seconds;
+use crate::span::{AttributeValue, Service, Span, SpanKind, Status};
+
+/// `{"spans": […], "next": …, "evicted": …, "stored": …}`.
+pub(super) struct PageJson<'a>(pub(super) &'a Page);
+
+impl Serialize for PageJson<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        struct Spans<'a>(&'a [Stored]);
+        impl Serialize for Spans<'_> {
+            fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+                out.collect_seq(self.0.iter().map(SpanJson))
+            }
+        }
+        let mut out = out.serialize_map(Some(4))?;
+        out.serialize_entry("spans", &Spans(&self.0.spans))?;
+        out.serialize_entry("next", &self.0.next)?;
+        out.serialize_entry("evicted", &self.0.evicted)?;
+        out.serialize_entry("stored", &self.0.stored)?;
+        out.end()
+    }
+}
+
+struct SpanJson<'a>(&'a Stored);
+
+impl Serialize for SpanJson<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let Stored { sequence, span } = self.0;
+        let mut out = out.serialize_map(None)?;
+        out.serialize_entry("sequence", sequence)?;
+        out.serialize_entry("trace_id", &hex(&span.trace_id))?;
+        out.serialize_entry("span_id", &hex(&span.span_id))?;
+        out.serialize_entry("parent_span_id", &span.parent_span_id.map(|id| hex(&id)))?;
+        out.serialize_entry("trace_state", &span.trace_state)?;
+        out.serialize_entry("name", &Text(span.name()))?;
+        let kind = match span.kind {
+            SpanKind::Server => "server",
+            SpanKind::Client => "client",
+        };
+        out.serialize_entry("kind", kind)?;
+        out.serialize_entry("start_unix_nano", &span.start)?;
+        out.serialize_entry("end_unix_nano", &span.end)?;
+        out.serialize_entry("duration_seconds", &seconds(span.end.saturating_sub(span.start)))?;
+        out.serialize_entry("queue_wait_seconds", &seconds(span.queue_wait))?;
+        let status = match span.status() {
+            Status::Unset => "unset",
+            Status::Error => "error",
+        };
+        out.serialize_entry("status", status)?;
+        out.serialize_entry("service", &ServiceJson(&span.service))?;
+        out.serialize_entry("pid", &span.pid)?;
+        out.serialize_entry("exchange", &Text(span.exchange))?;
+        out.serialize_entry("resource", &Resource(&span.service))?;
+        out.serialize_entry("attributes", &Attributes(span))?;
+        out.end()
+    }
+}
+
+struct Text<T>(T);
+
+impl<T: Display> Serialize for Text<T> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(&self.0)
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write;
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+        text
+    })
+}
+
+struct ServiceJson<'a>(&'a Service);
+
+impl Serialize for ServiceJson<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_map([("name", &self.0.name), ("namespace", &self.0.namespace)])
+    }
+}
+
+struct Resource<'a>(&'a Service);
+
+impl Serialize for Resource<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_map(self.0.attributes.iter().map(|(name, value)| (name, value)))
+    }
+}
+
+struct Attributes<'a>(&'a Span);
+
+impl Serialize for Attributes<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut out = out.serialize_map(None)?;
+        let mut result = Ok(());
+        self.0.attributes(|name, value| {
+            if result.is_ok() {
+                result = match value {
+                    AttributeValue::Str(text) => out.serialize_entry(name, text),
+                    AttributeValue::Text(text) => out.serialize_entry(name, &Text(text)),
+                    AttributeValue::Int(number) => out.serialize_entry(name, &number),
+                };
+            }
+        });
+        result.map_err(S::Error::custom)?;
+        out.end()
+    }
+}

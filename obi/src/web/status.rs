@@ -1,0 +1,55 @@
+//! `/api/v1/status`: what the agent watches, and how.
+//!
+//! In: a snapshot of everything. Out: JSON.
+
+use std::sync::atomic::Ordering;
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use super::{Command, Error};
+use crate::export::Metrics;
+
+#[derive(Serialize)]
+struct Status<'a> {
+    version: &'static str,
+    ready: bool,
+    hook_set: Option<&'static str>,
+    watched_processes: u64,
+    series: usize,
+    lost: u64,
+    services: Vec<Service<'a>>,
+}
+
+#[derive(Serialize)]
+struct Service<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    server_spans: u64,
+    client_spans: u64,
+}
+
+pub(super) async fn serve(State(state): State<super::State>) -> Result<Response, Error> {
+    let ready = state.ready.load(Ordering::Acquire);
+    state.answer(Command::Metrics, move |metrics| Json(status(&metrics, ready)).into_response()).await
+}
+
+fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
+    let services = metrics.red.services.iter().map(|totals| Service {
+        name: &totals.service.name,
+        namespace: &totals.service.namespace,
+        server_spans: totals.server_spans.value,
+        client_spans: totals.client_spans.value,
+    });
+    Status {
+        version: env!("CARGO_PKG_VERSION"),
+        ready,
+        hook_set: Some(metrics.stats.hook_set).filter(|set| !set.is_empty()),
+        watched_processes: metrics.stats.watched_processes,
+        series: metrics.red.series.len(),
+        lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
+        services: services.collect(),
+    }
+}

@@ -1,0 +1,213 @@
+//! The router, called without a socket; a thread answers as the pipeline would.
+
+use std::net::SocketAddr;
+
+use axum::body::{Body, to_bytes};
+use axum::extract::ConnectInfo;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tower_service::Service;
+
+use super::*;
+use crate::export::store::{Limits as StoreLimits, Store};
+use crate::red::tests::{span, span_with};
+use crate::red::{Limits, Registry};
+use crate::span::SpanKind;
+use crate::stats::Stats;
+
+/// A pipeline with a server span, a failed client span, and a thread that answers.
+fn app(ready: bool) -> Router {
+    let (sender, mut receiver) = mpsc::channel::<Command>(4);
+    std::thread::spawn(move || {
+        let mut registry = Registry::new(Limits::default());
+        let (mut stats, mut store) = (Stats::default(), Store::new(StoreLimits::default()));
+        stats.hook_set = "socket";
+        stats.watched_processes = 2;
+        let failed = span_with(SpanKind::Client, |http| {
+            http.status = Some(503);
+            http.error_type = "503";
+        });
+        for span in [span(SpanKind::Server), failed] {
+            registry.record(&span);
+            store.push(span);
+        }
+        while let Some(command) = receiver.blocking_recv() {
+            command.answer(&mut Sources { registry: &mut registry, stats: &mut stats, store: &store });
+            // A new series between any two scrapes.
+            let status = 200 + u16::try_from(stats.watched_processes).unwrap();
+            stats.watched_processes += 1;
+            registry.record(&span_with(SpanKind::Server, |http| http.status = Some(status)));
+        }
+    });
+    router(State::new(Handle::new(sender, Arc::new(|| ())), Arc::new(AtomicBool::new(ready))))
+}
+
+struct Answer {
+    status: StatusCode,
+    content_type: String,
+    body: String,
+}
+
+impl Answer {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+}
+
+async fn call(app: &Router, request: Request) -> Answer {
+    let response = app.clone().call(request).await.expect("a router cannot fail");
+    let content_type = response.headers().get(CONTENT_TYPE).map(|value| value.to_str().unwrap().to_owned());
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    Answer { status, content_type: content_type.unwrap_or_default(), body }
+}
+
+async fn get(app: &Router, uri: &str) -> Answer {
+    call(app, Request::get(uri).body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn health_follows_capture() {
+    for (ready, uri, status) in
+        [(false, "/healthz", 200), (false, "/readyz", 503), (true, "/healthz", 200), (true, "/readyz", 200)]
+    {
+        assert_eq!(get(&app(ready), uri).await.status, status, "{uri} ready={ready}");
+    }
+}
+
+#[tokio::test]
+async fn errors_are_json_and_name_what_is_wrong() {
+    let app = app(true);
+    let check = async |method: &str, uri: &str, status: u16, fields: Value| {
+        let request = Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+        let answer = call(&app, request).await;
+        assert_eq!((answer.status.as_u16(), &*answer.content_type), (status, "application/json"), "{uri}");
+        let json = answer.json();
+        for (name, value) in fields.as_object().unwrap() {
+            assert_eq!(json[name], *value, "{uri}");
+        }
+        assert!(json["error"].as_str().is_some_and(|error| !error.is_empty()));
+    };
+    let named = |parameter: &str, value: &str| serde_json::json!({"parameter": parameter, "value": value});
+    check("GET", "/nothing?x=1", 404, serde_json::json!({"error": "no such path: /nothing"})).await;
+    check("POST", "/metrics", 405, serde_json::json!({"error": "method POST is not allowed, use GET"})).await;
+    check("GET", "/api/v1/spans?kind=a%20b", 400, named("kind", "a b")).await;
+    check("GET", "/api/v1/spans?status=1", 400, named("status", "1")).await;
+    check("GET", "/api/v1/spans?nonsense", 400, named("nonsense", "")).await;
+    check("GET", "/api/v1/spans?limit=0&kind=server", 400, named("limit", "0")).await;
+    let long = format!("/api/v1/spans?path={}", "x".repeat(MAX_QUERY_BYTES));
+    check("GET", &long, 414, serde_json::json!({"error": "query of 8197 bytes is longer than 8192"})).await;
+}
+
+#[tokio::test]
+async fn metrics_come_in_the_wanted_format() {
+    let app = app(true);
+    for (accept, content_type, ends) in [
+        ("", "text/plain; version=0.0.4; charset=utf-8", false),
+        ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0; charset=utf-8", true),
+    ] {
+        let request = Request::get("/metrics").header(ACCEPT, accept).body(Body::empty()).unwrap();
+        let answer = call(&app, request).await;
+        assert_eq!((answer.status, &*answer.content_type), (StatusCode::OK, content_type));
+        assert_eq!(answer.body.ends_with("# EOF\n"), ends);
+        assert!(answer.body.contains("process_resident_memory_bytes "));
+        assert!(answer.body.contains("http_server_request_duration_seconds_count{"));
+    }
+}
+
+#[tokio::test]
+async fn only_a_scraper_that_returns_sees_zero_points() {
+    let app = app(true);
+    let scrape = async |address: [u8; 4], header: bool, code: &str| {
+        let mut request = Request::get("/metrics").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::from((address, 40_000))));
+        if header {
+            request.headers_mut().insert("X-Prometheus-Scrape-Timeout-Seconds", "10".parse().unwrap());
+        }
+        let answer = call(&app, request).await;
+        let is_count = |line: &&str| line.starts_with("http_server") && line.contains("_count{");
+        let line =
+            answer.body.lines().filter(is_count).find(|line| line.contains(&format!("code=\"{code}\"")));
+        line.map(|line| line.rsplit_once(' ').unwrap().1.to_owned())
+    };
+    let (first, second) = ([10, 0, 0, 1], [10, 0, 0, 2]);
+    assert_eq!(scrape(first, true, "200").await.as_deref(), Some("1"), "first scrape: real");
+    assert_eq!(scrape(first, true, "202").await.as_deref(), Some("0"), "born since: zero");
+    assert_eq!(scrape(second, true, "203").await.as_deref(), Some("1"), "another scraper: real");
+    assert_eq!(scrape(first, false, "204").await.as_deref(), Some("1"), "no scraper: real");
+    assert_eq!(scrape(first, true, "202").await.as_deref(), Some("1"), "second time: real");
+    assert_eq!(scrape(second, true, "205").await.as_deref(), Some("0"), "born since: zero");
+}
+
+#[tokio::test]
+async fn spans_are_json_with_everything() {
+    let app = app(true);
+    let json = get(&app, "/api/v1/spans?kind=client&status=5xx&error=true").await.json();
+    let span = &json["spans"][0];
+    let expected = serde_json::json!({
+        "sequence": 2,
+        "trace_id": "abababababababababababababababab",
+        "span_id": "cdcdcdcdcdcdcdcd",
+        "parent_span_id": null,
+        "name": "GET /item/{id}",
+        "kind": "client",
+        "start_unix_nano": 1_700_000_000_000_000_000_u64,
+        "end_unix_nano": 1_700_000_000_012_000_000_u64,
+        "duration_seconds": 0.012,
+        "queue_wait_seconds": 0.002,
+        "status": "error",
+        "service": {"name": "service-1", "namespace": "test"},
+        "pid": 77,
+        "exchange": "18446744073709551615",
+        "resource": {"process.executable.name": "server"},
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(span[name], *value, "{name}");
+    }
+    assert_eq!(span["attributes"]["http.request.method"], "GET");
+    assert_eq!(span["attributes"]["http.response.status_code"], 503);
+    assert_eq!(span["attributes"]["url.path"], "/item/7");
+    assert_eq!((&json["next"], &json["evicted"], &json["stored"]), (&2.into(), &0.into(), &2.into()));
+    assert_eq!(json["spans"].as_array().unwrap().len(), 1);
+
+    let page = get(&app, "/api/v1/spans?after=0&limit=1").await.json();
+    assert_eq!((&page["spans"][0]["sequence"], &page["next"]), (&1.into(), &1.into()));
+    let page = get(&app, "/api/v1/spans?after=1").await.json();
+    assert_eq!((&page["spans"][0]["sequence"], &page["next"]), (&2.into(), &2.into()));
+}
+
+#[tokio::test]
+async fn status_and_index_tell_what_there_is() {
+    let app = app(true);
+    let json = get(&app, "/api/v1/status").await.json();
+    assert_eq!((&json["hook_set"], &json["ready"]), (&"socket".into(), &true.into()));
+    assert_eq!(
+        (&json["watched_processes"], &json["version"]),
+        (&2.into(), &env!("CARGO_PKG_VERSION").into())
+    );
+    assert_eq!(json["services"][0]["name"], "service-1");
+    let index = get(&app, "/").await;
+    assert!(index.content_type.starts_with("text/html"));
+    for link in ["/metrics", "/api/v1/spans", "/api/v1/status", "/readyz", "/healthz"] {
+        assert!(index.body.contains(&format!("href=\"{link}")), "{link}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pipeline_that_does_not_answer_is_a_503() {
+    let (sender, receiver) = mpsc::channel(1);
+    let handle = Handle::new(sender, Arc::new(|| ()));
+    let app = router(State::new(handle, Arc::new(AtomicBool::new(true))));
+    for _ in 0..3 {
+        let started = tokio::time::Instant::now();
+        let answer = get(&app, "/metrics").await;
+        assert_eq!((answer.status, started.elapsed()), (StatusCode::SERVICE_UNAVAILABLE, handle::TIMEOUT));
+        assert_eq!(answer.json()["error"], "the pipeline did not answer in 5 s");
+    }
+    drop(receiver);
+    let started = tokio::time::Instant::now();
+    assert_eq!(get(&app, "/api/v1/spans").await.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(started.elapsed().as_secs(), 0, "a pipeline that is gone is known at once");
+}

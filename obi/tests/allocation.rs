@@ -1,0 +1,136 @@
+//! Proof that nothing is allocated per exchange once the stages have grown to their load.
+//!
+//! In: a counting allocator under this test binary alone, and a load of every kind of exchange. Out: failure
+//! when the counter moves in the second round. One test only: another thread's allocations would count.
+
+use obi::capture::event::decode;
+use obi::protocol::{Exchange, Exchanges, Limits, Loss, Sink};
+use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods};
+use obi_ebpf::{
+    CLOSE_ABANDONED, CLOSE_RESET, FLAG_FIRST_PIECE, FLAG_LAST_PIECE, FLAG_MESSAGE_END, FLAG_TRUNCATED,
+    MESSAGE_REQUEST, MESSAGE_RESPONSE,
+};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use wire::{Record, WHOLE, Wire};
+
+mod wire;
+
+/// Calls of the allocator since the program began.
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Counting;
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches an atomic only.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller keeps `alloc`'s contract, which is the system allocator's own.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as for `alloc`.
+        unsafe { System.realloc(block, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        // SAFETY: as for `alloc`.
+        unsafe { System.dealloc(block, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Spans {
+    assembler: Assembler,
+    service: Arc<Service>,
+    span: Span,
+    n_spans: u64,
+    n_lost: u64,
+}
+
+impl Sink for Spans {
+    fn exchange(&mut self, exchange: &Exchange<'_>) {
+        self.assembler.assemble(exchange, &self.service, 1, &mut self.span);
+        let mut n_attributes = 0;
+        self.span.attributes(|_, _| n_attributes += 1);
+        self.n_spans += u64::from(n_attributes > 5);
+    }
+
+    fn lost(&mut self, _: Loss) {
+        self.n_lost += 1;
+    }
+}
+
+/// Every kind of exchange on one connection each: whole, in pieces, folded lines, bytes that are not UTF-8,
+/// response first, with a body, unparsable, reset, abandoned, cut.
+fn records(nth: u64) -> Vec<Record> {
+    let wire = |kind: u64| Wire::client((nth * 16 + kind + 1) << 24);
+    let path = format!("/orders/{nth}/items;s={nth}?token={nth}&x");
+    let headers = "Host: shop:80\r\nUser-Agent: \u{fc}a\r\ntracestate: a=1\r\n\
+        traceparent: 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n";
+    let plain = format!("GET {path} HTTP/1.1\r\n{headers}\r\n");
+    let folded = format!("BREW {path} HTTP/1.1\r\n{headers} folded\r\nX: \u{1}\r\n\r\n");
+    let many: String = (0..100).map(|line| format!("X-{line}: y\r\n")).collect();
+    let many = format!("GET {path} HTTP/1.1\r\n{many}{headers}\r\n");
+    let ok = "HTTP/1.1 200 OK\r\n\r\n";
+    let request = |kind, head: &str| wire(kind).piece(MESSAGE_REQUEST, WHOLE, 0, 0, head.as_bytes());
+    let response = |kind| wire(kind).piece(MESSAGE_RESPONSE, WHOLE, 3, 0, ok.as_bytes());
+    let piece = |kind, flags, start: usize, part: &str| {
+        wire(kind).piece(MESSAGE_REQUEST, flags | FLAG_MESSAGE_END, 0, start, part.as_bytes())
+    };
+    let (start, end) = many.split_at(700);
+    vec![
+        request(0, &plain),
+        response(0),
+        response(1),
+        request(1, &folded),
+        piece(2, FLAG_FIRST_PIECE, 0, start),
+        piece(2, FLAG_LAST_PIECE, 700, end),
+        response(2),
+        piece(3, FLAG_FIRST_PIECE, 0, start),
+        piece(3, FLAG_LAST_PIECE | FLAG_TRUNCATED, 700, ""),
+        response(3),
+        wire(4).head(MESSAGE_REQUEST, 0, &plain),
+        wire(4).end(MESSAGE_REQUEST, 0, 9),
+        wire(4).head(MESSAGE_RESPONSE, 0, ok),
+        wire(4).end(MESSAGE_RESPONSE, 0, 9),
+        request(5, "nonsense\r\n\r\n"),
+        response(5),
+        request(6, &plain),
+        wire(6).close(CLOSE_RESET, 1, |_| {}),
+        request(7, &plain),
+        wire(7).close(CLOSE_ABANDONED, 1, |_| {}),
+        response(8),
+    ]
+}
+
+#[test]
+fn nothing_is_allocated_per_exchange_in_steady_state() {
+    const ROUND: u64 = 2000;
+    let records: Vec<_> = (0..ROUND).flat_map(records).collect();
+    let assembler = Assembler::new(Ids::from_entropy(), KnownMethods::default(), DEFAULT_ROUTES);
+    let service = Arc::new(Service { name: "shop".into(), ..Service::default() });
+    let mut spans = Spans { assembler, service, span: Span::blank(), n_spans: 0, n_lost: 0 };
+    let mut exchanges = Exchanges::new(Limits::default());
+    let mut round = || {
+        for (nth, record) in records.iter().enumerate() {
+            exchanges.accept(&decode(record.bytes()).unwrap(), &mut spans);
+            if nth % 256 == 0 {
+                exchanges.sweep(2_000_000_000, Duration::from_secs(60), &mut spans);
+            }
+        }
+        ALLOCATIONS.load(Ordering::Relaxed)
+    };
+    round();
+    let before = round();
+    let after = round();
+    assert!(before > 0, "the counter counts");
+    assert_eq!(after - before, 0, "allocations in {ROUND} rounds of {} records", records.len());
+    assert_eq!((spans.n_spans, spans.n_lost), (3 * 6 * ROUND, 3 * 2 * ROUND));
+}
