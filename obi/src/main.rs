@@ -40,7 +40,10 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return command::refuse(&error),
+    };
     if let Err(error) = command::start_logging() {
         return command::fail(&error.into());
     }

@@ -9,7 +9,7 @@
 
 mod facts;
 mod port;
-mod proc_text;
+pub(super) mod proc_text;
 mod verdict;
 
 use std::collections::VecDeque;

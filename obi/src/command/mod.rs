@@ -10,6 +10,7 @@ pub mod run;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 
+use clap::error::ErrorKind;
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 
@@ -20,11 +21,10 @@ pub const EXIT_USAGE: u8 = 2;
 
 /// A log filter that cannot be read.
 #[derive(Debug, Error)]
-#[error("environment {variable}: `{text}` is not a log filter: {reason}, expected such as info or obi=debug")]
+#[error("environment {variable}: `{text}` is not a log filter, expected such as info or obi=debug,warn")]
 pub struct FilterError {
     variable: &'static str,
     text: String,
-    reason: String,
 }
 
 /// Logs to standard error; `OBI_LOG`, else `RUST_LOG`, says what (default `info`).
@@ -44,17 +44,27 @@ pub fn start_logging() -> Result<(), FilterError> {
 }
 
 fn filter(variable: &'static str, text: String) -> Result<EnvFilter, FilterError> {
-    EnvFilter::try_new(&text).map_err(|error| FilterError {
-        variable,
-        text,
-        reason: one_line(&error.to_string()),
-    })
+    EnvFilter::try_new(&text).map_err(|_| FilterError { variable, text })
 }
 
 /// Says on one line why a command failed, and returns its exit code.
 pub fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("obi: {}", one_line(&format!("{error:#}")));
     ExitCode::from(exit_code(error))
+}
+
+/// Says on one line what is wrong with the arguments; help and version are printed whole.
+pub fn refuse(error: &clap::Error) -> ExitCode {
+    let is_help = !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help {
+        // A reader that has gone away is no failure.
+        let _ = error.print();
+    } else {
+        let text = error.to_string();
+        let what = text.split("\n\n").next().unwrap_or(&text);
+        eprintln!("obi: {}; see `obi --help`", one_line(what.strip_prefix("error: ").unwrap_or(what)));
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE))
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
@@ -96,7 +106,10 @@ mod tests {
     #[test]
     fn a_wrong_filter_is_named() {
         let error = filter("OBI_LOG", "obi=loud".to_owned()).unwrap_err().to_string();
-        assert!(error.starts_with("environment OBI_LOG: `obi=loud` is not a log filter: "), "{error}");
+        assert!(
+            error.starts_with("environment OBI_LOG: `obi=loud` is not a log filter, expected "),
+            "{error}"
+        );
         assert!(filter("OBI_LOG", "obi=debug,warn".to_owned()).is_ok());
     }
 }

@@ -9,12 +9,12 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("{}: failed to read the configuration: {source}", path.display())]
+    #[error("{}: failed to read the configuration: {reason}", path.display())]
     Read {
         /// File as given.
         path: PathBuf,
         /// What the system said.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// The text is not YAML.
     #[error("{origin}: {message}")]

@@ -33,7 +33,7 @@ pub fn load(file: Option<&Path>) -> Result<Config, ConfigError> {
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
-    let fail = |source| ConfigError::Read { path: path.to_owned(), source };
+    let fail = |reason| ConfigError::Read { path: path.to_owned(), reason };
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(fail)?;
     file.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(fail)?;

@@ -59,7 +59,8 @@ impl Reader {
     pub(super) fn facts(&mut self, tgid: u32) -> Option<Facts> {
         let process = open_process(tgid)?;
         let process = process.as_fd();
-        let stat = proc_text::stat(self.read(process, "stat")?.0).filter(|stat| !stat.empty)?;
+        let stat =
+            proc_text::stat(self.read(process, "stat")?.0).filter(|stat| !stat.kernel && !stat.ended)?;
         let command =
             self.read(process, "cmdline").map(|(bytes, _)| proc_text::command(bytes)).unwrap_or_default();
         let cgroup =
@@ -89,7 +90,7 @@ impl Reader {
     pub(super) fn start(&mut self, tgid: u32) -> Option<u64> {
         let process = open_process(tgid)?;
         proc_text::stat(self.read(process.as_fd(), "stat")?.0)
-            .filter(|stat| !stat.empty)
+            .filter(|stat| !stat.kernel && !stat.ended)
             .map(|stat| stat.start)
     }
 
@@ -129,7 +130,7 @@ impl Reader {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::CACHED | ResolveFlags::NO_MAGICLINKS;
         let file = openat2(root, path, READ_ONLY, Mode::empty(), resolve).ok()?;
         let system = rustix::fs::fstatfs(&file).ok()?.f_type;
-        let (bytes, _) = (i64::from(system) == TMPFS).then(|| self.fill(file))??;
+        let (bytes, _) = (system == TMPFS).then(|| self.fill(file))??;
         let name = std::str::from_utf8(bytes).ok()?.trim();
         is_label(name).then(|| name.to_owned())
     }
@@ -141,7 +142,7 @@ const NAMESPACE_FILES: [&str; 2] = [
 ];
 
 /// `TMPFS_MAGIC` of `linux/magic.h`.
-const TMPFS: i64 = 0x0102_1994;
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// Never wait: what is opened may be a pipe or a terminal.
 const READ_ONLY: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);

@@ -5,22 +5,24 @@
 
 /// What `/proc/PID/stat` tells (proc_pid_stat(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(in crate::capture) struct Stat {
     /// Name of the program, at most 15 bytes (field 2).
     pub(super) comm: String,
     /// Process that made this one (field 4).
     pub(super) parent: u32,
     /// Start of the process in clock ticks since boot (field 22): with the pid, its identity.
     pub(super) start: u64,
-    /// A thread of the kernel, or a process that has ended: nothing to watch.
-    pub(super) empty: bool,
+    /// A thread of the kernel.
+    pub(in crate::capture) kernel: bool,
+    /// Has ended and waits for its parent to notice.
+    pub(super) ended: bool,
 }
 
 /// `PF_KTHREAD` of the kernel's `sched.h`, in field 9.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
 /// Parses `/proc/PID/stat`. The name may hold anything, also `)` and spaces: the last `)` ends it.
-pub(super) fn stat(text: &[u8]) -> Option<Stat> {
+pub(in crate::capture) fn stat(text: &[u8]) -> Option<Stat> {
     let open = text.iter().position(|byte| *byte == b'(')?;
     let close = text.iter().rposition(|byte| *byte == b')')?;
     let comm = lossy(text.get(open + 1..close)?);
@@ -30,7 +32,8 @@ pub(super) fn stat(text: &[u8]) -> Option<Stat> {
     let parent = fields.next()?.parse().ok()?;
     let flags: u64 = fields.nth(4)?.parse().ok()?;
     let start = fields.nth(12)?.parse().ok()?;
-    Some(Stat { comm, parent, start, empty: flags & KERNEL_THREAD != 0 || matches!(state, "Z" | "X" | "x") })
+    let (kernel, ended) = (flags & KERNEL_THREAD != 0, matches!(state, "Z" | "X" | "x"));
+    Some(Stat { comm, parent, start, kernel, ended })
 }
 
 /// The control group that tells most: that of version 2, else systemd's own hierarchy, else the longest path.

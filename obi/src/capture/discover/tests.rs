@@ -98,7 +98,7 @@ fn an_ended_process_answers_for_the_grace_time() {
     assert_eq!(table.lookup(tgid).unwrap().service, "sleep");
     table.sweep(110 * SECOND);
     assert!(table.lookup(tgid).is_none());
-    assert_eq!(table.changes().last(), Some(Change { tgid, verdict: None }));
+    assert_eq!(table.changes().next_back(), Some(Change { tgid, verdict: None }));
 }
 
 #[test]

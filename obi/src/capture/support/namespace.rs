@@ -1,11 +1,12 @@
 //! Which pids `/proc` shows: the kernel's events carry those of the initial pid namespace.
 //!
 //! In: `/proc/self`. Out: whether they agree, and our own pid there. The inode of the initial pid namespace is a
-//! constant of the kernel (`PID_NS_INIT_INO`), so this is exact and no guess.
+//! constant of the kernel (`PID_NS_INIT_INO`), and the kernel's threads live in no other, so this is exact and no guess.
 
 use serde::Serialize;
 
 use super::{Check, Outcome};
+use crate::capture::discover::proc_text;
 
 /// How our view of pids relates to the kernel's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -21,16 +22,15 @@ const INITIAL: &[u8] = b"pid:[4026531836]";
 
 impl PidNamespace {
     pub(super) fn probe() -> Self {
-        let link = |path: &str| rustix::fs::readlink(path, Vec::new()).map(std::ffi::CString::into_bytes);
-        let own = link("/proc/self/ns/pid").is_ok_and(|target| target == INITIAL);
-        // The first process that this /proc shows lives in the namespace that it was mounted in.
-        let mounted = link("/proc/1/ns/pid").is_ok_and(|target| target == INITIAL);
-        let status = std::fs::read("/proc/self/status").unwrap_or_default();
-        let pids = pids(&status);
-        let own_pid = pids.first().copied().unwrap_or_else(std::process::id);
+        let own = rustix::fs::readlink("/proc/self/ns/pid", Vec::new());
+        let own = own.is_ok_and(|target| target.as_bytes() == INITIAL);
+        let pids = pids(&std::fs::read("/proc/self/status").unwrap_or_default());
         // In the initial namespace /proc may still be another's: then it shows us by another number, or not at all.
         let shown = pids.as_slice() == [std::process::id()];
-        Self { initial: (own && shown) || mounted, own_pid }
+        // Elsewhere it may still be the initial one's, and then it shows the kernel's own threads.
+        let second = std::fs::read("/proc/2/stat").ok().and_then(|text| proc_text::stat(&text));
+        let initial = (own && shown) || second.is_some_and(|stat| stat.kernel);
+        Self { initial, own_pid: pids.first().copied().unwrap_or_else(std::process::id) }
     }
 
     pub(super) fn check(self) -> Check {
@@ -40,7 +40,7 @@ impl PidNamespace {
         }
         Check::missing(
             NAME,
-            "`/proc/self/ns/pid` is not the initial pid namespace, so kernel events and /proc number processes differently",
+            "`/proc` does not show the initial pid namespace, whose pids the kernel's events carry",
             "start the container with the host's pids: `docker run --pid=host`, `hostPID: true` in Kubernetes",
         )
     }
@@ -69,9 +69,11 @@ mod tests {
     }
 
     #[test]
-    fn a_new_namespace_is_not_the_initial_one() {
+    fn the_namespace_of_the_tests() {
         let own = rustix::fs::readlink("/proc/self/ns/pid", Vec::new()).unwrap();
-        assert_eq!(PidNamespace::probe().initial, own.as_bytes() == INITIAL);
+        let found = PidNamespace::probe();
+        assert!(found.initial || own.as_bytes() != INITIAL, "{found:?}");
+        assert_eq!(found.own_pid, std::process::id());
         assert!(matches!(PidNamespace { initial: false, own_pid: 1 }.check().outcome, Outcome::Missing(_)));
     }
 }

@@ -6,16 +6,16 @@ use super::*;
 
 #[test]
 fn stat_survives_any_name() {
-    fn check(comm: &str, state: &str, flags: u64, expected_empty: bool) {
+    fn check(comm: &str, state: &str, flags: u64, kernel: bool, ended: bool) {
         let text = format!("42 ({comm}) {state} 7 42 42 0 -1 {flags} 1 2 3 4 5 6 7 8 20 0 1 0 123456 1 2 3");
-        let expected = Stat { comm: comm.to_owned(), parent: 7, start: 123_456, empty: expected_empty };
+        let expected = Stat { comm: comm.to_owned(), parent: 7, start: 123_456, kernel, ended };
         assert_eq!(stat(text.as_bytes()), Some(expected), "{text}");
     }
-    check("nginx", "S", 4_194_304, false);
-    check("a) S 9 (b", "R", 0, false);
-    check("", "R", 0, false);
-    check("kworker/0:1", "I", 0x0420_8060 | KERNEL_THREAD, true);
-    check("python3", "Z", 0, true);
+    check("nginx", "S", 4_194_304, false, false);
+    check("a) S 9 (b", "R", 0, false, false);
+    check("", "R", 0, false, false);
+    check("kworker/0:1", "I", 0x0420_8060 | KERNEL_THREAD, true, false);
+    check("python3", "Z", 0, false, true);
     for broken in ["", "42", "42 (a", "42 (a) S", ") (", "42 (a) S x 1 2 3"] {
         assert_eq!(stat(broken.as_bytes()), None, "{broken:?}");
     }
