@@ -73,7 +73,7 @@ impl Entry {
     pub(super) fn begin_request(&mut self, head: &head_event) {
         self.identify(head);
         self.tid = head.header.tid;
-        self.started = head.header.time;
+        self.started = head.started;
         let known_and_earlier = head.arrival != 0 && head.arrival < self.started;
         self.arrival = if known_and_earlier { head.arrival } else { self.started };
         self.request_head = RequestHead::Partial;

@@ -88,6 +88,7 @@ impl Wire {
         let head = head_event {
             header: self.header(EVENT_HEAD, flags),
             arrival: self.arrival,
+            started: self.time,
             body_bytes: body,
             position: u32::try_from(position).unwrap(),
             length: u16::try_from(payload.len()).unwrap(),
