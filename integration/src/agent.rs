@@ -162,7 +162,8 @@ impl Agent {
                 self.spans.push(span.clone());
             }
             self.next = page.next;
-            if page.spans.is_empty() {
+            // Not until a page is empty: our own asking makes spans.
+            if page.spans.len() < SPANS_PER_PAGE {
                 return Ok(&self.spans);
             }
         }
