@@ -118,6 +118,9 @@ pub struct MapMemory {
 /// More combinations of stage, reason, side and service than this fold into the service `_OTHER`.
 const MAX_LOSSES: usize = 4_096;
 
+/// Service name of losses that found no room.
+const OTHER: &str = "_OTHER";
+
 /// Counters and facts, owned by the pipeline thread.
 #[derive(Debug, Default)]
 pub struct Stats {
@@ -146,7 +149,7 @@ impl Stats {
     pub fn lose(&mut self, loss: Loss<'_>, n: u64) {
         let full = self.lost.len() >= MAX_LOSSES;
         let loss = if full && !self.lost.contains_key(&loss) {
-            Loss { service_name: crate::red::OTHER, ..loss }
+            Loss { service_name: OTHER, ..loss }
         } else {
             loss
         };
