@@ -7,6 +7,8 @@
 #[allow(
     missing_docs,
     non_camel_case_types,
+    clippy::undocumented_unsafe_blocks,
+    clippy::allow_attributes_without_reason,
     reason = "generated from event.h, which carries the documentation"
 )]
 mod generated {

@@ -42,7 +42,7 @@ enum event_flag {
 	FLAG_MESSAGE_END = 4,         /* the whole message is complete; body_bytes is final */
 	FLAG_TRUNCATED = 8,           /* the head is longer than the limit; the rest was not copied */
 	FLAG_INTERIM = 16,            /* a 1xx response head (not 101): forget its bytes */
-	FLAG_REQUEST_INCOMPLETE = 32, /* the response ended before the request body did */
+	FLAG_REQUEST_INCOMPLETE = 32, /* the response ended before the request's body, or even its head, did */
 	FLAG_CLOSE_DELIMITED = 64,    /* the end of this body is the end of the connection */
 	FLAG_TUNNEL = 128,            /* 101 or a successful CONNECT: not HTTP/1 from here on */
 };
@@ -99,9 +99,9 @@ enum {
 	ADDRESS_BYTES = 16,
 	/* The unfinished line that a head piece starts with is kept this long at most. */
 	CARRY_BYTES = 48,
-	/* Payload room of the two record sizes. */
-	SMALL_PIECE_BYTES = 352,
-	LARGE_PIECE_BYTES = 1888,
+	/* Payload room of the two record sizes; with ring header 512 and 2048 bytes. */
+	SMALL_PIECE_BYTES = 344,
+	LARGE_PIECE_BYTES = 1880,
 	/* Bits of an exchange number that count exchanges on one connection. */
 	ORDINAL_BITS = 24,
 };
@@ -117,21 +117,23 @@ struct event_header {
 
 struct head_event {
 	struct event_header header;
-	__u64 arrival;    /* first piece of a request at a server: when its first data arrived, CLOCK_MONOTONIC ns */
+	__u64 arrival;    /* when the first data of this head arrived at the host (server) or was sent (client) */
+	__u64 started;    /* when the process read or sent the first byte of this head */
 	__u64 body_bytes; /* with FLAG_MESSAGE_END: bytes of the body, without chunk framing */
 	__u32 offset;     /* stream offset of the first payload byte, modulo 2^32 */
 	__u32 position;   /* bytes of this head before this piece */
-	__u16 length;     /* payload bytes in use */
+	__u16 length;     /* payload bytes in use, the `lead` ones included */
 	__u8 side;
 	__u8 message;
 	__u16 family;      /* AF_INET, AF_INET6, AF_UNIX */
 	__u16 local_port;  /* host order */
 	__u16 remote_port; /* host order */
-	__u8 pad[6];
+	__u8 lead;         /* the payload starts this many bytes before the end of `carry` */
+	__u8 pad[5];
 	__u8 local_address[ADDRESS_BYTES]; /* IPv4 as ::ffff:a.b.c.d */
 	__u8 remote_address[ADDRESS_BYTES];
-	__u8 carry[CARRY_BYTES]; /* kernel scratch: the unfinished line before the payload */
-	/* payload follows: `length` bytes */
+	__u8 carry[CARRY_BYTES]; /* bytes before this piece; its last `lead` bytes belong to the payload */
+	/* the rest of the payload follows */
 };
 
 struct end_event {
@@ -176,6 +178,14 @@ struct thread_state {
 	__u64 exchange;   /* current exchange number, 0: none */
 	__u64 mmsg_vector; /* user address of the array a sendmmsg/recvmmsg walks */
 	__u32 mmsg_index;  /* message within it that comes next */
+	__u32 pad;
+};
+
+/* The programs' global variables, shared with the agent. */
+struct global_state {
+	__u64 n_connections; /* connections seen so far; the last connection number given out */
+	__u64 n_open;        /* of them, those whose state is alive: TCP, and unix sockets that speak HTTP */
+	__u32 active;        /* 0: programs return at once. Set when all of them are attached: half a view misleads */
 	__u32 pad;
 };
 

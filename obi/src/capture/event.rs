@@ -50,8 +50,11 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
     }
     match kind {
         EVENT_HEAD => {
-            let (head, payload) = head_event::ref_from_prefix(bytes).map_err(|_| short)?;
-            payload.get(..usize::from(head.length)).map(|payload| Event::Head(head, payload)).ok_or(short)
+            let (head, _) = head_event::ref_from_prefix(bytes).map_err(|_| short)?;
+            // The payload begins with the last `lead` bytes of `carry`, which ends the structure.
+            let start = size_of::<head_event>().checked_sub(usize::from(head.lead)).ok_or(short)?;
+            let payload = bytes.get(start..start + usize::from(head.length)).ok_or(short)?;
+            Ok(Event::Head(head, payload))
         }
         EVENT_END => Ok(Event::End(end_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
         EVENT_CLOSE => Ok(Event::Close(close_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),

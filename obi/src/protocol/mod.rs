@@ -1,10 +1,26 @@
 //! Events to exchanges: one [`Exchange`] per request and its response.
 //!
-//! In: [`crate::capture::event::Event`]. Out: whole exchanges, borrowed from the table that assembled them.
-//! Refuses to know services, routes, ids and metrics.
+//! In: [`crate::capture::event::Event`]. Out: whole exchanges, borrowed from the table that assembled them,
+//! and [`Loss`]es, each handed to a [`Sink`]. Refuses to know services, routes, ids and metrics.
+//!
+//! - [`exchange`]: the table of open exchanges.
+//! - [`http1`]: heads to [`Request`] and [`Response`]; secrets end here ([`redact`]).
+//! - [`loss`]: what could not become an exchange, and why.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
+
+mod entry;
+pub mod exchange;
+pub mod http1;
+mod http1_lines;
+pub mod loss;
+pub mod redact;
+mod table;
+
+pub use exchange::{Evicted, Exchanges, Sink};
+pub use loss::Loss;
+pub use table::{Limits, MAX_HEAD_BYTES};
 
 /// Which end of the connection the observed process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -13,6 +29,18 @@ pub enum Side {
     Server,
     /// It sent the request.
     Client,
+}
+
+impl Side {
+    /// Reads the wire's `side`; `None` for `SIDE_UNKNOWN` and for values of a newer kernel side.
+    #[must_use]
+    pub fn from_wire(side: u8) -> Option<Self> {
+        match u32::from(side) {
+            obi_ebpf::SIDE_SERVER => Some(Self::Server),
+            obi_ebpf::SIDE_CLIENT => Some(Self::Client),
+            _ => None,
+        }
+    }
 }
 
 /// The two ends of a connection as the observed process sees them.
@@ -29,19 +57,40 @@ pub enum Endpoints {
     Unix,
 }
 
-/// How a broken exchange ended. The text is the span's `error.type`.
+/// How a broken exchange ended: the connection went away before the response was whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Failure {
-    /// The connection was reset.
+    /// The connection was reset, by either end.
     Reset,
-    /// The connection was closed before the response was complete.
+    /// The peer closed the connection before the response was whole. At a client: the server went away
+    /// without an answer. At a server: the client did not wait.
     Closed,
+    /// The observed process itself closed the connection before the response was whole. At a client: it
+    /// gave up waiting. At a server: it refused to answer.
+    Aborted,
+    /// The responding end closed the connection after a whole head, in the middle of the body.
+    Truncated,
     /// The transport timed out.
     Timeout,
 }
 
-/// One request and its response, whole or broken. Times are `CLOCK_MONOTONIC` nanoseconds.
-#[derive(Debug, Clone, Copy)]
+impl Failure {
+    /// The span's `error.type`: one of five fixed words.
+    #[must_use]
+    pub fn error_type(self) -> &'static str {
+        match self {
+            Self::Reset => "connection_reset",
+            Self::Closed => "connection_closed",
+            Self::Aborted => "connection_aborted",
+            Self::Truncated => "response_truncated",
+            Self::Timeout => "timeout",
+        }
+    }
+}
+
+/// One request and its response, whole or broken. Times are `CLOCK_MONOTONIC` nanoseconds, and
+/// `arrival <= started <= ended`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exchange<'a> {
     /// The kernel's exchange number.
     pub number: u64,
@@ -72,23 +121,24 @@ pub struct Exchange<'a> {
 }
 
 /// What the request head tells. No query value, cookie or authorization gets this far.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request<'a> {
     /// As sent, case kept.
     pub method: &'a str,
-    /// Path of the target, without the query.
+    /// Path of the target, without the query, percent-encoding as sent, values of path parameters replaced
+    /// by `REDACTED`. `*` for the asterisk form, empty for `CONNECT`.
     pub path: &'a str,
     /// The query with every value replaced by `REDACTED`; empty without a query.
     pub query: &'a str,
     /// 0 or 1: the minor version of HTTP/1.
     pub minor_version: u8,
-    /// `Host` header, or the authority of an absolute target.
+    /// Authority of an absolute target or of `CONNECT`, else the `Host` header; without user information.
     pub host: &'a str,
     /// `User-Agent` header.
     pub user_agent: &'a str,
-    /// `traceparent` header.
+    /// `traceparent` header; empty when absent or sent more than once.
     pub traceparent: &'a str,
-    /// `tracestate` header.
+    /// `tracestate` headers, joined by commas when there are several.
     pub tracestate: &'a str,
 }
 

@@ -2,17 +2,30 @@
 //!
 //! In: [`crate::protocol::Exchange`] and what is known of its process. Out: [`Span`].
 //! Refuses to know metrics, exporters and the kernel.
+//!
+//! - [`assemble`]: the [`Assembler`], which makes a [`Span`] of an exchange and its service.
+//! - [`attribute`]: name, status and attributes of a span, once for all exporters.
+//! - [`context`]: parents from `traceparent`, ids.
+//! - [`service`]: what a process is called.
+//! - [`method`]: known request methods. [`route`]: few routes for many paths, [`segment`] by segment.
 #![forbid(unsafe_code)]
-
-pub mod attribute;
-
-pub use attribute::{AttributeValue, Status};
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
+pub mod assemble;
+pub mod attribute;
+pub mod context;
+pub mod method;
+pub mod route;
+pub mod segment;
+pub mod service;
+
+pub use assemble::Assembler;
+pub use attribute::{AttributeValue, Status};
+
 /// Who served or called: a resource in OpenTelemetry's words, shared by all spans of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Service {
     /// `service.name`.
     pub name: String,
@@ -62,6 +75,28 @@ pub struct Span {
     pub service: Arc<Service>,
     /// What is particular to the protocol.
     pub detail: Detail,
+}
+
+impl Span {
+    /// A span to be written over by [`Assembler::assemble`]; its ids are not valid before.
+    #[must_use]
+    pub fn blank() -> Self {
+        Self {
+            trace_id: [0; 16],
+            span_id: [0; 8],
+            parent_span_id: None,
+            trace_flags: 0,
+            trace_state: String::new(),
+            exchange: 0,
+            kind: SpanKind::Server,
+            start: 0,
+            end: 0,
+            queue_wait: 0,
+            pid: 0,
+            service: Arc::default(),
+            detail: Detail::Http(Http::default()),
+        }
+    }
 }
 
 /// What is particular to a protocol.

@@ -1,0 +1,70 @@
+# `make` alone lists the targets. CI calls `make test` and nothing else.
+
+CARGO  ?= cargo
+# Kernel programs are loaded as root; compiling never needs it.
+SUDO   := $(if $(filter 0,$(shell id -u)),,sudo)
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+OBI    := $(TARGET)/release/obi
+# Test programs run as root, cargo itself does not.
+HOST   := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+AS_ROOT := $(if $(SUDO),CARGO_TARGET_$(HOST)_RUNNER="sudo -E")
+# Extra arguments for `make demo` and `make run`, for example ARGS="--rate 100".
+ARGS   ?=
+# Seconds per fuzz target.
+SECONDS_EACH ?= 60
+
+.PHONY: help demo run build test bench fuzz fmt lint \
+        dependencies check-fmt check-dependencies unit integration fuzz-smoke
+.DEFAULT_GOAL := help
+
+help: ## List the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: build ## A small workload of our own and the agent that watches it; prints where to look
+	$(SUDO) $(OBI) demo $(ARGS)
+
+run: build ## The agent, watching every process on this machine
+	$(SUDO) $(OBI) run $(ARGS)
+
+build: ## The release binary, after installing what the build lacks
+	script/install-dependencies build
+	$(CARGO) build --release --package obi
+	@echo "built $(OBI)"
+
+test: dependencies check-fmt lint check-dependencies unit integration fuzz-smoke ## Everything that must hold; CI runs this
+
+dependencies:
+	script/install-dependencies test
+
+check-fmt:
+	$(CARGO) fmt --all --check
+
+lint: ## Clippy over everything, warnings are errors
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+check-dependencies:
+	script/check-dependencies
+
+# Always `--workspace`: another selection means other features, and everything is compiled again.
+unit:
+	$(CARGO) test --workspace --lib --bins --test layers
+	$(CARGO) test --workspace --doc
+
+integration:
+	$(CARGO) build --workspace --bins
+	$(AS_ROOT) $(CARGO) test --workspace --test '*'
+
+fuzz-smoke:
+	script/fuzz 5
+
+fuzz: ## Every fuzz target for SECONDS_EACH seconds
+	script/fuzz $(SECONDS_EACH)
+
+bench: build ## Benchmarks; prints one table
+	$(CARGO) bench --package obi
+
+fmt: ## Format the source
+	$(CARGO) fmt --all
+
+# `test` runs its parts one after another, also under `make -j`.
+.NOTPARALLEL:

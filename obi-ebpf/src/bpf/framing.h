@@ -1,0 +1,460 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * HTTP/1 framing, as far as it is needed to know where the next head begins
+ * (RFC 9112 §2, §6, §7). Pure functions over a cursor and a piece of memory: no
+ * helper is called, so the same text is compiled for the host and tested there.
+ *
+ * All state that loops change lives in the cursor. In the kernel the cursor is
+ * map memory, whose contents the verifier does not track: every value read from
+ * it is "unknown" and bounds-checked on the spot, so loops verify in one pass.
+ */
+#ifndef OBI_FRAMING_H
+#define OBI_FRAMING_H
+
+#ifndef OBI_KERNEL
+#include <linux/types.h>
+#include <stdbool.h>
+#include <string.h>
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __s64 s64;
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+#endif
+
+#include "event.h"
+
+enum cursor_mode {
+	MODE_START = 0,   /* before the first byte of a head */
+	MODE_HEAD,        /* inside a head */
+	MODE_LENGTH,      /* inside a body of known length: `remaining` bytes */
+	MODE_CHUNK_SIZE,  /* inside a chunk-size line */
+	MODE_CHUNK_BODY,  /* inside chunk bytes and their CRLF: `remaining` bytes */
+	MODE_TRAILER,     /* inside the trailer section */
+	MODE_UNTIL_CLOSE, /* the body ends with the connection */
+	MODE_RESYNC,      /* lost: a head is looked for at the start of each segment */
+	MODE_IGNORED,     /* not HTTP/1, or a tunnel */
+};
+
+enum cursor_flag {
+	CURSOR_CHUNKED = 1,        /* transfer-encoding ends with chunked */
+	CURSOR_ENCODED = 2,        /* another transfer-encoding */
+	CURSOR_HAS_LENGTH = 4,
+	CURSOR_RESPONSE = 8,       /* the head is a response's */
+	CURSOR_METHOD_HEAD = 16,
+	CURSOR_METHOD_CONNECT = 32,
+	CURSOR_CLASSIFIED = 64,    /* the first bytes of the start line have been judged */
+	CURSOR_EXTENSION = 128,    /* inside a chunk extension */
+	CURSOR_LOST = 256,         /* a piece of this message was lost, and counted */
+	CURSOR_END_REPORTED = 512, /* the end went out with the head */
+	CURSOR_ORPHAN = 1024,      /* a response that belongs to no request we know */
+	CURSOR_PIECES = 2048,      /* a piece of this head has been submitted */
+	CURSOR_NOTED = 4096,       /* the note of this response's request has been taken */
+	CURSOR_RESYNCED = 8192,    /* this head was found while looking for one: it must prove itself */
+};
+
+enum scan_result {
+	SCAN_MORE = 0,     /* the piece is used up, the head goes on */
+	SCAN_HEAD_END = 1, /* the blank line is at `at` - 1 */
+	SCAN_NOT_HTTP = 2,
+	SCAN_HTTP2 = 3,
+	SCAN_TLS = 4,
+	SCAN_MALFORMED = 5, /* HTTP, but its framing cannot be trusted */
+};
+
+/* Where one direction of a connection stands. */
+struct cursor {
+	u64 remaining;  /* bytes to the next boundary, in MODE_LENGTH and MODE_CHUNK_BODY; the size so far in MODE_CHUNK_SIZE */
+	u64 body_bytes; /* body bytes of the current message so far */
+	u64 content_length;
+	u32 next;       /* stream offset expected next */
+	u32 head_bytes; /* of the current head, before the current piece */
+	u32 line_bytes; /* of the current line, before the current piece */
+	u32 at;         /* scan position in the area */
+	u32 end;        /* end of the bytes in the area */
+	s32 line;       /* where the current line starts; negative: before the area */
+	u16 flags;
+	u16 status;
+	u16 lines; /* of the head so far */
+	u8 mode;
+	u8 result;
+	u8 unsent;      /* bytes at the end of `carry` that no record has carried yet */
+	u8 digits;      /* of the content length so far */
+	u8 pad[2];
+	u64 arrival;    /* of the first byte of the current head */
+	u64 started;
+	u8 carry[CARRY_BYTES]; /* the last bytes of the unfinished line, right-aligned */
+};
+
+/*
+ * A piece is laid out as [CARRY_BYTES of unfinished line][new bytes][SLACK_BYTES].
+ * The slack keeps the wide loads below inside the record.
+ */
+#define AREA_START CARRY_BYTES
+#define SLACK_BYTES 48
+/* In `digits`: the number is over. Above any count of digits, so that another digit is refused. */
+#define DIGITS_CLOSED 32
+
+#define EIGHT(a, b, c, d, e, f, g, h) \
+	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | (u64)(f) << 40 | \
+	 (u64)(g) << 48 | (u64)(h) << 56)
+#define LOWER_CASE 0x2020202020202020ULL
+#define SEVEN_BYTES 0x00ffffffffffffffULL
+#define FOUR_BYTES 0xffffffffULL
+
+/* Unaligned on purpose: x86-64 and arm64 allow it, the verifier too; memcpy would become eight byte loads. */
+static __always_inline u64 load8(const u8 *area, u32 at)
+{
+	return *(const u64 *)(area + at);
+}
+
+static __always_inline bool is_method_byte(u8 byte)
+{
+	return (byte >= 'A' && byte <= 'Z') || byte == '-' || byte == '_';
+}
+
+/*
+ * Judges the first bytes of a start line: `length` of them are there.
+ * Fewer than eight bytes of a line still unfinished are given the benefit of the doubt.
+ */
+static __always_inline u8 classify_start(struct cursor *c, const u8 *area, u32 start, u32 length, bool whole_line)
+{
+	u64 first = load8(area, start);
+	if (length < 8 && !whole_line) {
+		u8 byte = (u8)first;
+		return is_method_byte(byte) ? SCAN_MORE : byte == 0x16 || byte == 0x17 ? SCAN_TLS : SCAN_NOT_HTTP;
+	}
+	if ((first & SEVEN_BYTES) == EIGHT('H', 'T', 'T', 'P', '/', '1', '.', 0)) {
+		u64 second = load8(area, start + 8);
+		u32 hundreds, tens, units;
+		if (length < 12)
+			return whole_line ? SCAN_NOT_HTTP : SCAN_MORE;
+		hundreds = ((second >> 8) & 0xff) - '0';
+		tens = ((second >> 16) & 0xff) - '0';
+		units = ((second >> 24) & 0xff) - '0';
+		if (hundreds > 9 || tens > 9 || units > 9 || !hundreds)
+			return SCAN_NOT_HTTP;
+		c->status = hundreds * 100 + tens * 10 + units;
+		c->flags |= CURSOR_RESPONSE | CURSOR_CLASSIFIED;
+		return SCAN_MORE;
+	}
+	if ((first & 0xffff) == 0x0316 || (first & 0xffff) == 0x0317)
+		return SCAN_TLS;
+	if (!is_method_byte((u8)first))
+		return SCAN_NOT_HTTP;
+	/* The bytes of the method up to its space; a longer method is judged by these eight. */
+#pragma unroll
+	for (int i = 1; i < 8; i++) {
+		u8 byte = first >> (8 * i);
+		if (byte == ' ')
+			break;
+		if (!is_method_byte(byte))
+			return SCAN_NOT_HTTP;
+	}
+	if ((first & 0xffffffffffULL) == EIGHT('H', 'E', 'A', 'D', ' ', 0, 0, 0))
+		c->flags |= CURSOR_METHOD_HEAD;
+	else if (first == EIGHT('C', 'O', 'N', 'N', 'E', 'C', 'T', ' '))
+		c->flags |= CURSOR_METHOD_CONNECT;
+	c->flags |= CURSOR_CLASSIFIED;
+	return SCAN_MORE;
+}
+
+/* The whole start line has been seen; its last bytes lie before `end`. */
+static __always_inline u8 finish_start(struct cursor *c, const u8 *area, u32 end, u32 length)
+{
+	u64 version;
+	u32 terminator;
+	if (c->flags & CURSOR_RESPONSE)
+		return SCAN_MORE;
+	terminator = area[end - 2] == '\r' ? 2 : 1;
+	if (length < 12)
+		return SCAN_NOT_HTTP;
+	version = load8(area, end - terminator - 8);
+	if ((version & SEVEN_BYTES) == EIGHT('H', 'T', 'T', 'P', '/', '1', '.', 0))
+		return SCAN_MORE;
+	return version == EIGHT('H', 'T', 'T', 'P', '/', '2', '.', '0') ? SCAN_HTTP2 : SCAN_NOT_HTTP;
+}
+
+/*
+ * Content-Length (RFC 9110 §8.6). Two different values are a framing error
+ * (RFC 9112 §6.3). `value` and `digits` are cursor fields, not locals: as locals
+ * the verifier would follow each of their histories.
+ */
+static __always_inline u8 content_length(struct cursor *c, const u8 *area, u32 line, u32 end)
+{
+	u64 before = c->content_length;
+	c->content_length = 0;
+	c->digits = 0;
+	/* 19 digits hold any length below 2^63; 4 more bytes for white space. */
+	for (u32 i = 0; i < 23; i++) {
+		u32 at = line + 15 + i;
+		u8 byte;
+		if (at >= end) /* in any case inside the slack */
+			break;
+		byte = area[at];
+		if (byte == '\r' || byte == '\n')
+			break;
+		if (byte >= '0' && byte <= '9' && c->digits < 20) {
+			c->content_length = c->content_length * 10 + (byte - '0');
+			c->digits++;
+		} else if (byte != ' ' && byte != '\t') {
+			return SCAN_MALFORMED;
+		} else if (c->digits) {
+			c->digits |= DIGITS_CLOSED; /* only white space may follow */
+		}
+	}
+	c->digits &= ~DIGITS_CLOSED;
+	if (!c->digits || c->digits > 19 || (c->flags & CURSOR_HAS_LENGTH && c->content_length != before))
+		return SCAN_MALFORMED;
+	c->flags |= CURSOR_HAS_LENGTH;
+	return SCAN_MORE;
+}
+
+/* Which header decides about framing: 1 content-length, 2 transfer-encoding, 0 any other. */
+static __always_inline u32 framing_header(const u8 *area, u32 line)
+{
+	u64 first = load8(area, line) | LOWER_CASE;
+	if (first == EIGHT('c', 'o', 'n', 't', 'e', 'n', 't', '-'))
+		return ((load8(area, line + 8) | LOWER_CASE) & SEVEN_BYTES) ==
+				       EIGHT('l', 'e', 'n', 'g', 't', 'h', ':', 0)
+			       ? 1
+			       : 0;
+	if (first == EIGHT('t', 'r', 'a', 'n', 's', 'f', 'e', 'r'))
+		return (load8(area, line + 8) | LOWER_CASE) == EIGHT('-', 'e', 'n', 'c', 'o', 'd', 'i', 'n') &&
+				       (area[line + 16] | 0x20) == 'g' && area[line + 17] == ':'
+			       ? 2
+			       : 0;
+	return 0;
+}
+
+/* One whole line of a head: from `line` (negative: its start is gone) to `end`, the newline included. */
+static __always_inline u8 head_line(struct cursor *c, const u8 *area, s32 line, u32 end, u32 room)
+{
+	u32 length = end - (u32)line;
+	bool blank = length == 1 || (length == 2 && area[end - 2] == '\r');
+	u32 start = (u32)line;
+	if (c->lines == 0) {
+		u8 verdict = SCAN_MORE;
+		/* Empty lines before a request line are skipped (RFC 9112 §2.2). */
+		if (blank)
+			return SCAN_MORE;
+		if (!(c->flags & CURSOR_CLASSIFIED)) {
+			if (start > room + AREA_START - SLACK_BYTES)
+				return SCAN_NOT_HTTP;
+			verdict = classify_start(c, area, start, length, true);
+		}
+		if (verdict == SCAN_MORE)
+			verdict = finish_start(c, area, end, length);
+		c->lines = 1;
+		return verdict;
+	}
+	if (blank)
+		return SCAN_HEAD_END;
+	if (c->lines < 0xffff)
+		c->lines++;
+	if (line < 0 || start > room + AREA_START - SLACK_BYTES)
+		return SCAN_MORE; /* too long for a framing header; see keep_line() */
+	switch (framing_header(area, start)) {
+	case 1:
+		return content_length(c, area, start, end);
+	case 2:
+		/* The last coding decides; it is "chunked" when it ends so. */
+		{
+			u32 terminator = area[end - 2] == '\r' ? 2 : 1;
+			u64 last = load8(area, end - terminator - 8) | LOWER_CASE;
+			c->flags &= ~(CURSOR_CHUNKED | CURSOR_ENCODED);
+			c->flags |= (last >> 8) == (EIGHT('c', 'h', 'u', 'n', 'k', 'e', 'd', 0)) ? CURSOR_CHUNKED
+											     : CURSOR_ENCODED;
+		}
+	}
+	return SCAN_MORE;
+}
+
+/* Byte flags (0x80) of the newlines in a word; exact for every byte. */
+static __always_inline u64 newlines(u64 word)
+{
+	const u64 low = 0x7f7f7f7f7f7f7f7fULL;
+	u64 different = word ^ 0x0a0a0a0a0a0a0a0aULL;
+	return ~(((different & low) + low) | different | low);
+}
+
+/* Bytes up to and including the lowest flagged one. */
+static __always_inline u32 through_first(u64 flags)
+{
+	u64 below = (flags & -flags) - 1;
+	return ((below & 0x0101010101010101ULL) * 0x0101010101010101ULL) >> 56;
+}
+
+/*
+ * One step of the scan of a piece: sixteen bytes further, or to the end of a line.
+ * `area` has AREA_START + room bytes. Returns 1 when the scan is over.
+ */
+static __always_inline int scan_step(struct cursor *c, const u8 *area, const u32 room)
+{
+	u32 at = c->at, end = c->end;
+	u64 found;
+	u32 step = 0;
+	if (end > AREA_START + room - SLACK_BYTES || at >= end || at < AREA_START)
+		return 1;
+	found = newlines(load8(area, at));
+	if (!found) {
+		step = 8;
+		found = newlines(load8(area, at + 8));
+		if (!found) {
+			c->at = at + 16 < end ? at + 16 : end;
+			return 0;
+		}
+	}
+	at += step + through_first(found);
+	if (at > end) { /* a newline in stale memory behind the bytes */
+		c->at = end;
+		return 1;
+	}
+	/* The compiler must not fold the two: the verifier needs a bound on what is used below. */
+	if (at > AREA_START + room - SLACK_BYTES || at <= AREA_START)
+		return 1;
+	c->result = head_line(c, area, c->line, at, room);
+	c->at = at;
+	c->line = at;
+	return c->result != SCAN_MORE;
+}
+
+/* Begins the scan of `n` new bytes. */
+static __always_inline void scan_begin(struct cursor *c, u32 n)
+{
+	c->at = AREA_START;
+	c->end = AREA_START + n;
+	c->line = AREA_START - (s32)c->line_bytes;
+	c->result = SCAN_MORE;
+}
+
+/*
+ * The piece is used up inside a line: judges what is there of a start line, and
+ * keeps the end of the line for the next piece.
+ */
+static __always_inline void keep_line(struct cursor *c, const u8 *area, const u32 room)
+{
+	u32 end = c->end;
+	s32 line = c->line;
+	u32 length = end - (u32)line;
+	u32 start = (u32)line;
+	c->line_bytes = length;
+	if (end > AREA_START + room - SLACK_BYTES || end < AREA_START)
+		return;
+	if (length && line >= 0 && start <= AREA_START + room - SLACK_BYTES) {
+		if (c->lines == 0) {
+			if (!(c->flags & CURSOR_CLASSIFIED) && area[start] != '\r')
+				c->result = classify_start(c, area, start, length, false);
+		} else if (length > CARRY_BYTES && framing_header(area, start)) {
+			c->result = SCAN_MALFORMED; /* a framing header that does not fit the carry */
+		}
+	}
+	__builtin_memcpy(c->carry, area + (end - CARRY_BYTES), CARRY_BYTES);
+}
+
+/* What follows a complete head. */
+static __always_inline u8 body_mode(const struct cursor *c, bool bodiless)
+{
+	if (c->flags & CURSOR_RESPONSE) {
+		if (bodiless || c->status < 200 || c->status == 204 || c->status == 304)
+			return MODE_START;
+		if (!(c->flags & (CURSOR_CHUNKED | CURSOR_HAS_LENGTH)) || (c->flags & CURSOR_ENCODED))
+			return MODE_UNTIL_CLOSE;
+	}
+	if (c->flags & CURSOR_CHUNKED)
+		return MODE_CHUNK_SIZE;
+	return (c->flags & CURSOR_HAS_LENGTH) && c->content_length ? MODE_LENGTH : MODE_START;
+}
+
+/* Forgets the message that ended; flags of the connection's position are kept by the caller. */
+static __always_inline void cursor_reset(struct cursor *c, u8 mode)
+{
+	c->mode = mode;
+	c->flags = 0;
+	c->status = 0;
+	c->lines = 0;
+	c->head_bytes = 0;
+	c->line_bytes = 0;
+	c->unsent = 0;
+	c->remaining = 0;
+	c->content_length = 0;
+	c->body_bytes = 0;
+}
+
+/* Hops over up to `n` bytes that need not be read. Returns how many were hopped. */
+static __always_inline u32 hop(struct cursor *c, u32 n)
+{
+	u64 body;
+	if (c->mode != MODE_LENGTH && c->mode != MODE_CHUNK_BODY) {
+		c->body_bytes += n;
+		return n;
+	}
+	if (n > c->remaining)
+		n = (u32)c->remaining;
+	body = n;
+	if (c->mode == MODE_CHUNK_BODY) {
+		/* The last two of the remaining bytes are the CRLF after the chunk. */
+		u64 of_chunk = c->remaining > 2 ? c->remaining - 2 : 0;
+		body = n < of_chunk ? n : of_chunk;
+	}
+	c->body_bytes += body;
+	c->remaining -= n;
+	if (!c->remaining && c->mode == MODE_CHUNK_BODY)
+		c->mode = MODE_CHUNK_SIZE;
+	return n;
+}
+
+enum chunk_result {
+	CHUNK_MORE = 0,
+	CHUNK_BODY = 1, /* a chunk begins after this byte */
+	CHUNK_END = 2,  /* the message ends with this byte */
+	CHUNK_MALFORMED = 3,
+};
+
+/* One byte of a chunk-size line or of the trailer section (RFC 9112 §7.1). */
+static __always_inline u8 chunk_byte(struct cursor *c, u8 byte)
+{
+	if (c->mode == MODE_TRAILER) {
+		if (byte == '\n') {
+			bool blank = c->line_bytes == 0;
+			c->line_bytes = 0;
+			return blank ? CHUNK_END : CHUNK_MORE;
+		}
+		if (byte != '\r')
+			c->line_bytes++;
+		return CHUNK_MORE;
+	}
+	if (byte == '\n') {
+		u64 size = c->remaining;
+		if (!c->line_bytes)
+			return CHUNK_MALFORMED;
+		c->line_bytes = 0;
+		c->flags &= ~CURSOR_EXTENSION;
+		if (!size) {
+			c->mode = MODE_TRAILER;
+			return CHUNK_MORE;
+		}
+		c->remaining = size + 2;
+		c->mode = MODE_CHUNK_BODY;
+		return CHUNK_BODY;
+	}
+	if (c->flags & CURSOR_EXTENSION || byte == '\r')
+		return CHUNK_MORE;
+	if (byte == ';' || byte == ' ' || byte == '\t') {
+		c->flags |= CURSOR_EXTENSION;
+		return CHUNK_MORE;
+	}
+	u8 letter = byte | 0x20;
+	u8 digit = byte >= '0' && byte <= '9' ? byte - '0' : letter >= 'a' && letter <= 'f' ? letter - 'a' + 10 : 16;
+	if (digit > 15 || c->line_bytes >= 15)
+		return CHUNK_MALFORMED;
+	c->remaining = c->remaining << 4 | digit;
+	c->line_bytes++;
+	return CHUNK_MORE;
+}
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/* Every map in one place, with its size and the reason for it; and the settings made at load time. */
+#ifndef OBI_MAP_H
+#define OBI_MAP_H
+
+#include "kernel.h"
+#include "event.h"
+#include "framing.h"
+
+/* === settings: written by the agent before the programs load === */
+
+/* The agent itself, never watched. */
+const volatile u32 self_tgid = 0;
+/* Bytes of one head that are copied; the rest is framed, not copied. */
+const volatile u32 head_limit = 8192;
+/* Length of a jiffy. */
+const volatile u64 tick_ns = 4000000;
+/* The agent is woken when this much waits in the ring; below, it polls. */
+const volatile u64 wakeup_bytes = 1048576;
+
+/* === maps === */
+
+struct global_state global = {};
+
+/* Records to the agent. Size set at load time (capture.ring_bytes). */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 8 * 1024 * 1024);
+} events SEC(".maps");
+
+/*
+ * tgid -> enum process_verdict. Absent means "watch": a process is seen from
+ * its very first byte, the agent filters again when it knows the name.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, u32);
+} process SEC(".maps");
+
+/* tid -> what the thread serves right now. Entries live as long as the thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 32768);
+	__type(key, u32);
+	__type(value, struct thread_state);
+} thread SEC(".maps");
+
+/* What went wrong, by process. Never read on the hot path. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 8192);
+	__type(key, struct tally_key);
+	__type(value, u64);
+} tally SEC(".maps");
+
+/* Tallies whose process had no room in `tally`: index kind * 16 + reason. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 64);
+	__type(key, u32);
+	__type(value, u64);
+} tally_rest SEC(".maps");
+
+/*
+ * Exchanges whose end was lost after the agent had seen their beginning, so that
+ * it can forget them. A full queue only means that they are forgotten later.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 4096);
+	__type(value, u64);
+} forgotten SEC(".maps");
+
+/* Next connection number of each CPU; never 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} connection_number SEC(".maps");
+
+enum note_flag {
+	NOTE_HEAD = 1,    /* the request's method is HEAD: its response has no body */
+	NOTE_CONNECT = 2, /* a 2xx response opens a tunnel */
+	NOTE_LOST = 4,    /* already counted as lost */
+};
+
+/*
+ * exchange number -> note_flag of a pending request that is out of the ordinary.
+ * A queue inside the connection would bound the pipelining depth; this does not.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, u64);
+	__type(value, u32);
+} note SEC(".maps");
+
+enum connection_flag {
+	CONNECTION_HTTP = 1,       /* at least one whole head was seen */
+	CONNECTION_JOINED = 2,     /* it carried bytes before we saw it */
+	CONNECTION_UNREADABLE = 4, /* reads or writes whose buffer we cannot find */
+	CONNECTION_REPORTED = 8,   /* counted as uncovered */
+	CONNECTION_FINISHED = 16,  /* its end has been reported */
+	CONNECTION_COUNTED = 32,   /* in global.n_open */
+};
+
+/* User memory of a send in progress, kept from tcp_sendmsg_locked until the send returns. */
+struct send_source {
+	u64 base;   /* or the address of the iovec array */
+	u64 length; /* of the buffer; 0 with an iovec array */
+	u64 skip;   /* bytes of the first iovec already gone */
+	u32 vectors;
+	u32 tid; /* 0: none */
+};
+
+/* State of one end of a connection. Never leaves the kernel. */
+struct connection {
+	u64 number;
+	u32 n_requests;  /* request heads completed */
+	u32 n_responses; /* responses completed */
+	u32 n_noted;     /* entries of `note` outstanding */
+	u32 n_noted_lost;
+	u32 owner; /* thread whose current exchange is ours */
+	u32 tgid;
+	u16 family;
+	u16 local_port;
+	u16 remote_port;
+	u8 side;
+	u8 flags;
+	u32 n_resync; /* segments in which no head was found */
+	u8 local_address[ADDRESS_BYTES];
+	u8 remote_address[ADDRESS_BYTES];
+	u64 last_response_byte;
+	struct cursor receive;
+	struct cursor send;
+	struct send_source source;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct connection);
+} connection SEC(".maps");
+
+/*
+ * Room to look at head bytes when the ring is full: the exchange is lost, the
+ * framing must not be. Per connection and direction, because per-CPU scratch is
+ * not safe where a program can be preempted. Allocated at the first need.
+ */
+struct spare {
+	struct {
+		struct head_event head;
+		u8 bytes[SMALL_PIECE_BYTES];
+	} direction[2];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct spare);
+} spare SEC(".maps");
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/* Process life: exec, fork and exit, so that a process is known before its first request. */
+#ifndef OBI_PROCESS_H
+#define OBI_PROCESS_H
+
+#include "emit.h"
+
+static __always_inline int emit_process(struct task_struct *task, u32 parent, u32 action)
+{
+	struct process_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	/* A lost one is made good: the agent looks the process up when its first exchange comes. */
+	if (!event)
+		return 0;
+	event->header.kind = EVENT_PROCESS;
+	event->header.tgid = task->tgid;
+	event->header.tid = task->pid;
+	event->header.flags = 0;
+	event->header.time = bpf_ktime_get_ns();
+	event->header.exchange = 0;
+	event->parent = parent;
+	event->action = action;
+	bpf_probe_read_kernel(event->comm, sizeof(event->comm), task->comm);
+	/* At once: a short-lived process can only be read while it lives. */
+	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(sched_process_exec, struct task_struct *task)
+{
+	return emit_process(task, task->real_parent->tgid, PROCESS_EXEC);
+}
+
+SEC("tp_btf/sched_process_fork")
+int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct *child)
+{
+	if (child->pid != child->tgid)
+		return 0; /* a thread */
+	return emit_process(child, parent->tgid, PROCESS_FORK);
+}
+
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(sched_process_exit, struct task_struct *task)
+{
+	u32 tid = task->pid, tgid = task->tgid;
+	bpf_map_delete_elem(&thread, &tid);
+	if (task->signal->live.counter)
+		return 0; /* other threads live on */
+	bpf_map_delete_elem(&process, &tgid);
+	return emit_process(task, task->real_parent->tgid, PROCESS_EXIT);
+}
+
+#endif

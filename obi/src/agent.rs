@@ -1,0 +1,161 @@
+//! The composition root: makes every stage, joins them, runs, drains.
+//!
+//! In: a checked configuration and a signal to stop. Out: when it returns, nothing of the agent is left
+//! in the kernel.
+
+mod outlet;
+mod pipeline;
+mod tally;
+mod wait;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+
+use self::outlet::Outlet;
+use self::pipeline::Pipeline;
+use self::tally::Tallies;
+use self::wait::Wait;
+use crate::capture::discover::Processes;
+use crate::capture::program::{Programs, Settings};
+use crate::capture::support::Support;
+use crate::clock::{Clock, tick_ns};
+use crate::config::Config;
+use crate::export::store::Store;
+use crate::protocol::Exchanges;
+use crate::red::Registry;
+use crate::shutdown::Shutdown;
+use crate::span::assemble::Assembler;
+use crate::span::context::Ids;
+use crate::span::method::KnownMethods;
+use crate::span::service::Services;
+use crate::stats::Stats;
+use crate::web::{self, Handle};
+
+/// Questions of the web that may wait for the pipeline.
+const COMMANDS: usize = 64;
+
+/// Runs the agent until `shutdown` completes.
+///
+/// # Errors
+/// When the listen address is taken, or the kernel refuses what capture needs.
+pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(config.web.listen)
+        .await
+        .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
+    let hook_set = support.require()?.name();
+
+    let (sender, commands) = mpsc::channel(COMMANDS);
+    let stopping = Arc::new(AtomicBool::new(false));
+    let pipeline = build(&config, hook_set, commands, Arc::clone(&stopping))?;
+    let bell = pipeline.wait.bell();
+    announce(&pipeline, hook_set, &listener)?;
+
+    let call = bell.clone();
+    let handle = Handle::new(sender, Arc::new(move || call.ring()));
+    let ready = Arc::new(AtomicBool::new(true));
+    let router = web::router(web::State::new(handle, Arc::clone(&ready)));
+    let thread = std::thread::Builder::new()
+        .name("pipeline".to_owned())
+        .spawn(move || pipeline.run())
+        .context("failed to start the pipeline thread")?;
+
+    let (stop_web, web_stopped) = tokio::sync::oneshot::channel::<()>();
+    let service = router.into_make_service_with_connect_info::<SocketAddr>();
+    let server = tokio::spawn(async move {
+        let stopped = async move { drop(web_stopped.await) };
+        axum::serve(listener, service).with_graceful_shutdown(stopped).await
+    });
+    shutdown.wait().await;
+
+    ready.store(false, Ordering::Release);
+    stopping.store(true, Ordering::Release);
+    bell.ring();
+    let outlet = tokio::task::spawn_blocking(move || thread.join())
+        .await?
+        .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
+    // Questions under way have been answered with the pipeline's last state, or are refused now.
+    drop(stop_web);
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), server).await;
+    tracing::info!(services = outlet.processes.naming().count(), "stopped; kernel programs detached");
+    Ok(())
+}
+
+fn build(
+    config: &Config,
+    hook_set: &'static str,
+    commands: mpsc::Receiver<web::Command>,
+    stopping: Arc<AtomicBool>,
+) -> anyhow::Result<Pipeline> {
+    let own = std::process::id();
+    let settings = Settings {
+        self_tgid: own,
+        ring_bytes: config.capture.ring_bytes,
+        head_limit: config.capture.head_limit,
+        tick_ns: tick_ns(),
+        statistics: config.capture.statistics,
+    };
+    let mut programs = Programs::load(&settings)?;
+    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
+    let maps = programs.start()?;
+    // After the start: whoever begins in between is known from the kernel's event.
+    processes.scan().context("failed to list `/proc`")?;
+    let mut stats = Stats::default();
+    stats.hook_set = hook_set;
+    let outlet = Outlet {
+        processes,
+        assembler: Assembler::new(
+            Ids::from_entropy(),
+            KnownMethods::from_list(&config.trace.known_methods.join(",")),
+            config.metrics.route_limit as usize,
+        ),
+        registry: Registry::new(crate::red::Limits {
+            series: config.metrics.series_limit as usize,
+            ..Default::default()
+        }),
+        store: Store::new(crate::export::store::Limits {
+            spans: config.web.spans as usize,
+            bytes: config.web.span_bytes as usize,
+        }),
+        stats,
+        clock: Clock::now(),
+        spare: None,
+        served: (0, 0),
+    };
+    let limits = crate::protocol::Limits {
+        open: config.protocol.pending_limit as usize,
+        head_bytes: config.capture.head_limit as usize,
+        ..Default::default()
+    };
+    let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
+    Ok(Pipeline {
+        programs,
+        maps,
+        exchanges: Exchanges::new(limits),
+        outlet,
+        tallies: Tallies::default(),
+        commands,
+        wait,
+        stopping,
+    })
+}
+
+/// One look at what is watched and what is not; afterwards the log is quiet.
+fn announce(pipeline: &Pipeline, hook_set: &str, listener: &TcpListener) -> anyhow::Result<()> {
+    for (program, reason) in pipeline.programs.skipped() {
+        tracing::info!(program, reason, "optional kernel program not used");
+    }
+    let address = listener.local_addr().context("failed to read the listen address")?;
+    tracing::info!(
+        hook_set,
+        processes = pipeline.outlet.processes.watched(),
+        "watching; not covered yet: TLS, HTTP/2, gRPC (counted in obi_uncovered_connections_total)"
+    );
+    tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");
+    Ok(())
+}

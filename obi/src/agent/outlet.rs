@@ -1,0 +1,98 @@
+//! The right half of the pipeline: an exchange to its span, its series and its place in the store.
+//!
+//! In: finished or lost exchanges. Out: nothing but changed state. Drops what the rules exclude.
+
+use std::sync::Arc;
+
+use crate::capture::discover::Processes;
+use crate::clock::Clock;
+use crate::export::store::Store;
+use crate::protocol::loss::{Loss, STAGE_KERNEL};
+use crate::protocol::{Endpoints, Exchange, Side, Sink};
+use crate::red::Registry;
+use crate::span::assemble::Assembler;
+use crate::span::service::Services;
+use crate::span::{Service, Span};
+use crate::stats::{self, Stage, Stats};
+
+/// The name of a process of which nothing could be learned (semantic conventions, `service.name`).
+const UNKNOWN_SERVICE: &[u8] = b"unknown_service";
+
+/// Everything right of the protocol stage.
+#[derive(Debug)]
+pub(super) struct Outlet {
+    pub(super) processes: Processes<Services>,
+    pub(super) assembler: Assembler,
+    pub(super) registry: Registry,
+    pub(super) store: Store,
+    pub(super) stats: Stats,
+    pub(super) clock: Clock,
+    /// A span to write over; its buffers go round.
+    pub(super) spare: Option<Span>,
+    /// The last (process, port) seen to serve, so that port rules are asked only when it changes.
+    pub(super) served: (u32, u16),
+}
+
+/// The label value of a side.
+pub(super) fn side_name(side: Option<Side>) -> &'static str {
+    match side {
+        Some(Side::Server) => "server",
+        Some(Side::Client) => "client",
+        None => "",
+    }
+}
+
+impl Outlet {
+    /// The service of a process and whether it is watched.
+    pub(super) fn service(&mut self, tgid: u32) -> (Arc<Service>, bool) {
+        if self.processes.lookup(tgid).is_none() {
+            self.processes.exec(tgid, UNKNOWN_SERVICE);
+        }
+        match self.processes.lookup(tgid) {
+            Some(process) => (Arc::clone(&process.service), process.verdict.is_watched()),
+            None => (Arc::new(Service::default()), true),
+        }
+    }
+
+    fn note_port(&mut self, exchange: &Exchange<'_>) {
+        if let (Side::Server, Endpoints::Ip { local, .. }) = (exchange.side, exchange.endpoints) {
+            let serving = (exchange.tgid, local.port());
+            if self.served != serving {
+                self.served = serving;
+                self.processes.ports_changed(exchange.tgid);
+            }
+        }
+    }
+}
+
+impl Sink for Outlet {
+    fn exchange(&mut self, exchange: &Exchange<'_>) {
+        self.note_port(exchange);
+        let (service, watched) = self.service(exchange.tgid);
+        if !watched {
+            return;
+        }
+        self.stats.receive(Stage::Span, 1);
+        let mut span = self.spare.take().unwrap_or_else(Span::blank);
+        // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
+        let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
+        self.assembler.assemble(exchange, &service, wall_offset, &mut span);
+        self.registry.record(&span);
+        self.spare = self.store.push(span);
+    }
+
+    fn lost(&mut self, loss: Loss) {
+        let (service, watched) = self.service(loss.tgid);
+        if !watched {
+            return;
+        }
+        let stage = if loss.stage == STAGE_KERNEL { Stage::Kernel } else { Stage::Protocol };
+        let labels = stats::Loss {
+            stage,
+            reason: loss.reason,
+            side: side_name(loss.side),
+            service_name: &service.name,
+        };
+        self.stats.lose(labels, 1);
+    }
+}

@@ -1,0 +1,175 @@
+//! The pipeline thread: the one owner of all state, from the ring buffer to the series.
+//!
+//! In: kernel records, questions of the web, ticks. Out: answers. Takes no lock and waits for nobody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use obi_ebpf::{PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, VERDICT_IGNORE, process_event};
+use tokio::sync::mpsc;
+
+use super::outlet::Outlet;
+use super::tally::Tallies;
+use super::wait::Wait;
+use crate::capture::event::{Event, decode};
+use crate::capture::program::{Maps, Programs};
+use crate::clock::monotonic_ns;
+use crate::protocol::Exchanges;
+use crate::stats::{MapMemory, Program, Stage};
+use crate::web::{Command, Sources};
+
+/// How often the ring is emptied when nobody calls: small enough that a span is seen at once, large
+/// enough that an idle machine is left alone.
+const POLL: Duration = Duration::from_millis(20);
+const IDLE_POLL: Duration = Duration::from_millis(100);
+/// Losses, ended processes, clock: how often they are looked at.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+/// Records taken before questions are answered.
+const BATCH: usize = 65_536;
+/// An exchange whose end was lost in the ring is forgotten after this. Long polls live longer than
+/// minutes; what is forgotten has been counted by the kernel side.
+const EXCHANGE_AGE: Duration = Duration::from_secs(24 * 3600);
+
+/// Estimated kernel memory of one element beyond its key and value: hash node or storage header.
+const ELEMENT_OVERHEAD: u64 = 48;
+/// `struct connection` and its storage header.
+const CONNECTION_BYTES: u64 = 376 + 64;
+
+/// State and inputs of the thread.
+pub(super) struct Pipeline {
+    pub(super) programs: Programs,
+    pub(super) maps: Maps,
+    pub(super) exchanges: Exchanges,
+    pub(super) outlet: Outlet,
+    pub(super) tallies: Tallies,
+    pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) wait: Wait,
+    pub(super) stopping: Arc<AtomicBool>,
+}
+
+impl Pipeline {
+    /// Runs until told to stop; then takes what is still in the ring.
+    pub(super) fn run(mut self) -> Outlet {
+        let mut next_round = Instant::now() + HOUSEKEEPING;
+        let mut idle = false;
+        loop {
+            self.wait.sleep(if idle { IDLE_POLL } else { POLL });
+            let stopping = self.stopping.load(Ordering::Acquire);
+            idle = self.take_records() == 0;
+            if stopping || Instant::now() >= next_round {
+                self.keep_house();
+                next_round = Instant::now() + HOUSEKEEPING;
+            }
+            self.answer();
+            if stopping {
+                return self.outlet;
+            }
+        }
+    }
+
+    fn take_records(&mut self) -> usize {
+        let mut n_records = 0;
+        while n_records < BATCH {
+            let Some(record) = self.maps.events.next() else { break };
+            n_records += 1;
+            let process = match decode(&record) {
+                Ok(Event::Process(event)) => Some(*event),
+                Ok(event) => {
+                    self.exchanges.accept(&event, &mut self.outlet);
+                    None
+                }
+                Err(error) => {
+                    tracing::error!(%error, "kernel record skipped");
+                    None
+                }
+            };
+            drop(record);
+            if let Some(event) = process {
+                self.process(&event);
+            }
+        }
+        self.outlet.stats.receive(Stage::Capture, n_records as u64);
+        self.apply_verdicts();
+        n_records
+    }
+
+    fn process(&mut self, event: &process_event) {
+        let processes = &mut self.outlet.processes;
+        let tgid = event.header.tgid;
+        match event.action {
+            PROCESS_EXEC => drop(processes.exec(tgid, &event.comm)),
+            PROCESS_FORK => drop(processes.fork(tgid, event.parent)),
+            PROCESS_EXIT => {
+                processes.exit(tgid, event.header.time);
+                self.tallies.process_ended(tgid);
+            }
+            other => tracing::error!(action = other, "unknown process event"),
+        }
+    }
+
+    /// Tells the kernel side whom not to watch.
+    fn apply_verdicts(&mut self) {
+        for change in self.outlet.processes.changes() {
+            let result = match change.verdict {
+                Some(verdict) if !verdict.is_watched() => {
+                    self.maps.process.insert(change.tgid, VERDICT_IGNORE, 0)
+                }
+                // Absent means watched.
+                _ => self.maps.process.remove(&change.tgid).or(Ok(())),
+            };
+            if let Err(error) = result {
+                // The agent drops its exchanges all the same; only the saving is lost.
+                tracing::warn!(tgid = change.tgid, %error, "failed to store a process verdict in the kernel");
+            }
+        }
+    }
+
+    fn keep_house(&mut self) {
+        let now = monotonic_ns();
+        while let Ok(number) = self.maps.forgotten.pop(0) {
+            self.exchanges.forget(number);
+        }
+        self.tallies.read(&mut self.maps, &mut self.outlet);
+        self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
+        self.outlet.processes.sweep(now);
+        self.outlet.clock.tick();
+        self.apply_verdicts();
+    }
+
+    fn answer(&mut self) {
+        while let Ok(command) = self.commands.try_recv() {
+            if matches!(command, Command::Metrics(_)) {
+                // A scrape tells everything up to now.
+                self.take_records();
+                self.tallies.read(&mut self.maps, &mut self.outlet);
+                self.measure();
+            }
+            let Outlet { registry, stats, store, .. } = &mut self.outlet;
+            command.answer(&mut Sources { registry, stats, store });
+        }
+    }
+
+    /// What the agent costs in the kernel.
+    fn measure(&mut self) {
+        let element = |n: usize, bytes: usize| n as u64 * (bytes as u64 + ELEMENT_OVERHEAD);
+        let maps = &self.maps;
+        let connections = maps.global.get(&0, 0).map_or(0, |global| global.0.n_open);
+        let capture = u64::from(self.programs.ring_bytes())
+            + connections * CONNECTION_BYTES
+            + element(maps.thread.keys().count(), 28)
+            + element(maps.tally.keys().count(), 16);
+        let stats = &mut self.outlet.stats;
+        stats.watched_processes = self.outlet.processes.watched() as u64;
+        stats.maps = vec![
+            MapMemory { subsystem: "capture", bytes: capture },
+            MapMemory { subsystem: "discover", bytes: element(maps.process.keys().count(), 8) },
+        ];
+        let program = |(name, time): (&str, crate::capture::run_time::RunTime)| Program {
+            name: name.to_owned(),
+            run_time: time.nanoseconds,
+            runs: time.runs,
+        };
+        stats.programs = self.programs.run_times().into_iter().map(program).collect();
+    }
+}

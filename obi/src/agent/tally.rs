@@ -1,0 +1,116 @@
+//! What the kernel programs counted by themselves, added to the agent's statistics.
+//!
+//! In: the `tally` maps, running totals by process. Out: the differences since the last look.
+
+use std::collections::HashMap;
+
+use obi_ebpf::{
+    SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_THREAD_FULL, TALLY_UNCOVERED, UNCOVERED_HTTP2,
+    UNCOVERED_JOINED, UNCOVERED_TLS, UNCOVERED_UNREADABLE, tally_key,
+};
+
+use super::outlet::{Outlet, side_name};
+use crate::capture::program::{Maps, TallyKey};
+use crate::protocol::Side;
+use crate::protocol::loss::kernel_reason;
+use crate::stats::{Loss, Stage};
+
+/// (tgid, kind, reason, side)
+type Key = (u32, u8, u16, u8);
+
+/// Remembers the totals seen last.
+#[derive(Debug)]
+pub(super) struct Tallies {
+    seen: HashMap<Key, u64>,
+    rest: [u64; 64],
+    /// Processes that have ended since the last look: their entries go when they have been read.
+    ended: Vec<u32>,
+}
+
+/// The label value of `obi_uncovered_connections_total`.
+fn uncovered_reason(reason: u32) -> &'static str {
+    match reason {
+        UNCOVERED_TLS => "tls",
+        UNCOVERED_HTTP2 => "http2",
+        UNCOVERED_JOINED => "joined_mid_stream",
+        UNCOVERED_UNREADABLE => "unreadable_buffer",
+        _ => "unknown",
+    }
+}
+
+impl Default for Tallies {
+    fn default() -> Self {
+        Self { seen: HashMap::new(), rest: [0; 64], ended: Vec::new() }
+    }
+}
+
+impl Tallies {
+    pub(super) fn process_ended(&mut self, tgid: u32) {
+        self.ended.push(tgid);
+    }
+
+    /// Adds what is new.
+    pub(super) fn read(&mut self, maps: &mut Maps, outlet: &mut Outlet) {
+        let ended = std::mem::take(&mut self.ended);
+        let entries: Vec<(TallyKey, u64)> = maps.tally.iter().filter_map(Result::ok).collect();
+        for (TallyKey(key), total) in entries {
+            let seen = self.seen.entry((key.tgid, key.kind, key.reason, key.side)).or_default();
+            let new = total.saturating_sub(*seen);
+            *seen = total;
+            if new > 0 {
+                count(outlet, &key, new);
+            }
+            if ended.contains(&key.tgid) && maps.tally.remove(&TallyKey(key)).is_ok() {
+                self.seen.remove(&(key.tgid, key.kind, key.reason, key.side));
+            }
+        }
+        for (index, seen) in (0u32..).zip(&mut self.rest) {
+            let total = maps.tally_rest.get(&index, 0).unwrap_or(*seen);
+            let new = total.saturating_sub(*seen);
+            *seen = total;
+            if new > 0 {
+                let key = tally_key { kind: (index / 16) as u8, reason: (index % 16) as u16, ..Default::default() };
+                count(outlet, &key, new);
+            }
+        }
+    }
+}
+
+fn count(outlet: &mut Outlet, key: &tally_key, n: u64) {
+    let reason = u32::from(key.reason);
+    match u32::from(key.kind) {
+        TALLY_LOST => {
+            // No process: the entry of one for whom there was no room.
+            let (service_name, watched) = match key.tgid {
+                0 => (String::new(), true),
+                tgid => {
+                    let (service, watched) = outlet.service(tgid);
+                    (service.name.clone(), watched)
+                }
+            };
+            let side = match u32::from(key.side) {
+                SIDE_SERVER => Some(Side::Server),
+                SIDE_CLIENT => Some(Side::Client),
+                _ => None,
+            };
+            if watched {
+                let loss = Loss {
+                    stage: Stage::Kernel,
+                    reason: kernel_reason(reason),
+                    side: side_name(side),
+                    service_name: &service_name,
+                };
+                outlet.stats.lose(loss, n);
+            }
+        }
+        TALLY_UNCOVERED => {
+            if key.tgid == 0 || outlet.service(key.tgid).1 {
+                outlet.stats.uncover(uncovered_reason(reason), n);
+            }
+        }
+        TALLY_THREAD_FULL => {
+            tracing::warn!(n, "the table of threads is full: their current exchange is unknown");
+        }
+        other => tracing::warn!(kind = other, n, "unknown kind of kernel tally"),
+    }
+}

@@ -1,0 +1,55 @@
+//! What the pipeline thread sleeps on.
+//!
+//! In: the ring buffer's descriptor. Out: a reason to wake: a full ring, a question, or time.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+
+/// Sleeps until something is to be done.
+#[derive(Debug)]
+pub(super) struct Wait {
+    epoll: OwnedFd,
+    bell: Arc<OwnedFd>,
+}
+
+/// Wakes the sleeper, from any thread.
+#[derive(Debug, Clone)]
+pub(super) struct Bell(Arc<OwnedFd>);
+
+impl Bell {
+    /// Never blocks: a counter that is full means that the sleeper has been called long since.
+    pub(super) fn ring(&self) {
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Wait {
+    /// Watches `ring`. Edge-triggered: the kernel programs call only when much is waiting, and what
+    /// little there is in between waits for the timeout.
+    pub(super) fn new(ring: impl AsFd) -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        epoll::add(&epoll, ring, EventData::new_u64(0), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(&epoll, &bell, EventData::new_u64(1), EventFlags::IN)?;
+        Ok(Self { epoll, bell })
+    }
+
+    pub(super) fn bell(&self) -> Bell {
+        Bell(Arc::clone(&self.bell))
+    }
+
+    /// Returns early when called. An interrupted sleep is a short one.
+    pub(super) fn sleep(&self, at_most: Duration) {
+        let timeout = Timespec::try_from(at_most).ok();
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 2];
+        if epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).is_ok() {
+            let mut count = [0; 8];
+            let _ = rustix::io::read(&*self.bell, &mut count);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! One open exchange: what has been seen of it so far.
+//!
+//! In: the records of one exchange number. Out: an [`Exchange`] once it is whole or broken.
+//! Refuses to know the other exchanges and their number.
+
+use super::http1::{Parsed, RequestText, STATUS_LINE_BYTES, parse_response};
+use super::{Endpoints, Exchange, Failure, Response, Side, canonical_ip};
+use obi_ebpf::{FLAG_CLOSE_DELIMITED, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, head_event};
+use std::net::SocketAddr;
+
+/// How much of the request head has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum RequestHead {
+    #[default]
+    Unseen,
+    Partial,
+    Whole,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Entry {
+    /// 0: this entry is free.
+    pub(super) number: u64,
+    /// Time of the latest record, ns.
+    pub(super) touched: u64,
+    pub(super) tgid: u32,
+    tid: u32,
+    pub(super) side: Option<Side>,
+    endpoints: Option<Endpoints>,
+    arrival: u64,
+    started: u64,
+    /// Accounted for already, or given up: waits only for its end, so that later records do not revive it.
+    pub(super) given_up: bool,
+    pub(super) request_head: RequestHead,
+    /// Bytes of the request head so far, while it comes in several pieces.
+    pub(super) partial: Vec<u8>,
+    pub(super) partial_truncated: bool,
+    pub(super) text: RequestText,
+    pub(super) request_ended: bool,
+    pub(super) request_body_bytes: u64,
+    status_line: [u8; STATUS_LINE_BYTES],
+    status_line_length: usize,
+    pub(super) response: Option<Response>,
+    pub(super) response_body_bytes: u64,
+    /// Time of the response's last byte.
+    pub(super) response_ended: Option<u64>,
+    pub(super) close_delimited: bool,
+}
+
+/// What a piece of a response head came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ResponseStep {
+    Taken,
+    Unparsable,
+}
+
+impl Entry {
+    /// Starts over for another exchange; keeps the memory.
+    pub(super) fn reset(&mut self, number: u64) {
+        let (mut text, mut partial) = (std::mem::take(&mut self.text), std::mem::take(&mut self.partial));
+        text.clear();
+        partial.clear();
+        *self = Self { number, text, partial, ..Self::default() };
+    }
+
+    /// Who and where: from any head. The request's own head has the last word.
+    pub(super) fn identify(&mut self, head: &head_event) {
+        self.tgid = head.header.tgid;
+        self.side = Side::from_wire(head.side).or(self.side);
+        self.endpoints = Some(endpoints(head));
+    }
+
+    pub(super) fn begin_request(&mut self, head: &head_event) {
+        self.identify(head);
+        self.tid = head.header.tid;
+        self.started = head.started;
+        let known_and_earlier = head.arrival != 0 && head.arrival < self.started;
+        self.arrival = if known_and_earlier { head.arrival } else { self.started };
+        self.request_head = RequestHead::Partial;
+    }
+
+    pub(super) fn end_request(&mut self, body_bytes: u64) {
+        self.request_ended = true;
+        self.request_body_bytes = body_bytes;
+    }
+
+    /// Takes a piece of a response head; the status line is all that is kept of it.
+    pub(super) fn response_piece(&mut self, head: &head_event, payload: &[u8]) -> ResponseStep {
+        for byte in payload.iter().take(STATUS_LINE_BYTES) {
+            let leading_blank_line = self.status_line_length == 0 && matches!(byte, b'\r' | b'\n');
+            if self.status_line_length < STATUS_LINE_BYTES && !leading_blank_line {
+                self.status_line[self.status_line_length] = *byte;
+                self.status_line_length += 1;
+            }
+        }
+        let flags = head.header.flags;
+        if flags & FLAG_LAST_PIECE == 0 {
+            return ResponseStep::Taken;
+        }
+        let length = std::mem::take(&mut self.status_line_length);
+        if flags & FLAG_INTERIM != 0 {
+            return ResponseStep::Taken;
+        }
+        let Parsed::Whole(response) = parse_response(&self.status_line[..length]) else {
+            return ResponseStep::Unparsable;
+        };
+        self.response = Some(response);
+        self.close_delimited = flags & FLAG_CLOSE_DELIMITED != 0;
+        if flags & FLAG_MESSAGE_END != 0 {
+            self.end_response(head.header.time, head.header.flags, head.body_bytes);
+        }
+        ResponseStep::Taken
+    }
+
+    pub(super) fn end_response(&mut self, time: u64, flags: u32, body_bytes: u64) {
+        self.response_ended = Some(time);
+        self.response_body_bytes = body_bytes;
+        // The request body will not end any more: nothing to wait for.
+        self.request_ended |= flags & obi_ebpf::FLAG_REQUEST_INCOMPLETE != 0;
+    }
+
+    /// A response head begins: a record of an earlier attempt at one (1xx) is forgotten.
+    pub(super) fn begin_response(&mut self) {
+        self.status_line_length = 0;
+    }
+
+    /// Both messages are complete.
+    pub(super) fn is_whole(&self) -> bool {
+        self.request_head == RequestHead::Whole && self.request_ended && self.response_ended.is_some()
+    }
+
+    /// `None` when the records did not tell the side or the endpoints.
+    pub(super) fn exchange(&self, ended: u64, failure: Option<Failure>) -> Option<Exchange<'_>> {
+        Some(Exchange {
+            number: self.number,
+            side: self.side?,
+            tgid: self.tgid,
+            tid: self.tid,
+            endpoints: self.endpoints?,
+            arrival: self.arrival,
+            started: self.started,
+            ended: ended.max(self.started),
+            request: self.text.request(),
+            response: self.response,
+            request_body_bytes: self.request_body_bytes,
+            response_body_bytes: self.response_body_bytes,
+            failure,
+        })
+    }
+}
+
+fn endpoints(head: &head_event) -> Endpoints {
+    const AF_UNIX: u16 = 1;
+    if head.family == AF_UNIX {
+        return Endpoints::Unix;
+    }
+    Endpoints::Ip {
+        local: SocketAddr::new(canonical_ip(head.local_address), head.local_port),
+        remote: SocketAddr::new(canonical_ip(head.remote_address), head.remote_port),
+    }
+}

@@ -1,0 +1,332 @@
+//! The table of open exchanges.
+//!
+//! In: records of the kernel, in ring order. Out: each exchange once, to a [`Sink`]: finished, or lost with a
+//! reason. On multi-threaded clients the response's records may come before the request's; the table waits
+//! for both. Exchanges that the kernel side has counted as lost never end here: [`Exchanges::sweep`] and
+//! [`Exchanges::forget`] remove them uncounted. Refuses to know spans.
+
+use super::entry::{Entry, RequestHead, ResponseStep};
+use super::loss::{self, Loss};
+use super::table::{Limits, RequestStep, Table};
+use super::{Exchange, Failure, Side};
+use crate::capture::event::Event;
+use obi_ebpf::{
+    CLOSE_ABANDONED, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, CLOSE_TIMEOUT, FLAG_FIRST_PIECE,
+    FLAG_MESSAGE_END, MESSAGE_REQUEST, MESSAGE_RESPONSE, ORDINAL_BITS, close_event, end_event, head_event,
+};
+use std::time::Duration;
+
+/// Where the outcomes go.
+pub trait Sink {
+    /// An exchange is over.
+    fn exchange(&mut self, exchange: &Exchange<'_>);
+    /// An exchange happened that will never be handed over. Once per exchange.
+    fn lost(&mut self, loss: Loss);
+}
+
+/// Exchanges that ended uncounted, because the kernel side has counted them. All are running totals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Evicted {
+    /// The request was seen and its end was not, for longer than the age given to `sweep`.
+    pub unfinished: u64,
+    /// A response whose request was not seen: lost in the ring, or refused as `pending_full`.
+    pub orphaned: u64,
+    /// A piece of the request head was missing.
+    pub gap: u64,
+}
+
+/// Number of records that belong to no exchange.
+const NO_EXCHANGE: u64 = 0;
+
+/// Records that precede or follow the rest of their exchange by more than this are alone.
+const SETTLE: Duration = Duration::from_secs(1);
+
+/// All open exchanges. Owned by one task; allocates only while it grows.
+#[derive(Debug)]
+pub struct Exchanges {
+    table: Table,
+    evicted: Evicted,
+}
+
+impl Exchanges {
+    /// An empty table.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self { table: Table::new(limits), evicted: Evicted::default() }
+    }
+
+    /// Takes one record; process records are none of its business.
+    pub fn accept(&mut self, event: &Event<'_>, sink: &mut impl Sink) {
+        let number = match event {
+            Event::Head(head, _) => head.header.exchange,
+            Event::End(end) => end.header.exchange,
+            Event::Close(close) => close.header.exchange,
+            Event::Process(_) => NO_EXCHANGE,
+        };
+        if number == NO_EXCHANGE {
+            return;
+        }
+        match event {
+            Event::Head(head, payload) => match u32::from(head.message) {
+                MESSAGE_REQUEST => self.request_piece(head, payload, sink),
+                MESSAGE_RESPONSE => self.response_piece(head, payload, sink),
+                _ => {}
+            },
+            Event::End(end) => self.end(end, sink),
+            Event::Close(close) => self.close(close, sink),
+            Event::Process(_) => {}
+        }
+    }
+
+    /// Evicts what had no record for `max_age` at `now` (`CLOCK_MONOTONIC`, ns): its end was lost in the
+    /// kernel, which has counted it. Call it about once a second: what is whole but for the record of its
+    /// request body's end is handed over here, and responses without a request are dropped after a second.
+    pub fn sweep(&mut self, now: u64, max_age: Duration, sink: &mut impl Sink) {
+        for slot in 0..self.table.slots() {
+            let entry = self.table.entry(slot);
+            let age = Duration::from_nanos(now.saturating_sub(entry.touched));
+            if entry.number == NO_EXCHANGE || age < SETTLE.min(max_age) {
+                continue;
+            }
+            let stale = age >= max_age;
+            match (entry.given_up, entry.request_head, entry.response_ended) {
+                (false, RequestHead::Whole, Some(ended)) => self.finish(slot, ended, None, sink),
+                (false, RequestHead::Unseen, _) => {
+                    self.evicted.orphaned += 1;
+                    self.table.release(slot);
+                }
+                (given_up, ..) if stale => {
+                    self.evicted.unfinished += u64::from(!given_up);
+                    self.table.release(slot);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Drops an exchange that the kernel side has reported as lost. `false` when it is not open.
+    pub fn forget(&mut self, number: u64) -> bool {
+        let slot = self.table.find(number);
+        if let Some(slot) = slot {
+            self.table.release(slot);
+        }
+        slot.is_some()
+    }
+
+    /// Exchanges open now.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.table.open()
+    }
+
+    /// Exchanges evicted so far.
+    #[must_use]
+    pub fn evicted(&self) -> Evicted {
+        self.evicted
+    }
+
+    /// Memory held for texts and unfinished heads, bytes.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.table.held_bytes()
+    }
+}
+
+impl Exchanges {
+    fn request_piece(&mut self, head: &head_event, payload: &[u8], sink: &mut impl Sink) {
+        let flags = head.header.flags;
+        let first = flags & FLAG_FIRST_PIECE != 0;
+        let found = self.table.find(head.header.exchange);
+        // A later piece without its first: that one was refused or lost, and counted.
+        let slot = match found {
+            Some(slot) => slot,
+            None if !first => return,
+            None => match self.table.insert(head.header.exchange) {
+                Some(slot) => slot,
+                None => return sink.lost(protocol_loss(loss::PENDING_FULL, head)),
+            },
+        };
+        if first {
+            self.begin_request(slot, head, sink);
+        }
+        let entry = self.table.entry(slot);
+        entry.touched = head.header.time;
+        if entry.given_up || entry.request_head != RequestHead::Partial {
+            return;
+        }
+        match self.table.take_request_piece(slot, head, payload) {
+            RequestStep::Taken => return,
+            RequestStep::Whole => {}
+            RequestStep::Gap => {
+                self.evicted.gap += 1;
+                return self.table.give_up(slot);
+            }
+            RequestStep::Unparsable => {
+                sink.lost(protocol_loss(loss::UNPARSABLE, head));
+                return self.table.give_up(slot);
+            }
+        }
+        if flags & FLAG_MESSAGE_END != 0 {
+            self.table.entry(slot).end_request(head.body_bytes);
+        }
+        self.finish_if_whole(slot, sink);
+    }
+
+    fn response_piece(&mut self, head: &head_event, payload: &[u8], sink: &mut impl Sink) {
+        let first = head.header.flags & FLAG_FIRST_PIECE != 0;
+        let slot = match self.table.find(head.header.exchange) {
+            Some(slot) => slot,
+            None if first => match self.table.insert(head.header.exchange) {
+                Some(slot) => slot,
+                // The request's record is on its way and will be refused and counted, or already was.
+                None => return,
+            },
+            None => return,
+        };
+        let entry = self.table.entry(slot);
+        entry.touched = head.header.time;
+        if entry.request_head == RequestHead::Unseen {
+            entry.identify(head);
+        }
+        if first {
+            entry.begin_response();
+        }
+        let step = entry.response_piece(head, payload);
+        if step == ResponseStep::Unparsable && !entry.given_up {
+            sink.lost(protocol_loss(loss::UNPARSABLE, head));
+            self.table.give_up(slot);
+        }
+        self.finish_if_whole(slot, sink);
+    }
+
+    fn end(&mut self, end: &end_event, sink: &mut impl Sink) {
+        // Ends follow their heads: without an entry this exchange was refused or lost, and counted.
+        let Some(slot) = self.table.find(end.header.exchange) else { return };
+        let entry = self.table.entry(slot);
+        entry.touched = end.header.time;
+        match u32::from(end.message) {
+            MESSAGE_REQUEST => entry.end_request(end.body_bytes),
+            MESSAGE_RESPONSE if entry.response.is_some() || entry.given_up => {
+                entry.end_response(end.header.time, end.header.flags, end.body_bytes);
+            }
+            _ => {}
+        }
+        self.finish_if_whole(slot, sink);
+    }
+
+    fn close(&mut self, close: &close_event, sink: &mut impl Sink) {
+        const ORDINALS: u64 = 1 << ORDINAL_BITS;
+        let (connection, ordinal) = (close.header.exchange / ORDINALS, close.header.exchange % ORDINALS);
+        let pending = u64::from(close.pending).min(ORDINALS);
+        if pending <= self.table.open() as u64 {
+            for nth in 0..pending {
+                let number = connection * ORDINALS + (ordinal + nth) % ORDINALS;
+                if let Some(slot) = self.table.find(number) {
+                    self.close_one(slot, nth, close, sink);
+                }
+            }
+            return;
+        }
+        // More numbers than exchanges: walk those that exist, so that a wild count costs no time.
+        for slot in 0..self.table.slots() {
+            let number = self.table.entry(slot).number;
+            let nth = (number % ORDINALS + ORDINALS - ordinal) % ORDINALS;
+            if number != NO_EXCHANGE && number / ORDINALS == connection && nth < pending {
+                self.close_one(slot, nth, close, sink);
+            }
+        }
+    }
+
+    /// Ends the `nth` of the exchanges that a connection's end leaves behind.
+    fn close_one(&mut self, slot: usize, nth: u64, close: &close_event, sink: &mut impl Sink) {
+        let entry = self.table.entry(slot);
+        if entry.given_up {
+            return self.table.release(slot);
+        }
+        let reason = u32::from(close.reason);
+        if reason >= CLOSE_ABANDONED {
+            let side = entry.side.or(Side::from_wire(close.side));
+            let reason = loss::kernel_reason(u32::from(close.loss));
+            sink.lost(Loss { stage: loss::STAGE_KERNEL, reason, side, tgid: entry.tgid });
+            return self.table.release(slot);
+        }
+        if entry.request_head != RequestHead::Whole {
+            // Half a request head and then the end: nobody asked anything.
+            return self.table.release(slot);
+        }
+        if nth + 1 == u64::from(close.pending) && !entry.request_ended {
+            entry.request_body_bytes = close.request_body_bytes;
+        }
+        if let Some(ended) = entry.response_ended {
+            return self.finish(slot, ended, None, sink);
+        }
+        let mut ended = close.header.time;
+        if nth == 0 {
+            entry.response_body_bytes = close.response_body_bytes;
+            if close.last_byte != 0 {
+                ended = close.last_byte;
+            }
+        }
+        let failure = failure(entry, reason);
+        self.finish(slot, ended, failure, sink);
+    }
+
+    fn begin_request(&mut self, slot: usize, head: &head_event, sink: &mut impl Sink) {
+        let entry = self.table.entry(slot);
+        if entry.request_head != RequestHead::Unseen {
+            if !entry.given_up {
+                sink.lost(entry_loss(loss::SUPERSEDED, entry));
+            }
+            self.table.restart(slot);
+        }
+        self.table.entry(slot).begin_request(head);
+    }
+
+    fn finish_if_whole(&mut self, slot: usize, sink: &mut impl Sink) {
+        let entry = self.table.entry(slot);
+        if let Some(ended) = entry.response_ended.filter(|_| entry.is_whole() || entry.given_up) {
+            self.finish(slot, ended, None, sink);
+        }
+    }
+
+    fn finish(&mut self, slot: usize, ended: u64, failure: Option<Failure>, sink: &mut impl Sink) {
+        let entry = self.table.entry(slot);
+        if !entry.given_up {
+            match entry.exchange(ended, failure) {
+                Some(exchange) => sink.exchange(&exchange),
+                None => sink.lost(entry_loss(loss::UNPARSABLE, entry)),
+            }
+        }
+        self.table.release(slot);
+    }
+}
+
+/// How an exchange failed whose connection ended for `reason`; `None` when that end completed the response.
+fn failure(entry: &Entry, reason: u32) -> Option<Failure> {
+    let started = entry.response.is_some();
+    let by_responder = match entry.side {
+        Some(Side::Server) => reason == CLOSE_LOCAL,
+        _ => reason == CLOSE_REMOTE,
+    };
+    match reason {
+        CLOSE_LOCAL | CLOSE_REMOTE if entry.close_delimited && started => None,
+        CLOSE_LOCAL | CLOSE_REMOTE if started && by_responder => Some(Failure::Truncated),
+        CLOSE_LOCAL => Some(Failure::Aborted),
+        CLOSE_RESET => Some(Failure::Reset),
+        CLOSE_TIMEOUT => Some(Failure::Timeout),
+        _ => Some(Failure::Closed),
+    }
+}
+
+fn protocol_loss(reason: &'static str, head: &head_event) -> Loss {
+    let side = Side::from_wire(head.side);
+    Loss { stage: loss::STAGE_PROTOCOL, reason, side, tgid: head.header.tgid }
+}
+
+fn entry_loss(reason: &'static str, entry: &Entry) -> Loss {
+    Loss { stage: loss::STAGE_PROTOCOL, reason, side: entry.side, tgid: entry.tgid }
+}
+
+#[cfg(test)]
+#[path = "exchange_tests.rs"]
+mod tests;

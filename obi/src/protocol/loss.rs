@@ -1,0 +1,61 @@
+//! Exchanges that could not be followed to their end, and the words for why.
+//!
+//! In: a reason number of the kernel, or a decision of this stage. Out: label values of `obi_lost_total`.
+//! Refuses to know counters.
+
+use super::Side;
+
+/// One lost exchange. Each is reported once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Loss {
+    /// Label `stage`: `kernel` or `protocol`.
+    pub stage: &'static str,
+    /// Label `reason`.
+    pub reason: &'static str,
+    /// Label `side`; `None` when the record did not tell.
+    pub side: Option<Side>,
+    /// The process, for the label `service_name`.
+    pub tgid: u32,
+}
+
+/// Losses that the kernel side saw, by `loss_reason`.
+pub const STAGE_KERNEL: &str = "kernel";
+/// Losses of this stage.
+pub const STAGE_PROTOCOL: &str = "protocol";
+
+/// The table of open exchanges, or its memory, is full.
+pub const PENDING_FULL: &str = "pending_full";
+/// The head is no HTTP/1 head.
+pub const UNPARSABLE: &str = "unparsable";
+/// The number of an open exchange was given to another one.
+pub const SUPERSEDED: &str = "superseded";
+
+/// The word for a `loss_reason` of the wire contract, as used in `obi_lost_total{stage="kernel"}`.
+#[must_use]
+pub fn kernel_reason(reason: u32) -> &'static str {
+    match reason {
+        obi_ebpf::LOSS_RING_FULL => "ring_full",
+        obi_ebpf::LOSS_UNREADABLE => "unreadable",
+        obi_ebpf::LOSS_FAULT => "fault",
+        obi_ebpf::LOSS_GAP => "gap",
+        obi_ebpf::LOSS_FRAMING => "framing",
+        obi_ebpf::LOSS_NO_STATE => "no_state",
+        obi_ebpf::LOSS_NOTE_FULL => "note_full",
+        obi_ebpf::LOSS_STEPS => "steps",
+        obi_ebpf::LOSS_REQUEST_UNSEEN => "request_unseen",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn every_kernel_reason_has_a_word_of_its_own() {
+        let words: HashSet<_> = (1..obi_ebpf::LOSS_REASONS).map(kernel_reason).collect();
+        assert_eq!(words.len(), obi_ebpf::LOSS_REASONS as usize - 1);
+        assert!(!words.contains("unknown"), "a reason of event.h has no word here: {words:?}");
+    }
+}
