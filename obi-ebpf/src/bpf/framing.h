@@ -98,6 +98,8 @@ struct cursor {
 #define SLACK_BYTES 48
 /* In `digits`: the number is over. Above any count of digits, so that another digit is refused. */
 #define DIGITS_CLOSED 32
+/* In `digits`: the end of the line was seen. */
+#define DIGITS_LINE_END 64
 
 #define EIGHT(a, b, c, d, e, f, g, h) \
 	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | (u64)(f) << 40 | \
@@ -196,8 +198,10 @@ static __always_inline u8 content_length(struct cursor *c, const u8 *area, u32 l
 		if (at >= end) /* in any case inside the slack */
 			break;
 		byte = area[at];
-		if (byte == '\r' || byte == '\n')
+		if (byte == '\r' || byte == '\n') {
+			c->digits |= DIGITS_LINE_END;
 			break;
+		}
 		if (byte >= '0' && byte <= '9' && c->digits < 20) {
 			c->content_length = c->content_length * 10 + (byte - '0');
 			c->digits++;
@@ -207,11 +211,35 @@ static __always_inline u8 content_length(struct cursor *c, const u8 *area, u32 l
 			c->digits |= DIGITS_CLOSED; /* only white space may follow */
 		}
 	}
-	c->digits &= ~DIGITS_CLOSED;
+	/* A line that goes on may hold more digits: half a number would be a wrong one. */
+	if (!(c->digits & DIGITS_LINE_END))
+		return SCAN_MALFORMED;
+	c->digits &= ~(DIGITS_CLOSED | DIGITS_LINE_END);
 	if (!c->digits || c->digits > 19 || (c->flags & CURSOR_HAS_LENGTH && c->content_length != before))
 		return SCAN_MALFORMED;
 	c->flags |= CURSOR_HAS_LENGTH;
 	return SCAN_MORE;
+}
+
+/* The last coding decides (RFC 9112 §6.1), whatever white space follows it; here it ends before `end`. */
+static __always_inline void transfer_encoding(struct cursor *c, const u8 *area, u32 end)
+{
+	u32 terminator = area[end - 2] == '\r' ? 2 : 1;
+	u64 last;
+	u8 before;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		u8 byte = area[end - terminator - 1];
+		if (byte == ' ' || byte == '\t')
+			terminator++;
+	}
+	last = load8(area, end - terminator - 8);
+	before = last;
+	c->flags &= ~(CURSOR_CHUNKED | CURSOR_ENCODED);
+	c->flags |= ((last | LOWER_CASE) >> 8) == EIGHT('c', 'h', 'u', 'n', 'k', 'e', 'd', 0) &&
+				    (before == ':' || before == ',' || before == ' ' || before == '\t')
+			    ? CURSOR_CHUNKED
+			    : CURSOR_ENCODED;
 }
 
 /* Which header decides about framing: 1 content-length, 2 transfer-encoding, 0 any other. */
@@ -262,14 +290,7 @@ static __always_inline u8 head_line(struct cursor *c, const u8 *area, s32 line, 
 	case 1:
 		return content_length(c, area, start, end);
 	case 2:
-		/* The last coding decides; it is "chunked" when it ends so. */
-		{
-			u32 terminator = area[end - 2] == '\r' ? 2 : 1;
-			u64 last = load8(area, end - terminator - 8) | LOWER_CASE;
-			c->flags &= ~(CURSOR_CHUNKED | CURSOR_ENCODED);
-			c->flags |= (last >> 8) == (EIGHT('c', 'h', 'u', 'n', 'k', 'e', 'd', 0)) ? CURSOR_CHUNKED
-											     : CURSOR_ENCODED;
-		}
+		transfer_encoding(c, area, end);
 	}
 	return SCAN_MORE;
 }

@@ -20,10 +20,16 @@ typedef __u64 u64;
 typedef __s32 s32;
 typedef __s64 s64;
 
+#ifdef OBI_HOST
+#include "host.h"
+#else
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
+
+/* Written by the agent before the programs load; constant to the verifier. */
+#define SETTING const volatile
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -155,6 +161,8 @@ enum iter_type {
 	ITER_UBUF = 0,
 	ITER_IOVEC = 1,
 };
+
+#endif /* OBI_HOST */
 
 /* User-space layouts: part of the system call interface, never relocated. */
 struct user_iovec {

@@ -10,13 +10,13 @@
 /* === settings: written by the agent before the programs load === */
 
 /* The agent itself, never watched. */
-const volatile u32 self_tgid = 0;
+SETTING u32 self_tgid = 0;
 /* Bytes of one head that are copied; the rest is framed, not copied. */
-const volatile u32 head_limit = 8192;
+SETTING u32 head_limit = 8192;
 /* Length of a jiffy. */
-const volatile u64 tick_ns = 4000000;
+SETTING u64 tick_ns = 4000000;
 /* The agent is woken when this much waits in the ring; below, it polls. */
-const volatile u64 wakeup_bytes = 1048576;
+SETTING u64 wakeup_bytes = 1048576;
 
 /* === maps === */
 

@@ -5,7 +5,8 @@
 //! thread; never waits for anything but `/proc`.
 //!
 //! Times are `CLOCK_MONOTONIC` nanoseconds, given by the caller. The kernel's events are taken at their word; since
-//! one may be lost, [`Processes::sweep`] compares the table with `/proc`, by start time, a few entries at a time.
+//! one may be lost, [`Processes::sweep`] compares the table with `/proc`, by start time and executable, a few entries at a
+//! time. Who is read in the middle of an exec has no arguments yet; the event that follows has it read again.
 
 mod facts;
 mod port;
@@ -297,16 +298,12 @@ impl<N: Naming> Processes<N> {
         let Some(process) = self.table.get_mut(&tgid).filter(|process| process.ended.is_none()) else {
             return;
         };
-        match (process.start, self.reader.start(tgid)) {
-            (_, None) => self.exit(tgid, now),
-            (None, start) => process.start = start,
-            (Some(before), Some(start)) if before != start => {
-                self.read(tgid);
-            }
-            _ if self.looks_at_ports => {
-                self.ports_changed(tgid);
-            }
-            _ => {}
+        let Some((start, executable)) = self.reader.identity(tgid) else { return self.exit(tgid, now) };
+        let before = process.start.get_or_insert(start);
+        if *before != start || executable.is_some_and(|executable| *executable != *process.executable) {
+            self.read(tgid);
+        } else if self.looks_at_ports {
+            self.ports_changed(tgid);
         }
     }
 }

@@ -86,12 +86,12 @@ impl Reader {
         })
     }
 
-    /// Start of the process that has this pid now; `None` when none has.
-    pub(super) fn start(&mut self, tgid: u32) -> Option<u64> {
+    /// Start of the process that has this pid now, and its executable if that is readable; `None` when none has.
+    pub(super) fn identity(&mut self, tgid: u32) -> Option<(u64, Option<String>)> {
         let process = open_process(tgid)?;
-        proc_text::stat(self.read(process.as_fd(), "stat")?.0)
-            .filter(|stat| !stat.kernel && !stat.ended)
-            .map(|stat| stat.start)
+        let stat = proc_text::stat(self.read(process.as_fd(), "stat")?.0)?;
+        let executable = link(process.as_fd(), "exe").map(|path| proc_text::executable(&path));
+        (!stat.kernel && !stat.ended).then_some((stat.start, executable))
     }
 
     /// The bytes of a file, and whether they are all of it.
@@ -180,7 +180,11 @@ mod tests {
             .spawn()
             .unwrap();
         let mut reader = Reader::new();
-        let facts = reader.facts(child.id()).unwrap();
+        // The system call that replaces the program returns to the parent before the arguments are in place.
+        let mut facts = reader.facts(child.id()).unwrap();
+        while facts.command.is_empty() {
+            facts = reader.facts(child.id()).unwrap();
+        }
         assert!(reader.buffer.iter().all(|byte| *byte == 0), "the environment must not stay in memory");
         assert_eq!(facts.parent, std::process::id());
         assert_eq!(facts.executable.rsplit('/').next(), Some("sleep"));
@@ -190,7 +194,7 @@ mod tests {
         );
         assert_eq!(facts.otel_service_name, "sleeper");
         assert_eq!(facts.otel_resource_attributes, "service.namespace=night");
-        assert_eq!(reader.start(child.id()), Some(facts.start));
+        assert_eq!(reader.identity(child.id()), Some((facts.start, Some(facts.executable))));
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(reader.facts(child.id()), None);

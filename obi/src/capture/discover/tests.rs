@@ -120,25 +120,30 @@ fn our_own_children_are_watched() {
 }
 
 #[test]
-fn a_lost_exit_and_a_reused_pid_are_noticed() {
+fn lost_events_and_a_reused_pid_are_noticed() {
     let mut sleeper = Sleeper::start();
     let tgid = sleeper.0.id();
     let mut table = processes("{}");
-    let entry = |start, service: &str| Process {
-        executable: "/old".into(),
+    let executable = Arc::clone(&table.lookup(tgid).unwrap().executable);
+    let start = table.lookup(tgid).unwrap().start;
+    let entry = |executable: &str, start| Process {
+        executable: executable.into(),
         cgroup: "".into(),
-        service: service.to_owned(),
+        service: "before".to_owned(),
         verdict: Verdict::Watch,
         start,
         ended: None,
     };
-    table.insert(tgid, entry(Some(1), "old"));
-    table.sweep(0);
-    assert_eq!(table.lookup(tgid).unwrap().service, "sleep", "another process has this pid now");
-    table.insert(tgid, entry(None, "child"));
-    table.sweep(0);
-    assert_eq!(table.lookup(tgid).unwrap().service, "child", "a child without exec is what its parent was");
-    assert!(table.lookup(tgid).unwrap().start.is_some());
+    let mut check = |before, expected: &str| {
+        table.insert(tgid, before);
+        table.sweep(0);
+        let after = table.lookup(tgid).unwrap();
+        assert_eq!((after.service.as_str(), after.start), (expected, start));
+    };
+    check(entry(&executable, Some(1)), "sleep");
+    check(entry("/bin/other", start), "sleep");
+    check(entry(&executable, start), "before");
+    check(entry(&executable, None), "before");
     sleeper.end();
     table.sweep(SECOND);
     assert_eq!(table.watched(), 0);

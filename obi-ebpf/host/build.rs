@@ -1,0 +1,38 @@
+//! Compiles the capture logic of the kernel programs, and a kernel to run it in, for the host.
+//!
+//! In: `src/kernel.c` and the headers of `obi-ebpf/src/bpf`. Out: a static library.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=src/kernel.c");
+    println!("cargo::rerun-if-changed=../src/bpf");
+    println!("cargo::rerun-if-env-changed=OBI_CLANG");
+    println!("cargo::rerun-if-env-changed=OBI_HOST_ADDRESS_SANITIZER");
+    let chosen = std::env::var("OBI_CLANG").into_iter();
+    let compiler = chosen.chain(["clang-19", "clang", "cc"].map(str::to_owned)).find(|name| {
+        Command::new(name).arg("--version").output().is_ok_and(|output| output.status.success())
+    });
+    let mut build = cc::Build::new();
+    if let Some(compiler) = compiler {
+        build.compiler(compiler);
+    }
+    // Undefined behaviour traps. Unaligned loads are meant; loop bodies are called through one type, as by bpf_loop.
+    for flag in ["-fsanitize=undefined", "-fno-sanitize=alignment,function", "-fsanitize-trap=undefined"] {
+        build.flag_if_supported(flag);
+    }
+    if std::env::var_os("OBI_HOST_ADDRESS_SANITIZER").is_some() {
+        build.flag("-fsanitize=address");
+    }
+    build
+        .file("src/kernel.c")
+        .include("../src/bpf")
+        .define("OBI_HOST", None)
+        .warnings(true)
+        .extra_warnings(true)
+        .flag_if_supported("-Wno-unused-parameter")
+        .flag_if_supported("-Wno-unused-function")
+        .opt_level(2)
+        .debug(true)
+        .compile("obi_host_kernel");
+}

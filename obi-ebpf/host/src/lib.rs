@@ -1,0 +1,12 @@
+//! The capture logic of the kernel programs, compiled for the host: the same C text, run in a kernel made of
+//! plain memory (`kernel.c`), so that it can be tested against truth without a kernel.
+//!
+//! In: segments, as a hook set would hand them over. Out: the records and counters that the agent would see.
+//! Knows nothing of HTTP; [`conversation`] makes HTTP/1 for tests and [`ledger`] keeps the agent's books.
+
+pub mod conversation;
+pub mod drive;
+pub mod ledger;
+mod sys;
+
+pub use sys::{Chunk, Connection, Entry, Faults, Head, Kernel, Segment, State, scan_chunk, scan_head, first_newline};

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * What a piece of a head means: whether it belongs to a request or a response,
+ * which exchange that is, what follows the head, and whether the agent gets it.
+ */
+#ifndef OBI_HEAD_H
+#define OBI_HEAD_H
+
+#include "segment.h"
+
+/* Pieces of a head up to this size wait in the carry for more: a head sent byte by byte is few records. */
+#define WITHHOLD_BYTES 40
+
+/* First sight of a response: which request it answers, and what is known about that one. */
+static __always_inline void match_response(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	u32 noted;
+	if (c->flags & (CURSOR_NOTED | CURSOR_ORPHAN))
+		return;
+	if (!pending(k)) {
+		struct cursor *request = request_cursor(k);
+		if (k->side == SIDE_SERVER && request->mode == MODE_HEAD && request->flags & CURSOR_PIECES) {
+			/* Answered before the head was complete (408, 431): the exchange counts all the same. */
+			k->n_requests++;
+			cursor_reset(request, MODE_RESYNC);
+			c->flags |= CURSOR_NOTED;
+			return;
+		}
+		/*
+		 * A client may read a response before its other thread's send has returned:
+		 * then the request follows. A server cannot; and a connection joined in the
+		 * middle may well have a request under way.
+		 */
+		if (k->side == SIDE_SERVER || (k->flags & CONNECTION_JOINED && !k->n_requests)) {
+			c->flags |= CURSOR_ORPHAN;
+			if (k->flags & CONNECTION_UNREADABLE)
+				tally_lost(k, LOSS_REQUEST_UNSEEN, 1);
+			return;
+		}
+	}
+	noted = take_note(k, exchange_number(k, k->n_responses));
+	c->flags |= CURSOR_NOTED;
+	if (noted & NOTE_HEAD)
+		c->flags |= CURSOR_METHOD_HEAD;
+	if (noted & NOTE_CONNECT)
+		c->flags |= CURSOR_METHOD_CONNECT;
+	if (noted & NOTE_LOST)
+		c->flags |= CURSOR_LOST;
+}
+
+/* A piece could not be sent. A request counts when its head is complete, a response at once. */
+static __always_inline void lose_piece(struct connection *k, struct segment *s, u64 exchange)
+{
+	struct cursor *c = cursor_of(k, s);
+	if (c->flags & CURSOR_LOST)
+		return;
+	c->flags |= CURSOR_LOST;
+	if (c->flags & CURSOR_RESPONSE) {
+		if (c->flags & CURSOR_ORPHAN)
+			return;
+		tally_lost(k, LOSS_RING_FULL, 1);
+		forget(exchange);
+	} else if (c->flags & CURSOR_PIECES) {
+		forget(exchange);
+	}
+}
+
+/* The request head is complete; `n` bytes of it lie in this piece. Returns event flags. */
+static __always_inline u32 request_complete(struct connection *k, struct segment *s, u32 n, u64 exchange)
+{
+	struct cursor *c = cursor_of(k, s);
+	u32 noted = 0;
+	u8 mode = body_mode(c, false);
+	u32 flags = FLAG_LAST_PIECE;
+	k->n_requests++;
+	k->tgid = bpf_get_current_pid_tgid() >> 32;
+	if (c->flags & CURSOR_METHOD_HEAD)
+		noted |= NOTE_HEAD;
+	if (c->flags & CURSOR_METHOD_CONNECT)
+		noted |= NOTE_CONNECT;
+	if (c->flags & CURSOR_LOST) {
+		noted |= NOTE_LOST;
+		tally_lost(k, LOSS_RING_FULL, 1);
+	}
+	if (noted)
+		add_note(k, exchange, noted);
+	if (pending(k) == 1)
+		set_current(k, exchange);
+	/* Whoever asks anew has had the answer to what was before. */
+	if (response_cursor(k)->mode == MODE_RESYNC)
+		cursor_reset(response_cursor(k), MODE_START);
+	if (mode == MODE_START || (mode == MODE_LENGTH && c->content_length <= s->left - n)) {
+		flags |= FLAG_MESSAGE_END;
+		c->flags |= CURSOR_END_REPORTED;
+	}
+	c->mode = mode;
+	return flags;
+}
+
+/* The response head is complete. Returns event flags. */
+static __always_inline u32 response_complete(struct connection *k, struct segment *s, u32 n)
+{
+	struct cursor *c = cursor_of(k, s);
+	u32 flags = FLAG_LAST_PIECE;
+	bool success = c->status >= 200 && c->status < 300;
+	bool connected = c->flags & CURSOR_METHOD_CONNECT && success;
+	if (c->status < 200 && c->status != 101) {
+		c->mode = MODE_START;
+		return flags | FLAG_INTERIM;
+	}
+	k->last_response_byte = s->time;
+	if (c->status == 101 || connected) {
+		c->mode = MODE_IGNORED;
+		flags |= FLAG_MESSAGE_END | FLAG_TUNNEL;
+	} else {
+		c->mode = body_mode(c, c->flags & CURSOR_METHOD_HEAD);
+		if (c->mode == MODE_UNTIL_CLOSE)
+			flags |= FLAG_CLOSE_DELIMITED;
+		if (c->mode == MODE_START || (c->mode == MODE_LENGTH && c->content_length <= s->left - n))
+			flags |= FLAG_MESSAGE_END;
+	}
+	if (flags & FLAG_MESSAGE_END && !(c->flags & CURSOR_ORPHAN)) {
+		struct cursor *request = request_cursor(k);
+		if (k->n_requests == k->n_responses + 1 && request->mode != MODE_START && request->mode != MODE_HEAD &&
+		    !(request->flags & CURSOR_END_REPORTED))
+			flags |= FLAG_REQUEST_INCOMPLETE;
+		count_response(k);
+		c->flags |= CURSOR_END_REPORTED;
+	}
+	return flags;
+}
+
+/* Sets the cursor on what follows the head. */
+static __always_inline void leave_head(struct connection *k, struct segment *s, u32 flags)
+{
+	struct cursor *c = cursor_of(k, s);
+	u8 mode = c->mode;
+	k->flags |= CONNECTION_HTTP;
+	count_open(k);
+	if (flags & FLAG_TUNNEL) {
+		ignore_connection(k);
+	} else if (flags & FLAG_INTERIM) {
+		u16 kept = c->flags & (CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT);
+		cursor_reset(c, MODE_START);
+		c->flags = kept;
+	} else if (mode == MODE_START) {
+		cursor_reset(c, MODE_START);
+	} else {
+		c->remaining = mode == MODE_LENGTH ? c->content_length : 0;
+		c->line_bytes = 0;
+		c->body_bytes = 0;
+		c->unsent = 0;
+	}
+}
+
+static __always_inline void fill_head(struct connection *k, struct segment *s, struct head_event *r, u32 flags, u64 exchange)
+{
+	struct cursor *c = cursor_of(k, s);
+	fill_header(&r->header, EVENT_HEAD, flags, s->time, exchange);
+	r->arrival = c->arrival;
+	r->started = c->started;
+	r->body_bytes = flags & FLAG_MESSAGE_END && c->mode == MODE_LENGTH ? c->content_length : 0;
+	r->side = k->side;
+	r->message = c->flags & CURSOR_RESPONSE ? MESSAGE_RESPONSE : MESSAGE_REQUEST;
+	r->family = k->family;
+	r->local_port = k->local_port;
+	r->remote_port = k->remote_port;
+	__builtin_memset(r->pad, 0, sizeof(r->pad));
+	__builtin_memcpy(r->local_address, k->local_address, 2 * ADDRESS_BYTES);
+}
+
+/*
+ * The piece in `r` has been scanned and `n` bytes of it are the head's: decides
+ * what it means. Returns 1 when the record is to be submitted.
+ */
+__noinline int finish_piece(struct connection *k, struct segment *s, struct head_event *r, u32 n)
+{
+	struct cursor *c;
+	u32 flags, position, length, allowed;
+	u8 result, side;
+	bool whole, response, submit;
+	u64 exchange;
+
+	if (!k || !s || !r)
+		return 0;
+	c = cursor_of(k, s);
+	result = c->result;
+	whole = result == SCAN_HEAD_END;
+	response = c->flags & CURSOR_RESPONSE;
+	side = response == !!s->sending ? SIDE_SERVER : SIDE_CLIENT;
+	if (c->flags & CURSOR_RESYNCED && result == SCAN_MORE && !c->lines)
+		result = SCAN_NOT_HTTP; /* found by luck: only a whole start line will do */
+	if (result > SCAN_HEAD_END) {
+		reject(k, s, result);
+		return 0;
+	}
+	length = c->unsent + n;
+	position = c->head_bytes - c->unsent;
+	c->mode = MODE_HEAD;
+	if (!whole && length <= WITHHOLD_BYTES) {
+		c->unsent = length;
+		c->head_bytes += n;
+		advance(s, n);
+		return 0;
+	}
+	if (!(c->flags & CURSOR_CLASSIFIED) || (k->side && k->side != side)) {
+		reject(k, s, SCAN_NOT_HTTP);
+		return 0;
+	}
+	k->side = side;
+	if (response)
+		match_response(k, s);
+	exchange = exchange_number(k, response ? k->n_responses : k->n_requests);
+	if (!s->sendable)
+		lose_piece(k, s, exchange);
+
+	flags = c->flags & CURSOR_PIECES ? 0 : FLAG_FIRST_PIECE;
+	if (whole) {
+		if (!response && c->flags & CURSOR_ENCODED) {
+			reject(k, s, SCAN_MALFORMED);
+			return 0;
+		}
+		flags |= response ? response_complete(k, s, n) : request_complete(k, s, n, exchange);
+	}
+	allowed = head_limit > position ? head_limit - position : 0;
+	if (length > allowed) {
+		length = allowed;
+		flags |= FLAG_TRUNCATED;
+	}
+	submit = s->sendable && !(c->flags & (CURSOR_LOST | CURSOR_ORPHAN)) && (whole || length) &&
+		 (flags & (FLAG_INTERIM | FLAG_FIRST_PIECE)) != (FLAG_INTERIM | FLAG_FIRST_PIECE);
+	if (submit) {
+		fill_head(k, s, r, flags, exchange);
+		r->offset = s->offset - c->unsent;
+		r->position = position;
+		r->length = length;
+		r->lead = c->unsent;
+		c->flags |= CURSOR_PIECES;
+	}
+	c->unsent = 0;
+	c->head_bytes += n;
+	advance(s, n);
+	if (whole)
+		leave_head(k, s, flags);
+	return submit;
+}
+
+#endif

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * A segment: the bytes of one system call, in one direction of one connection.
+ * Where they are, how far the walk has come, and what happens when they cannot
+ * be followed any further.
+ */
+#ifndef OBI_SEGMENT_H
+#define OBI_SEGMENT_H
+
+#include "exchange.h"
+
+/* Segments without a head after which a connection joined in the middle counts as uncovered. */
+#define RESYNC_LIMIT 1024
+
+enum opacity {
+	READABLE = 0,
+	UNKNOWN_BUFFER = 1, /* the user's buffer could not be found */
+	KERNEL_PAGES = 2,   /* sendfile, splice: the bytes never were in user memory */
+};
+
+/* Where the bytes of a segment are. All addresses are the user's. */
+struct source {
+	u64 base;    /* the contiguous range in hand */
+	u64 length;
+	u64 skip;    /* bytes to pass over before the next one of interest */
+	u64 vector;  /* iovec entries to come */
+	u32 vectors;
+	u32 opaque;  /* enum opacity */
+};
+
+/*
+ * What is known of the bytes on their way. No pointers: global functions, which
+ * the verifier checks once and by themselves, cannot be handed any inside.
+ */
+struct segment {
+	u64 time;
+	u64 arrival;
+	struct source source;
+	u32 left;   /* bytes to go */
+	u32 gap;    /* bytes before them that passed unseen */
+	u32 offset; /* stream offset of the next byte */
+	u32 sending;
+	u32 begun;    /* 1: no longer at the first byte of the segment */
+	u32 sendable; /* 1: the piece in hand is a record, 0: spare memory */
+};
+
+static __always_inline struct cursor *cursor_of(struct connection *k, const struct segment *s)
+{
+	return s->sending ? &k->send : &k->receive;
+}
+
+/* === losing the thread, and giving up === */
+
+__noinline int desynchronise(struct connection *k, struct segment *s, u32 loss)
+{
+	struct ending how = { .reason = CLOSE_ABANDONED, .loss = loss };
+	struct cursor *c;
+	if (!k || !s)
+		return 0;
+	how.time = s->time;
+	c = cursor_of(k, s);
+	if (loss == LOSS_UNREADABLE && s->source.opaque == UNKNOWN_BUFFER)
+		k->flags |= CONNECTION_UNREADABLE;
+	if (c->flags & CURSOR_PIECES || pending(k))
+		end_pending(k, &how);
+	cursor_reset(c, MODE_RESYNC);
+	s->left = 0;
+	s->gap = 0;
+	return 0;
+}
+
+static __always_inline void ignore_connection(struct connection *k)
+{
+	cursor_reset(&k->receive, MODE_IGNORED);
+	cursor_reset(&k->send, MODE_IGNORED);
+}
+
+/* The bytes are no head. */
+__noinline int reject(struct connection *k, struct segment *s, u32 result)
+{
+	struct cursor *c;
+	if (!k || !s)
+		return 0;
+	c = cursor_of(k, s);
+	if (c->flags & CURSOR_RESYNCED) {
+		if (result == SCAN_TLS && !(k->flags & CONNECTION_HTTP)) {
+			tally_uncovered(k, UNCOVERED_TLS);
+			ignore_connection(k);
+		} else {
+			cursor_reset(c, MODE_RESYNC);
+			if (++k->n_resync >= RESYNC_LIMIT && k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP))
+				tally_uncovered(k, UNCOVERED_JOINED);
+		}
+		s->left = 0;
+	} else if (k->flags & CONNECTION_HTTP || c->flags & CURSOR_PIECES) {
+		desynchronise(k, s, LOSS_FRAMING);
+	} else {
+		if (result == SCAN_TLS)
+			tally_uncovered(k, UNCOVERED_TLS);
+		else if (result == SCAN_HTTP2)
+			tally_uncovered(k, UNCOVERED_HTTP2);
+		ignore_connection(k);
+		s->left = 0;
+	}
+	return 0;
+}
+
+/* === walking the source === */
+
+static __always_inline void advance(struct segment *s, u32 n)
+{
+	struct source *from = &s->source;
+	s->left -= n;
+	s->offset += n;
+	s->begun = 1;
+	if (n <= from->length) {
+		from->base += n;
+		from->length -= n;
+	} else {
+		from->skip += n - from->length;
+		from->length = 0;
+	}
+}
+
+static __always_inline void next_vector(struct connection *k, struct segment *s)
+{
+	struct source *from = &s->source;
+	struct user_iovec entry = {};
+	if (!from->vectors || bpf_probe_read_user(&entry, sizeof(entry), (void *)from->vector)) {
+		desynchronise(k, s, LOSS_FAULT);
+		return;
+	}
+	from->vector += sizeof(entry);
+	from->vectors--;
+	if (from->skip >= entry.length) {
+		from->skip -= entry.length;
+		return;
+	}
+	from->base = entry.base + from->skip;
+	from->length = entry.length - from->skip;
+	from->skip = 0;
+}
+
+#endif
