@@ -5,7 +5,9 @@ use std::time::Duration;
 use integration::accuracy::{Ledger, Report};
 use integration::agent::Agent;
 use integration::client::{self, Kind};
+use integration::exposition::Exposition;
 use integration::plan::{Call, Plan, ServerPlan};
+use integration::seed::note;
 use integration::server::Server;
 use integration::server::shape::ShapeServer;
 use integration::shape::Shape;
@@ -40,7 +42,21 @@ pub(crate) fn report(agent: &mut Agent, ledger: &Ledger) -> Report {
     let is_alive = barrier.pass(agent);
     let report = ledger.compare(agent.spans().unwrap());
     assert!(is_alive, "the agent does not show a request {PATIENCE:?} after it ended; {report}");
+    if !report.is_exact() {
+        note(&losses(&agent.metrics().unwrap(), ledger));
+    }
     report
+}
+
+/// What the agent itself says it did not see of the ledger's services, for whoever reads a failure.
+fn losses(metrics: &Exposition, ledger: &Ledger) -> String {
+    let is_ours = |service: &str| ledger.roles().iter().any(|(_, ours)| ours == service);
+    let counted = metrics.samples.iter().filter(|sample| {
+        let is_loss = sample.labels.get("service_name").is_some_and(|service| is_ours(service));
+        sample.value > 0.0
+            && (sample.name == "obi_lost_total" && is_loss || sample.name.contains("uncovered"))
+    });
+    counted.map(|sample| format!("{} {:?} {}\n", sample.name, sample.labels, sample.value)).collect()
 }
 
 /// The gate itself: spans and RED counts are exactly what happened.

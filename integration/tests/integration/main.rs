@@ -18,4 +18,5 @@ mod overload;
 mod process;
 mod prometheus;
 mod shape;
+mod system_call;
 mod workload;
