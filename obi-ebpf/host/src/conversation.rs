@@ -117,8 +117,8 @@ impl Conversation {
             () if until_close => (200, Body::UntilClose(random_bytes(rng)), true),
             () if method == "CONNECT" && last && rng.bool() => (200 + rng.u16(..2), Body::random(rng), true),
             () => match rng.u8(..10) {
-                0 => (204, Body::None, true),
-                1 => (304, Body::random(rng), true),
+                0 if method != "CONNECT" => (204, Body::None, true),
+                0 | 1 => (304, Body::random(rng), true),
                 _ if method == "HEAD" => (200, Body::random(rng), true),
                 status => {
                     let any = [200, 201, 302, 404, 500, 599, 200, 200][usize::from(status - 2)];

@@ -107,7 +107,7 @@ pub fn play(conversation: &Conversation, plan: &Plan) -> Played {
                 && (played.responses < exchange.response.end || exchange.until_close)
         });
         if !open && plan.damage == 0 {
-            assert_eq!(played.kernel.current(), 0, "nothing is being served");
+            assert_eq!(played.kernel.current(), 0, "nothing is being served: {:?}", played.kernel.state(&played.connection));
             assert_eq!(played.kernel.notes(), 0, "no request is pending");
         }
     }
@@ -118,7 +118,7 @@ pub fn play(conversation: &Conversation, plan: &Plan) -> Played {
     {
         played.incomplete[nth] = played.requests < exchange.request.end;
     }
-    assert_eq!(played.kernel.current(), 0, "the connection has ended");
+    assert_eq!(played.kernel.current(), 0, "served after the end");
     assert_eq!(played.kernel.notes(), 0, "the connection has ended");
     played
 }

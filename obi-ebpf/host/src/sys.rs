@@ -93,6 +93,7 @@ pub struct State {
 
 unsafe extern "C" {
     fn host_boot(seed: u64, limit: u32, faults: *const Faults);
+    fn host_faults(faults: *const Faults);
     fn host_connect(number: u64, receive_mode: u32, send_mode: u32) -> *mut c_void;
     fn host_free(connection: *mut c_void);
     fn host_segment(connection: *mut c_void, segment: *const RawSegment);
@@ -157,6 +158,12 @@ impl Kernel {
         // SAFETY: the lock is held, so nobody else touches the C side's static memory.
         unsafe { host_boot(seed, head_limit, &raw const faults) };
         Self { connections: 0, _lock: lock }
+    }
+
+    /// From now on these faults happen.
+    pub fn set_faults(&mut self, faults: Faults) {
+        // SAFETY: `&mut self` holds the lock; the C side copies the value.
+        unsafe { host_faults(&raw const faults) }
     }
 
     /// A new connection; with `joined`, one that carried bytes before.
