@@ -191,7 +191,9 @@ impl Kernel {
             buffers.iter().map(|b| Part { base: b.as_ptr() as u64, length: b.len() as u64 }).collect();
         let length = match segment {
             Segment::Opaque(length, _) => length,
-            _ => u32::try_from(buffers.iter().map(|b| b.len()).sum::<usize>()).expect("a segment below 4 GiB"),
+            _ => {
+                u32::try_from(buffers.iter().map(|b| b.len()).sum::<usize>()).expect("a segment below 4 GiB")
+            }
         };
         let raw = RawSegment {
             parts: parts.as_ptr(),
@@ -232,7 +234,8 @@ impl Kernel {
         }
         // SAFETY: the journal owns `size` bytes at `bytes` until the next boot, which needs the lock we hold.
         let record = unsafe { std::slice::from_raw_parts(bytes, size) };
-        let words = record.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+        let words =
+            record.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
         Entry::Record(words.collect())
     }
 

@@ -65,8 +65,12 @@ impl Story {
         for account in self.ledger.accounts.values().filter(|account| account.fate == Fate::Whole) {
             let request = String::from_utf8_lossy(&account.request.head).into_owned();
             let response = String::from_utf8_lossy(&account.response.head).into_owned();
-            let asked = request.split_once('/').map(|(_, rest)| rest.split(' ').next().unwrap_or_default().to_owned());
-            let answered = response.split_once("Id: ").map(|(_, rest)| rest.lines().next().unwrap_or_default().to_owned());
+            let asked = request
+                .split_once('/')
+                .map(|(_, rest)| rest.split(' ').next().unwrap_or_default().to_owned());
+            let answered = response
+                .split_once("Id: ")
+                .map(|(_, rest)| rest.lines().next().unwrap_or_default().to_owned());
             assert_eq!(asked, answered, "{request:?} {response:?}");
         }
     }
@@ -144,7 +148,11 @@ fn a_request_that_waits_in_the_carry_outlives_the_end_of_what_was_before() {
     let mut story = Story::new();
     story.receive(&get(1)).receive("POST /2 HTTP/1.1\r\n"); // withheld
     story.send("HTTP/1.1 200 OK\r\nContent-Length: nonsense\r\n\r\n");
-    story.receive("Content-Length: 4\r\nHost: example.com\r\n\r\n").receive("body").send(&answer(2)).end(CLOSE_LOCAL);
+    story
+        .receive("Content-Length: 4\r\nHost: example.com\r\n\r\n")
+        .receive("body")
+        .send(&answer(2))
+        .end(CLOSE_LOCAL);
     check(&story, 1, 1);
     let span = story.ledger.accounts.values().find(|account| account.fate == Fate::Whole).expect("a span");
     assert_eq!(span.request.ended, Some(4));
@@ -153,7 +161,9 @@ fn a_request_that_waits_in_the_carry_outlives_the_end_of_what_was_before() {
 #[test]
 fn a_request_partly_seen_outlives_the_end_of_what_was_before() {
     let mut story = Story::new();
-    story.receive(&get(1)).receive("POST /2 HTTP/1.1\r\nX-Long: 0123456789012345678901234567890123456789\r\n");
+    story
+        .receive(&get(1))
+        .receive("POST /2 HTTP/1.1\r\nX-Long: 0123456789012345678901234567890123456789\r\n");
     story.send("HTTP/1.1 200 OK\r\nContent-Length: nonsense\r\n\r\n");
     story.receive("Content-Length: 4\r\n\r\n").receive("body").send(&answer(2)).end(CLOSE_LOCAL);
     check(&story, 1, 1);
@@ -167,7 +177,9 @@ fn malformed_framing_is_one_lost_exchange() {
             story.receive(&get(id)).send(&answer(id));
         }
         story.receive("POST /7 HTTP/1.1\r\nContent-Length: +5\r\n\r\nhello");
-        story.send("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").end(CLOSE_LOCAL);
+        story
+            .send("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            .end(CLOSE_LOCAL);
         check(&story, u64::from(nth), 1);
     }
 }
@@ -194,7 +206,10 @@ fn a_request_with_an_unknown_coding_is_one_lost_exchange() {
 
 #[test]
 fn text_that_only_begins_like_a_request_is_nothing() {
-    for text in ["SELECT column_a, column_b, column_c FROM a_table WHERE a = 1 AND ", "USERNAME-IS-ANYBODY-AND-NO-SPACE-COMES-IN-HERE--"] {
+    for text in [
+        "SELECT column_a, column_b, column_c FROM a_table WHERE a = 1 AND ",
+        "USERNAME-IS-ANYBODY-AND-NO-SPACE-COMES-IN-HERE--",
+    ] {
         for tail in ["x\n", "\r\nno version\r\n"] {
             let mut story = Story::new();
             story.receive(text).receive(tail).send("+OK\r\n").receive("QUIT\r\n").end(CLOSE_REMOTE);
@@ -316,4 +331,25 @@ fn a_connection_joined_in_the_middle_finds_the_next_head() {
     let mut story = Story::with(Faults::default(), true);
     story.receive(&answer(1)).send(&get(2)).receive(&answer(2)).end(CLOSE_LOCAL);
     check(&story, 1, 0);
+}
+
+#[test]
+fn a_partial_request_is_taken_back_when_the_connection_turns_out_to_be_something_else() {
+    let long = "X-Long: 0123456789012345678901234567890123456789\r\n";
+    let mut story = Story::new();
+    story
+        .receive("LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL")
+        .send("LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL");
+    assert_eq!(story.ledger.count(|fate| fate == Fate::Open), 0);
+    drop(story);
+    let mut story = Story::new();
+    story.receive(&format!("GET /1 HTTP/1.1\r\n{long}")).send("* not HTTP at all").end(CLOSE_LOCAL);
+    check(&story, 0, 1);
+    assert_eq!(story.ledger.count(|fate| fate == Fate::Open), 0);
+    drop(story);
+    let mut story = Story::new();
+    story.receive("CONNECT a:1 HTTP/1.1\r\n\r\n").receive(&format!("GET /1 HTTP/1.1\r\n{long}"));
+    story.send("HTTP/1.1 200 OK\r\n\r\n").end(CLOSE_LOCAL);
+    assert_eq!(story.seen_and_lost(), (1, 0));
+    assert_eq!(story.ledger.count(|fate| fate == Fate::Open), 0);
 }

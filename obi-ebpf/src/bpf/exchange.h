@@ -281,6 +281,7 @@ __noinline int end_pending(struct connection *k, const struct ending *how)
 	if (request->mode == MODE_HEAD && !how->keeps_request) {
 		n_begun = request->flags & CURSOR_PIECES ? 1 : 0;
 		n_partial = end_partial(k, request, how);
+		request->flags &= ~CURSOR_PIECES;
 	}
 	n = pending(k);
 	/* The response under way, if only with an interim one, is that of the first. */

@@ -76,8 +76,12 @@ __noinline int desynchronise(struct connection *k, struct segment *s, u32 loss)
 	return 0;
 }
 
+/* Not HTTP/1 from here on. What looked like the beginning of a request is none. */
 static __always_inline void ignore_connection(struct connection *k)
 {
+	const struct cursor *request = request_cursor(k);
+	if (k->side && request->mode == MODE_HEAD && (request->flags & (CURSOR_PIECES | CURSOR_LOST)) == CURSOR_PIECES)
+		forget(exchange_number(k, k->n_requests));
 	cursor_reset(&k->receive, MODE_IGNORED);
 	cursor_reset(&k->send, MODE_IGNORED);
 }
@@ -107,9 +111,11 @@ __noinline int reject(struct connection *k, struct segment *s, u32 result)
 	} else if (k->flags & CONNECTION_HTTP) {
 		desynchronise(k, s, LOSS_FRAMING);
 	} else {
-		/* Text that began like a request. */
-		if ((c->flags & (CURSOR_PIECES | CURSOR_LOST | CURSOR_RESPONSE)) == CURSOR_PIECES)
-			forget(exchange_number(k, k->n_requests));
+		struct ending how = { .time = s->time, .reason = CLOSE_ABANDONED, .loss = LOSS_FRAMING };
+		const struct cursor *request = request_cursor(k);
+		/* A request line has been seen on the other cursor: its exchange is one. */
+		if (request->lines)
+			end_pending(k, &how);
 		if (result == SCAN_TLS)
 			tally_uncovered(k, UNCOVERED_TLS);
 		else if (result == SCAN_HTTP2)
