@@ -36,10 +36,12 @@ static long step(u32 index, struct walk *walk)
 		return !s->gap && !s->left;
 	}
 	if (s->gap) {
+		u32 left = s->left;
 		s->gap = 0;
-		/* Between messages nothing is lost but what was in the gap. */
 		if (mode != MODE_RESYNC)
 			desynchronise(k, s, LOSS_GAP);
+		/* What was in the gap is lost; a head may begin right behind it. */
+		s->left = left;
 		return 0;
 	}
 	if (mode == MODE_RESYNC && (s->begun || s->source.opaque))
