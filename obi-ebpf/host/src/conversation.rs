@@ -106,7 +106,9 @@ impl Conversation {
         let mut interim = *rng.choice(&[0, 0, 0, 1, 2]).expect("choices");
         while interim > 0 {
             interim -= 1;
-            let line = *rng.choice(&["HTTP/1.1 100 Continue", "HTTP/1.1 103 Early Hints", "HTTP/1.1 102"]).expect("lines");
+            let line = *rng
+                .choice(&["HTTP/1.1 100 Continue", "HTTP/1.1 103 Early Hints", "HTTP/1.1 102"])
+                .expect("lines");
             let start = self.responses.bytes.len();
             let nth = self.exchanges.len();
             put_message(&mut self.responses, rng, start, line, nth, Body::None, true);
@@ -117,8 +119,8 @@ impl Conversation {
             () if until_close => (200, Body::UntilClose(random_bytes(rng)), true),
             () if method == "CONNECT" && last && rng.bool() => (200 + rng.u16(..2), Body::random(rng), true),
             () => match rng.u8(..10) {
-                0 => (204, Body::None, true),
-                1 => (304, Body::random(rng), true),
+                0 if method != "CONNECT" => (204, Body::None, true),
+                0 | 1 => (304, Body::random(rng), true),
                 _ if method == "HEAD" => (200, Body::random(rng), true),
                 status => {
                     let any = [200, 201, 302, 404, 500, 599, 200, 200][usize::from(status - 2)];
@@ -128,7 +130,8 @@ impl Conversation {
             },
         };
         let tunnel = upgrade || (method == "CONNECT" && (200..300).contains(&status));
-        let line = format!("HTTP/1.{} {status}{}", rng.u8(..2), [" OK", "", " Not \u{fc}seful"][rng.usize(..3)]);
+        let line =
+            format!("HTTP/1.{} {status}{}", rng.u8(..2), [" OK", "", " Not \u{fc}seful"][rng.usize(..3)]);
         let response = self.answer(rng, &line, body, silent);
         if tunnel {
             let noise: Vec<u8> = (0..rng.usize(..200)).map(|_| rng.u8(..)).collect();
@@ -165,8 +168,21 @@ impl Body {
     }
 }
 
-const METHODS: &[&str] =
-    &["GET", "GET", "POST", "PUT", "HEAD", "HEAD", "DELETE", "OPTIONS", "CONNECT", "PROPFIND", "X-CUSTOM_VERB", "M-SEARCH", "A"];
+const METHODS: &[&str] = &[
+    "GET",
+    "GET",
+    "POST",
+    "PUT",
+    "HEAD",
+    "HEAD",
+    "DELETE",
+    "OPTIONS",
+    "CONNECT",
+    "PROPFIND",
+    "X-CUSTOM_VERB",
+    "M-SEARCH",
+    "A",
+];
 
 fn put_message(
     stream: &mut Stream,
@@ -188,7 +204,11 @@ fn put_message(
                 let name = random_case(rng, "Content-Length");
                 let space = ["", " ", "\t", "  "];
                 let (before, behind) = (space[rng.usize(..4)], space[rng.usize(..3)]);
-                fields.push(format!("{name}:{before}{:0width$}{behind}", bytes.len(), width = rng.usize(1..8)));
+                fields.push(format!(
+                    "{name}:{before}{:0width$}{behind}",
+                    bytes.len(),
+                    width = rng.usize(1..8)
+                ));
             }
         }
         Body::Chunked(_) => {
@@ -256,8 +276,21 @@ fn line_end(rng: &mut Rng) -> &'static [u8] {
 
 /// A header that decides nothing, though it may look like one that does.
 fn decoy(rng: &mut Rng) -> String {
-    let names = ["Content-Type", "X-Content-Length", "Content-Lengthy", "Content-Length-Limit", "Transfer", "TE",
-        "Transfer-Encodings", "Host", "User-Agent", "a", "Content-", "Content-Length2", "Cookie"];
+    let names = [
+        "Content-Type",
+        "X-Content-Length",
+        "Content-Lengthy",
+        "Content-Length-Limit",
+        "Transfer",
+        "TE",
+        "Transfer-Encodings",
+        "Host",
+        "User-Agent",
+        "a",
+        "Content-",
+        "Content-Length2",
+        "Cookie",
+    ];
     let name = names[rng.usize(..names.len())];
     let length = match rng.u8(..12) {
         0 => rng.usize(200..3000),
@@ -288,6 +321,10 @@ fn random_bytes(rng: &mut Rng) -> Vec<u8> {
         2 => rng.usize(..20),
         _ => rng.usize(..300),
     };
-    let text: &[u8] = if rng.bool() { b"GET / HTTP/1.1\r\nContent-Length: 4\r\n\r\n" } else { b"\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n" };
+    let text: &[u8] = if rng.bool() {
+        b"GET / HTTP/1.1\r\nContent-Length: 4\r\n\r\n"
+    } else {
+        b"\r\n0\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"
+    };
     (0..length).map(|at| text[at % text.len()]).collect()
 }

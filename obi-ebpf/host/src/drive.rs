@@ -90,7 +90,14 @@ pub fn play(conversation: &Conversation, plan: &Plan) -> Played {
         time += 1000;
         if answer {
             let before = played.responses;
-            played.responses += segment(&mut played, plan, &mut rng, (&conversation.responses, before, may_answer), sending, time);
+            played.responses += segment(
+                &mut played,
+                plan,
+                &mut rng,
+                (&conversation.responses, before, may_answer),
+                sending,
+                time,
+            );
             for (nth, exchange) in conversation.exchanges.iter().enumerate() {
                 let ends = before < exchange.response.end && exchange.response.end <= played.responses;
                 if ends && !exchange.until_close {
@@ -99,7 +106,14 @@ pub fn play(conversation: &Conversation, plan: &Plan) -> Played {
             }
         } else {
             let before = played.requests;
-            played.requests += segment(&mut played, plan, &mut rng, (&conversation.requests, before, may_request), sending, time);
+            played.requests += segment(
+                &mut played,
+                plan,
+                &mut rng,
+                (&conversation.requests, before, may_request),
+                sending,
+                time,
+            );
         }
         played.ledger.read(&played.kernel);
         let open = conversation.exchanges.iter().any(|exchange| {
@@ -107,7 +121,12 @@ pub fn play(conversation: &Conversation, plan: &Plan) -> Played {
                 && (played.responses < exchange.response.end || exchange.until_close)
         });
         if !open && plan.damage == 0 {
-            assert_eq!(played.kernel.current(), 0, "nothing is being served");
+            assert_eq!(
+                played.kernel.current(),
+                0,
+                "nothing is being served: {:?}",
+                played.kernel.state(&played.connection)
+            );
             assert_eq!(played.kernel.notes(), 0, "no request is pending");
         }
     }
@@ -118,7 +137,7 @@ pub fn play(conversation: &Conversation, plan: &Plan) -> Played {
     {
         played.incomplete[nth] = played.requests < exchange.request.end;
     }
-    assert_eq!(played.kernel.current(), 0, "the connection has ended");
+    assert_eq!(played.kernel.current(), 0, "served after the end");
     assert_eq!(played.kernel.notes(), 0, "the connection has ended");
     played
 }
@@ -168,7 +187,13 @@ fn segment(
         }
         gap = hidden;
         if rng.bool() || gap == most {
-            kernel.segment(connection, sending, u32::try_from(gap).expect("short"), Segment::Buffer(&[]), time);
+            kernel.segment(
+                connection,
+                sending,
+                u32::try_from(gap).expect("short"),
+                Segment::Buffer(&[]),
+                time,
+            );
             return gap;
         }
     }

@@ -320,6 +320,11 @@ void host_boot(u64 seed, u32 limit, const struct host_faults *often)
 	now = 0;
 }
 
+void host_faults(const struct host_faults *often)
+{
+	faults = *often;
+}
+
 struct sock *host_connect(u64 number, u32 receive_mode, u32 send_mode)
 {
 	struct sock *sk = calloc(1, sizeof(*sk));

@@ -9,4 +9,6 @@ pub mod drive;
 pub mod ledger;
 mod sys;
 
-pub use sys::{Chunk, Connection, Entry, Faults, Head, Kernel, Segment, State, scan_chunk, scan_head, first_newline};
+pub use sys::{
+    Chunk, Connection, Entry, Faults, Head, Kernel, Segment, State, first_newline, scan_chunk, scan_head,
+};

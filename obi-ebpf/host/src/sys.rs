@@ -93,6 +93,7 @@ pub struct State {
 
 unsafe extern "C" {
     fn host_boot(seed: u64, limit: u32, faults: *const Faults);
+    fn host_faults(faults: *const Faults);
     fn host_connect(number: u64, receive_mode: u32, send_mode: u32) -> *mut c_void;
     fn host_free(connection: *mut c_void);
     fn host_segment(connection: *mut c_void, segment: *const RawSegment);
@@ -159,6 +160,12 @@ impl Kernel {
         Self { connections: 0, _lock: lock }
     }
 
+    /// From now on these faults happen.
+    pub fn set_faults(&mut self, faults: Faults) {
+        // SAFETY: `&mut self` holds the lock; the C side copies the value.
+        unsafe { host_faults(&raw const faults) }
+    }
+
     /// A new connection; with `joined`, one that carried bytes before.
     pub fn connect(&mut self, joined: bool) -> Connection {
         const MODE_RESYNC: u32 = 7;
@@ -184,7 +191,9 @@ impl Kernel {
             buffers.iter().map(|b| Part { base: b.as_ptr() as u64, length: b.len() as u64 }).collect();
         let length = match segment {
             Segment::Opaque(length, _) => length,
-            _ => u32::try_from(buffers.iter().map(|b| b.len()).sum::<usize>()).expect("a segment below 4 GiB"),
+            _ => {
+                u32::try_from(buffers.iter().map(|b| b.len()).sum::<usize>()).expect("a segment below 4 GiB")
+            }
         };
         let raw = RawSegment {
             parts: parts.as_ptr(),
@@ -225,7 +234,8 @@ impl Kernel {
         }
         // SAFETY: the journal owns `size` bytes at `bytes` until the next boot, which needs the lock we hold.
         let record = unsafe { std::slice::from_raw_parts(bytes, size) };
-        let words = record.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
+        let words =
+            record.chunks_exact(8).map(|word| u64::from_ne_bytes(word.try_into().expect("eight bytes")));
         Entry::Record(words.collect())
     }
 

@@ -62,7 +62,9 @@ fn fields_that_frame_a_request() {
     check("Transfer-Encoding: chunked\t  \t", HEAD_END, CHUNK_SIZE, 0);
     check("Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked", HEAD_END, CHUNK_SIZE, 0);
     check("Transfer-Encoding: chunked\r\nContent-Length: 5", HEAD_END, CHUNK_SIZE, 5);
-    for decoy in ["X-Content-Length: 5", "Content-Length-2: 5", "Content-Lengt: 5", "Content-Length : 5", "X: chunked"] {
+    for decoy in
+        ["X-Content-Length: 5", "Content-Length-2: 5", "Content-Lengt: 5", "Content-Length : 5", "X: chunked"]
+    {
         check(decoy, HEAD_END, START, 0);
     }
 }
@@ -75,7 +77,10 @@ fn fields_that_frame_nothing_sure() {
     }
     // The number does not fit the window: its first digits are not its value.
     let spaces = " ".repeat(20);
-    assert_eq!(scan_head(format!("POST / HTTP/1.1\r\nContent-Length:{spaces}12345\r\n\r\n").as_bytes()).result, MALFORMED);
+    assert_eq!(
+        scan_head(format!("POST / HTTP/1.1\r\nContent-Length:{spaces}12345\r\n\r\n").as_bytes()).result,
+        MALFORMED
+    );
     let different = "POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n";
     assert_eq!(scan_head(different.as_bytes()).result, MALFORMED);
 }
@@ -83,7 +88,13 @@ fn fields_that_frame_nothing_sure() {
 #[test]
 fn fields_that_frame_a_response() {
     let check = |status, field, mode| {
-        check_field(&format!("HTTP/1.1 {status}"), field, HEAD_END, mode, if field.contains("Length") { 5 } else { 0 });
+        check_field(
+            &format!("HTTP/1.1 {status}"),
+            field,
+            HEAD_END,
+            mode,
+            if field.contains("Length") { 5 } else { 0 },
+        );
     };
     check("200 OK", "Content-Length: 5", LENGTH);
     check("200", "Content-Length: 5", LENGTH);

@@ -8,6 +8,9 @@
 
 #include "emit.h"
 
+/* Exchanges of one connection that end together; deeper pipelines leave notes behind. */
+#define SWEEP_LIMIT (1 << 20)
+
 static __always_inline struct cursor *request_cursor(struct connection *k)
 {
 	return k->side == SIDE_SERVER ? &k->receive : &k->send;
@@ -53,24 +56,38 @@ static __always_inline void end_current(const struct connection *k, u64 exchange
 
 /* === notes about pending requests === */
 
-static __always_inline void add_note(struct connection *k, u64 exchange, u32 flags)
+static __always_inline void count_note(struct connection *k, u32 flags, u32 known)
 {
-	u32 *known = bpf_map_lookup_elem(&note, &exchange);
-	if (known) {
-		if (flags & ~*known & NOTE_LOST)
-			k->n_noted_lost++;
-		*known |= flags;
-		return;
-	}
-	if (bpf_map_update_elem(&note, &exchange, &flags, BPF_ANY)) {
-		/* Without the note the response may be framed wrongly or counted twice: say so. */
-		if (!(flags & NOTE_LOST))
-			tally_lost(k, LOSS_NOTE_FULL, 1);
-		return;
-	}
-	k->n_noted++;
-	if (flags & NOTE_LOST)
+	if (!known)
+		k->n_noted++;
+	if (flags & ~known & NOTE_LOST)
 		k->n_noted_lost++;
+}
+
+/* Returns false when there was no room. */
+static __always_inline bool add_note(struct connection *k, u64 exchange, u32 flags)
+{
+	u32 *known = NULL;
+	if (k->noted_flags && k->noted_exchange == exchange) {
+		count_note(k, flags, k->noted_flags);
+		k->noted_flags |= flags;
+		return true;
+	}
+	if (k->n_noted)
+		known = bpf_map_lookup_elem(&note, &exchange);
+	if (known) {
+		count_note(k, flags, *known);
+		*known |= flags;
+		return true;
+	}
+	if (!k->noted_flags) {
+		k->noted_exchange = exchange;
+		k->noted_flags = flags;
+	} else if (bpf_map_update_elem(&note, &exchange, &flags, BPF_ANY)) {
+		return false;
+	}
+	count_note(k, flags, 0);
+	return true;
 }
 
 static __always_inline u32 take_note(struct connection *k, u64 exchange)
@@ -78,28 +95,67 @@ static __always_inline u32 take_note(struct connection *k, u64 exchange)
 	u32 *known, flags;
 	if (!k->n_noted)
 		return 0;
-	known = bpf_map_lookup_elem(&note, &exchange);
-	if (!known)
-		return 0;
-	flags = *known;
-	bpf_map_delete_elem(&note, &exchange);
+	if (k->noted_flags && k->noted_exchange == exchange) {
+		flags = k->noted_flags;
+		k->noted_flags = 0;
+	} else {
+		known = bpf_map_lookup_elem(&note, &exchange);
+		if (!known)
+			return 0;
+		flags = *known;
+		bpf_map_delete_elem(&note, &exchange);
+	}
 	k->n_noted--;
 	if (flags & NOTE_LOST)
 		k->n_noted_lost--;
 	return flags;
 }
 
-struct note_sweep {
+/* The response to `exchange` if it has begun, be it with an interim one: nobody reads the note any more. */
+static __always_inline struct cursor *begun_response(struct connection *k, u64 exchange)
+{
+	struct cursor *response = response_cursor(k);
+	bool begun = (response->flags & (CURSOR_NOTED | CURSOR_ORPHAN)) == CURSOR_NOTED;
+	return begun && exchange == exchange_number(k, k->n_responses) ? response : NULL;
+}
+
+/* A request's body has ended. */
+static __always_inline void request_end(struct connection *k, const struct cursor *c, u64 time)
+{
+	u64 exchange = exchange_number(k, k->n_requests - 1);
+	struct cursor *response = begun_response(k, exchange);
+	if ((response && response->flags & CURSOR_LOST) || emit_end(k, c, exchange, time, 0))
+		return;
+	tally_lost(k, LOSS_RING_FULL, 1);
+	forget(exchange);
+	/* What comes of its response is not to be sent. */
+	if (response)
+		response->flags |= CURSOR_LOST;
+	else
+		add_note(k, exchange, NOTE_LOST);
+}
+
+/* Exchanges in a row that have ended together. */
+struct sweep {
 	struct connection *connection;
 	u32 ordinal;
+	u32 n;
+	u32 forgets;    /* 1: the agent has to be told */
+	u32 first_lost; /* 1: the first one has been counted, and its note taken */
 };
 
-static long drop_note(u32 index, struct note_sweep *sweep)
+static long sweep_one(u32 index, struct sweep *sweep)
 {
-	(void)index;
-	take_note(sweep->connection, exchange_number(sweep->connection, sweep->ordinal));
+	struct connection *k = sweep->connection;
+	u64 exchange = exchange_number(k, sweep->ordinal);
+	u32 noted;
+	if (index >= sweep->n)
+		return 1;
+	noted = take_note(k, exchange);
+	if (sweep->forgets && !(noted & NOTE_LOST) && !(sweep->first_lost && !index))
+		forget(exchange);
 	sweep->ordinal++;
-	return !sweep->connection->n_noted || !pending(sweep->connection);
+	return !sweep->forgets && !k->n_noted;
 }
 
 /* === ends === */
@@ -121,6 +177,15 @@ static __always_inline void count_response(struct connection *k)
 	end_current(k, exchange, pending(k) ? exchange_number(k, k->n_responses) : 0);
 }
 
+/* The response on cursor `c` ends: has its request not? */
+static __always_inline bool request_incomplete(struct connection *k, const struct cursor *c)
+{
+	const struct cursor *request = request_cursor(k);
+	return c->flags & CURSOR_EARLY ||
+	       (k->n_requests == k->n_responses + 1 && request->mode >= MODE_LENGTH && request->mode <= MODE_UNTIL_CLOSE &&
+		!(request->flags & CURSOR_END_REPORTED));
+}
+
 /* A message ended after its head: tells the agent, goes on to the next. */
 __noinline int message_end(struct connection *k, u32 sending, u64 time)
 {
@@ -133,9 +198,7 @@ __noinline int message_end(struct connection *k, u32 sending, u64 time)
 	if (flags & CURSOR_RESPONSE) {
 		u64 exchange = exchange_number(k, k->n_responses);
 		if (!(flags & (CURSOR_END_REPORTED | CURSOR_ORPHAN))) {
-			const struct cursor *request = request_cursor(k);
-			bool incomplete = k->n_requests == k->n_responses + 1 && request->mode != MODE_START &&
-					  request->mode != MODE_HEAD && !(request->flags & CURSOR_END_REPORTED);
+			bool incomplete = request_incomplete(k, c);
 			if (!(flags & CURSOR_LOST) &&
 			    !emit_end(k, c, exchange, time, incomplete ? FLAG_REQUEST_INCOMPLETE : 0)) {
 				tally_lost(k, LOSS_RING_FULL, 1);
@@ -143,13 +206,8 @@ __noinline int message_end(struct connection *k, u32 sending, u64 time)
 			}
 			count_response(k);
 		}
-	} else if (!(flags & (CURSOR_END_REPORTED | CURSOR_LOST))) {
-		u64 exchange = exchange_number(k, k->n_requests - 1);
-		if (pending(k) && !emit_end(k, c, exchange, time, 0)) {
-			tally_lost(k, LOSS_RING_FULL, 1);
-			add_note(k, exchange, NOTE_LOST);
-			forget(exchange);
-		}
+	} else if (!(flags & (CURSOR_END_REPORTED | CURSOR_LOST)) && pending(k)) {
+		request_end(k, c, time);
 	}
 	cursor_reset(c, MODE_START);
 	return 0;
@@ -161,58 +219,97 @@ struct ending {
 	u32 error;
 	u16 reason; /* close_reason */
 	u16 loss;   /* loss_reason */
+	u32 keeps_request; /* 1: a request head under way is not concerned */
 };
+
+/*
+ * The request head under way will not be completed. Returns 1 when the agent
+ * holds a piece of it and it is to end with those that are pending.
+ */
+static __always_inline u32 end_partial(struct connection *k, struct cursor *request, const struct ending *how)
+{
+	u64 exchange = exchange_number(k, k->n_requests);
+	bool begun = request->flags & CURSOR_PIECES && !(request->flags & CURSOR_LOST);
+	if (!request->lines) {
+		/* Not even a request line: this need not be HTTP. */
+		if (begun)
+			forget(exchange);
+		return 0;
+	}
+	/* Half a head at the end of the connection asked nothing; one that we cannot follow is a loss. */
+	if (how->reason < CLOSE_ABANDONED)
+		return begun;
+	k->n_abandoned++;
+	if (!begun)
+		tally_lost(k, how->loss, 1);
+	return begun;
+}
+
+static __always_inline bool emit_close(const struct connection *k, const struct cursor *request,
+				       const struct cursor *response, const struct ending *how, u32 n)
+{
+	struct close_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	u8 mode = response->mode;
+	if (!event)
+		return false;
+	fill_header(&event->header, EVENT_CLOSE, 0, how->time, exchange_number(k, k->n_responses));
+	event->header.tgid = k->tgid;
+	event->request_body_bytes = request->body_bytes;
+	event->response_body_bytes = response->body_bytes;
+	event->response_started = !(response->flags & CURSOR_ORPHAN) && mode >= MODE_LENGTH && mode <= MODE_UNTIL_CLOSE;
+	event->last_byte = event->response_started ? k->last_response_byte : 0;
+	event->pending = n;
+	event->error = how->error;
+	event->reason = how->reason;
+	event->loss = how->loss;
+	event->side = k->side;
+	__builtin_memset(event->pad, 0, sizeof(event->pad));
+	bpf_ringbuf_submit(event, wakeup_flag());
+	return true;
+}
 
 /* Every pending exchange of the connection ends here; both counts agree afterwards. */
 __noinline int end_pending(struct connection *k, const struct ending *how)
 {
 	struct cursor *request, *response;
-	struct close_event *event;
-	u32 n, n_partial, n_lost;
-	u64 first;
-	if (!k || !how)
+	u32 n, n_partial = 0, n_begun = 0, n_lost;
+	bool answering;
+	if (!k || !how || !k->side)
 		return 0;
 	request = request_cursor(k);
 	response = response_cursor(k);
+	if (request->mode == MODE_HEAD && !how->keeps_request) {
+		n_begun = request->flags & CURSOR_PIECES ? 1 : 0;
+		n_partial = end_partial(k, request, how);
+		request->flags &= ~CURSOR_PIECES;
+	}
 	n = pending(k);
-	/* A head in pieces of which the agent has some. */
-	n_partial = request->mode == MODE_HEAD && request->flags & CURSOR_PIECES ? 1 : 0;
-	first = exchange_number(k, k->n_responses);
-	if (!k->side || !(n + n_partial))
-		return 0;
-	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (event) {
-		u8 mode = response->mode;
-		fill_header(&event->header, EVENT_CLOSE, 0, how->time, first);
-		event->header.tgid = k->tgid;
-		event->request_body_bytes = request->body_bytes;
-		event->response_body_bytes = response->body_bytes;
-		event->response_started =
-			!(response->flags & CURSOR_ORPHAN) && mode >= MODE_LENGTH && mode <= MODE_UNTIL_CLOSE;
-		event->last_byte = event->response_started ? k->last_response_byte : 0;
-		event->pending = n + n_partial;
-		event->error = how->error;
-		event->reason = how->reason;
-		event->loss = how->loss;
-		event->side = k->side;
-		__builtin_memset(event->pad, 0, sizeof(event->pad));
-		bpf_ringbuf_submit(event, wakeup_flag());
-	} else {
-		n_lost = k->n_noted_lost + (response->flags & CURSOR_LOST ? 1 : 0);
-		if (n > n_lost)
-			tally_lost(k, LOSS_RING_FULL, n - n_lost);
-		forget(first);
+	/* The response under way, if only with an interim one, is that of the first. */
+	answering = response->flags & (CURSOR_RESPONSE | CURSOR_NOTED) && !(response->flags & CURSOR_ORPHAN);
+	if (n || n_partial) {
+		struct sweep sweep = { .connection = k, .ordinal = k->n_responses, .n = n + n_partial };
+		u64 first = exchange_number(k, k->n_responses);
+		sweep.first_lost = answering && response->flags & CURSOR_LOST;
+		n_lost = k->n_noted_lost + sweep.first_lost;
+		if (!emit_close(k, request, response, how, n + n_partial)) {
+			/* Half a head at the end of the connection is no loss; see end_partial(). */
+			u32 n_counted = n + (how->reason < CLOSE_ABANDONED ? 0 : n_partial);
+			sweep.forgets = 1;
+			if (n_counted > n_lost)
+				tally_lost(k, LOSS_RING_FULL, n_counted - n_lost);
+		}
+		end_current(k, first, 0);
+		if (sweep.forgets || k->n_noted)
+			bpf_loop(SWEEP_LIMIT, sweep_one, &sweep, 0);
 	}
-	end_current(k, first, 0);
-	if (k->n_noted) {
-		struct note_sweep sweep = { .connection = k, .ordinal = k->n_responses };
-		bpf_loop(4096, drop_note, &sweep, 0);
-	}
-	/* Of these no further event may come. */
-	if (response->flags & CURSOR_RESPONSE)
+	/* Of these no further event may come; their responses may, and are nobody's. */
+	if (answering)
 		response->flags |= CURSOR_ORPHAN;
-	if (request->mode != MODE_START)
+	if (request->mode >= MODE_LENGTH && request->mode <= MODE_UNTIL_CLOSE)
 		request->flags |= CURSOR_END_REPORTED;
+	if (n)
+		k->n_abandoned += n - answering;
+	k->n_requests += n_begun; /* a number is never used again */
 	k->n_responses = k->n_requests;
 	return 0;
 }

@@ -54,6 +54,7 @@ enum cursor_flag {
 	CURSOR_ORPHAN = 1024,      /* a response that belongs to no request we know */
 	CURSOR_PIECES = 2048,      /* a piece of this head has been submitted */
 	CURSOR_NOTED = 4096,       /* the note of this response's request has been taken */
+	CURSOR_EARLY = 16384,      /* this response came before its request's head was complete */
 	CURSOR_RESYNCED = 8192,    /* this head was found while looking for one: it must prove itself */
 };
 
@@ -65,6 +66,10 @@ enum scan_result {
 	SCAN_TLS = 4,
 	SCAN_MALFORMED = 5, /* HTTP, but its framing cannot be trusted */
 };
+
+/* What is known of a response before its head, and stays across interim ones. */
+#define CURSOR_KEPT \
+	(CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT | CURSOR_EARLY)
 
 /* Where one direction of a connection stands. */
 struct cursor {
@@ -277,7 +282,8 @@ static __always_inline u8 head_line(struct cursor *c, const u8 *area, s32 line, 
 		}
 		if (verdict == SCAN_MORE)
 			verdict = finish_start(c, area, end, length);
-		c->lines = 1;
+		if (verdict == SCAN_MORE)
+			c->lines = 1; /* from here on it is HTTP */
 		return verdict;
 	}
 	if (blank)

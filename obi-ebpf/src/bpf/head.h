@@ -10,6 +10,7 @@
 
 /* Pieces of a head up to this size wait in the carry for more: a head sent byte by byte is few records. */
 #define WITHHOLD_BYTES 40
+#define HEAD_MOST_BYTES (1U << 30)
 
 /* First sight of a response: which request it answers, and what is known about that one. */
 static __always_inline void match_response(struct connection *k, struct segment *s)
@@ -18,23 +19,31 @@ static __always_inline void match_response(struct connection *k, struct segment 
 	u32 noted;
 	if (c->flags & (CURSOR_NOTED | CURSOR_ORPHAN))
 		return;
+	if (k->n_abandoned) {
+		k->n_abandoned--;
+		c->flags |= CURSOR_ORPHAN;
+		return;
+	}
 	if (!pending(k)) {
 		struct cursor *request = request_cursor(k);
-		if (k->side == SIDE_SERVER && request->mode == MODE_HEAD && request->flags & CURSOR_PIECES) {
+		if (k->side == SIDE_SERVER && request->mode == MODE_HEAD && request->flags & (CURSOR_PIECES | CURSOR_LOST)) {
 			/* Answered before the head was complete (408, 431): the exchange counts all the same. */
+			c->flags |= CURSOR_NOTED | CURSOR_EARLY | (request->flags & (CURSOR_LOST | CURSOR_METHOD_HEAD));
+			if (request->flags & CURSOR_LOST)
+				tally_lost(k, LOSS_RING_FULL, 1);
 			k->n_requests++;
 			cursor_reset(request, MODE_RESYNC);
-			c->flags |= CURSOR_NOTED;
 			return;
 		}
 		/*
 		 * A client may read a response before its other thread's send has returned:
-		 * then the request follows. A server cannot; and a connection joined in the
-		 * middle may well have a request under way.
+		 * then the request follows. A server cannot; and where requests have passed
+		 * unseen, or may have, it is more likely the response to one of those.
 		 */
-		if (k->side == SIDE_SERVER || (k->flags & CONNECTION_JOINED && !k->n_requests)) {
+		if (k->side == SIDE_SERVER || (k->flags & CONNECTION_JOINED && !k->n_requests) ||
+		    k->flags & CONNECTION_UNREADABLE || c->flags & CURSOR_RESYNCED || request->mode == MODE_RESYNC) {
 			c->flags |= CURSOR_ORPHAN;
-			if (k->flags & CONNECTION_UNREADABLE)
+			if (k->flags & CONNECTION_UNREADABLE && !(c->flags & CURSOR_RESYNCED))
 				tally_lost(k, LOSS_REQUEST_UNSEEN, 1);
 			return;
 		}
@@ -83,8 +92,13 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 		noted |= NOTE_LOST;
 		tally_lost(k, LOSS_RING_FULL, 1);
 	}
-	if (noted)
-		add_note(k, exchange, noted);
+	if (noted && !add_note(k, exchange, noted) && !(c->flags & CURSOR_LOST)) {
+		/* Its response may be framed wrongly: better lost than wrong. */
+		tally_lost(k, LOSS_NOTE_FULL, 1);
+		if (c->flags & CURSOR_PIECES)
+			forget(exchange);
+		c->flags |= CURSOR_LOST;
+	}
 	if (pending(k) == 1)
 		set_current(k, exchange);
 	/* Whoever asks anew has had the answer to what was before. */
@@ -121,9 +135,7 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 			flags |= FLAG_MESSAGE_END;
 	}
 	if (flags & FLAG_MESSAGE_END && !(c->flags & CURSOR_ORPHAN)) {
-		struct cursor *request = request_cursor(k);
-		if (k->n_requests == k->n_responses + 1 && request->mode != MODE_START && request->mode != MODE_HEAD &&
-		    !(request->flags & CURSOR_END_REPORTED))
+		if (request_incomplete(k, c))
 			flags |= FLAG_REQUEST_INCOMPLETE;
 		count_response(k);
 		c->flags |= CURSOR_END_REPORTED;
@@ -141,7 +153,7 @@ static __always_inline void leave_head(struct connection *k, struct segment *s, 
 	if (flags & FLAG_TUNNEL) {
 		ignore_connection(k);
 	} else if (flags & FLAG_INTERIM) {
-		u16 kept = c->flags & (CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT);
+		u16 kept = c->flags & CURSOR_KEPT;
 		cursor_reset(c, MODE_START);
 		c->flags = kept;
 	} else if (mode == MODE_START) {
@@ -179,13 +191,14 @@ __noinline int finish_piece(struct connection *k, struct segment *s, struct head
 	struct cursor *c;
 	u32 flags, position, length, allowed;
 	u8 result, side;
-	bool whole, response, submit;
+	bool whole, response, needed;
 	u64 exchange;
 
 	if (!k || !s || !r)
 		return 0;
 	c = cursor_of(k, s);
-	result = c->result;
+	/* Far beyond any head; below, no sum of bytes can overflow. */
+	result = c->head_bytes > HEAD_MOST_BYTES ? SCAN_MALFORMED : c->result;
 	whole = result == SCAN_HEAD_END;
 	response = c->flags & CURSOR_RESPONSE;
 	side = response == !!s->sending ? SIDE_SERVER : SIDE_CLIENT;
@@ -212,7 +225,10 @@ __noinline int finish_piece(struct connection *k, struct segment *s, struct head
 	if (response)
 		match_response(k, s);
 	exchange = exchange_number(k, response ? k->n_responses : k->n_requests);
-	if (!s->sendable)
+	allowed = head_limit > position ? head_limit - position : 0;
+	/* An interim response in one piece tells the agent nothing, nor does what is beyond the limit. */
+	needed = whole ? !response || c->status >= 200 || c->status == 101 || c->flags & CURSOR_PIECES : allowed > 0;
+	if (!s->sendable && needed)
 		lose_piece(k, s, exchange);
 
 	flags = c->flags & CURSOR_PIECES ? 0 : FLAG_FIRST_PIECE;
@@ -223,14 +239,12 @@ __noinline int finish_piece(struct connection *k, struct segment *s, struct head
 		}
 		flags |= response ? response_complete(k, s, n) : request_complete(k, s, n, exchange);
 	}
-	allowed = head_limit > position ? head_limit - position : 0;
 	if (length > allowed) {
 		length = allowed;
 		flags |= FLAG_TRUNCATED;
 	}
-	submit = s->sendable && !(c->flags & (CURSOR_LOST | CURSOR_ORPHAN)) && (whole || length) &&
-		 (flags & (FLAG_INTERIM | FLAG_FIRST_PIECE)) != (FLAG_INTERIM | FLAG_FIRST_PIECE);
-	if (submit) {
+	needed = needed && s->sendable && !(c->flags & (CURSOR_LOST | CURSOR_ORPHAN));
+	if (needed) {
 		fill_head(k, s, r, flags, exchange);
 		r->offset = s->offset - c->unsent;
 		r->position = position;
@@ -243,7 +257,7 @@ __noinline int finish_piece(struct connection *k, struct segment *s, struct head
 	advance(s, n);
 	if (whole)
 		leave_head(k, s, flags);
-	return submit;
+	return needed;
 }
 
 #endif

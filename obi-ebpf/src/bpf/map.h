@@ -105,7 +105,7 @@ struct {
 enum connection_flag {
 	CONNECTION_HTTP = 1,       /* at least one whole head was seen */
 	CONNECTION_JOINED = 2,     /* it carried bytes before we saw it */
-	CONNECTION_UNREADABLE = 4, /* reads or writes whose buffer we cannot find */
+	CONNECTION_UNREADABLE = 4, /* requests may have passed unseen */
 	CONNECTION_REPORTED = 8,   /* counted as uncovered */
 	CONNECTION_FINISHED = 16,  /* its end has been reported */
 	CONNECTION_COUNTED = 32,   /* in global.n_open */
@@ -127,6 +127,9 @@ struct connection {
 	u32 n_responses; /* responses completed */
 	u32 n_noted;     /* entries of `note` outstanding */
 	u32 n_noted_lost;
+	u32 n_abandoned; /* responses still to come whose exchanges have been given up */
+	u32 noted_flags; /* one note without a map entry: rarely is more than one request out of the ordinary */
+	u64 noted_exchange;
 	u32 owner; /* thread whose current exchange is ours */
 	u32 tgid;
 	u16 family;

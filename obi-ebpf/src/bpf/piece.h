@@ -73,8 +73,7 @@ static __always_inline int head_piece(struct connection *k, struct segment *s, s
 	struct cursor *c = cursor_of(k, s);
 	u32 n = piece_size(s, room);
 	if (c->mode != MODE_HEAD) {
-		u16 kept = c->flags & (CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD |
-				       CURSOR_METHOD_CONNECT);
+		u16 kept = c->flags & CURSOR_KEPT;
 		u8 mode = c->mode;
 		cursor_reset(c, MODE_HEAD);
 		c->flags = kept | (mode == MODE_RESYNC ? CURSOR_RESYNCED : 0);

@@ -55,22 +55,33 @@ __noinline int desynchronise(struct connection *k, struct segment *s, u32 loss)
 {
 	struct ending how = { .reason = CLOSE_ABANDONED, .loss = loss };
 	struct cursor *c;
+	bool requests;
 	if (!k || !s)
 		return 0;
 	how.time = s->time;
 	c = cursor_of(k, s);
-	if (loss == LOSS_UNREADABLE && s->source.opaque == UNKNOWN_BUFFER)
+	requests = !k->side || c == request_cursor(k);
+	how.keeps_request = !requests;
+	if (requests && loss != LOSS_FRAMING)
 		k->flags |= CONNECTION_UNREADABLE;
-	if (c->flags & CURSOR_PIECES || pending(k))
+	/* Requests that are whole are not touched by what is lost behind them. */
+	if (!requests || c->mode != MODE_START)
 		end_pending(k, &how);
+	/* How many responses passed unseen is not known. */
+	if (!requests)
+		k->n_abandoned = 0;
 	cursor_reset(c, MODE_RESYNC);
 	s->left = 0;
 	s->gap = 0;
 	return 0;
 }
 
+/* Not HTTP/1 from here on. What looked like the beginning of a request is none. */
 static __always_inline void ignore_connection(struct connection *k)
 {
+	const struct cursor *request = request_cursor(k);
+	if (k->side && request->mode == MODE_HEAD && (request->flags & (CURSOR_PIECES | CURSOR_LOST)) == CURSOR_PIECES)
+		forget(exchange_number(k, k->n_requests));
 	cursor_reset(&k->receive, MODE_IGNORED);
 	cursor_reset(&k->send, MODE_IGNORED);
 }
@@ -82,7 +93,12 @@ __noinline int reject(struct connection *k, struct segment *s, u32 result)
 	if (!k || !s)
 		return 0;
 	c = cursor_of(k, s);
-	if (c->flags & CURSOR_RESYNCED) {
+	if (c->lines && (result == SCAN_MALFORMED || c->flags & CURSOR_PIECES)) {
+		/* The start line has shown that it is HTTP, and an exchange. */
+		if (!k->side)
+			k->side = !!(c->flags & CURSOR_RESPONSE) == !!s->sending ? SIDE_SERVER : SIDE_CLIENT;
+		desynchronise(k, s, LOSS_FRAMING);
+	} else if (c->flags & CURSOR_RESYNCED) {
 		if (result == SCAN_TLS && !(k->flags & CONNECTION_HTTP)) {
 			tally_uncovered(k, UNCOVERED_TLS);
 			ignore_connection(k);
@@ -92,9 +108,14 @@ __noinline int reject(struct connection *k, struct segment *s, u32 result)
 				tally_uncovered(k, UNCOVERED_JOINED);
 		}
 		s->left = 0;
-	} else if (k->flags & CONNECTION_HTTP || c->flags & CURSOR_PIECES) {
+	} else if (k->flags & CONNECTION_HTTP) {
 		desynchronise(k, s, LOSS_FRAMING);
 	} else {
+		struct ending how = { .time = s->time, .reason = CLOSE_ABANDONED, .loss = LOSS_FRAMING };
+		const struct cursor *request = request_cursor(k);
+		/* A request line has been seen on the other cursor: its exchange is one. */
+		if (request->lines)
+			end_pending(k, &how);
 		if (result == SCAN_TLS)
 			tally_uncovered(k, UNCOVERED_TLS);
 		else if (result == SCAN_HTTP2)

@@ -1,0 +1,355 @@
+//! Single stories of one connection, each of which went wrong once or looks as if it could.
+
+use obi_ebpf::*;
+use obi_ebpf_host::ledger::{Fate, Ledger};
+use obi_ebpf_host::{Connection, Faults, Kernel, Segment};
+
+/// One connection and the agent's books.
+struct Story {
+    kernel: Kernel,
+    connection: Connection,
+    ledger: Ledger,
+    time: u64,
+}
+
+impl Story {
+    fn new() -> Self {
+        Self::with(Faults::default(), false)
+    }
+
+    fn with(faults: Faults, joined: bool) -> Self {
+        let mut kernel = Kernel::boot(1, 8192, faults);
+        let connection = kernel.connect(joined);
+        Self { kernel, connection, ledger: Ledger::default(), time: 0 }
+    }
+
+    fn pass(&mut self, sending: bool, gap: u32, segment: Segment<'_>) -> &mut Self {
+        self.time += 1000;
+        self.kernel.segment(&mut self.connection, sending, gap, segment, self.time);
+        self.ledger.read(&self.kernel);
+        self
+    }
+
+    fn receive(&mut self, text: &str) -> &mut Self {
+        self.pass(false, 0, Segment::Buffer(text.as_bytes()))
+    }
+
+    fn send(&mut self, text: &str) -> &mut Self {
+        self.pass(true, 0, Segment::Buffer(text.as_bytes()))
+    }
+
+    fn receive_unread(&mut self, bytes: u32) -> &mut Self {
+        self.pass(false, 0, Segment::Opaque(bytes, false))
+    }
+
+    fn send_unread(&mut self, bytes: u32) -> &mut Self {
+        self.pass(true, 0, Segment::Opaque(bytes, false))
+    }
+
+    fn end(&mut self, reason: u32) -> &mut Self {
+        self.time += 1000;
+        self.kernel.end(&mut self.connection, reason, self.time);
+        self.ledger.read(&self.kernel);
+        assert_eq!(self.kernel.notes(), 0, "notes after the end");
+        assert_eq!(self.kernel.current(), 0, "current exchange after the end");
+        self
+    }
+
+    /// Spans, and exchanges counted as lost by either side.
+    fn seen_and_lost(&self) -> (u64, u64) {
+        (self.ledger.delivered(), self.ledger.abandoned() + self.kernel.lost())
+    }
+
+    /// The ids in the heads of the spans: `/id` in the request, `Id: id` in the response.
+    fn check_pairs(&self) {
+        for account in self.ledger.accounts.values().filter(|account| account.fate == Fate::Whole) {
+            let request = String::from_utf8_lossy(&account.request.head).into_owned();
+            let response = String::from_utf8_lossy(&account.response.head).into_owned();
+            let asked = request
+                .split_once('/')
+                .map(|(_, rest)| rest.split(' ').next().unwrap_or_default().to_owned());
+            let answered = response
+                .split_once("Id: ")
+                .map(|(_, rest)| rest.lines().next().unwrap_or_default().to_owned());
+            assert_eq!(asked, answered, "{request:?} {response:?}");
+        }
+    }
+}
+
+fn get(id: u32) -> String {
+    format!("GET /{id} HTTP/1.1\r\nHost: example.com\r\nAccept: */*\r\n\r\n")
+}
+
+fn answer(id: u32) -> String {
+    format!("HTTP/1.1 200 OK\r\nId: {id}\r\nContent-Length: 2\r\n\r\nok")
+}
+
+const CONTINUE: &str = "HTTP/1.1 100 Continue\r\n\r\n";
+
+/// What has to come of a story: spans, losses.
+fn check(story: &Story, seen: u64, lost: u64) {
+    assert_eq!(story.seen_and_lost(), (seen, lost), "seen and lost");
+    story.check_pairs();
+}
+
+#[test]
+fn an_answer_after_an_interim_one_of_a_given_up_request_is_nobodys() {
+    let mut story = Story::new();
+    story.receive("POST /1 HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n");
+    story.send(CONTINUE).receive("not a chunk size\r\n").send(&answer(1));
+    story.receive(&get(2)).send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 1, 1);
+}
+
+#[test]
+fn a_client_that_gave_up_on_a_request_pairs_the_next_ones_rightly() {
+    let mut story = Story::new();
+    story.send(&get(1)).receive(&answer(1)).send_unread(100).receive(&answer(2));
+    story.send(&get(3)).receive(&answer(3)).send(&get(4)).receive(&answer(4)).end(CLOSE_LOCAL);
+    check(&story, 3, 1);
+}
+
+#[test]
+fn an_unread_request_is_counted_by_its_answer_once() {
+    let mut story = Story::new();
+    story.receive(&get(1)).send(&answer(1)).receive_unread(100).send(&answer(2));
+    story.receive(&get(3)).send(&answer(3)).end(CLOSE_LOCAL);
+    check(&story, 2, 1);
+}
+
+#[test]
+fn a_whole_request_outlives_one_that_cannot_be_read() {
+    let mut story = Story::new();
+    story.receive(&get(1)).receive_unread(100).send(&answer(1)).send(&answer(2));
+    story.receive(&get(3)).send(&answer(3)).end(CLOSE_LOCAL);
+    check(&story, 2, 1);
+}
+
+#[test]
+fn answers_of_given_up_requests_are_not_taken_for_the_next_ones() {
+    let mut story = Story::new();
+    // The second is lost in the middle of its head, and the first with it: its answer is yet to come.
+    story.receive(&get(1)).receive("GET /2 HTTP/1.1\r\nHost: example.com\r\nAccept: anything\r\n");
+    story.pass(false, 10, Segment::Buffer(get(3).as_bytes()));
+    story.send(&answer(1)).send(&answer(2)).send(&answer(3)).end(CLOSE_LOCAL);
+    check(&story, 1, 2);
+}
+
+#[test]
+fn a_head_behind_a_gap_between_messages_is_seen() {
+    let mut story = Story::new();
+    story.receive(&get(1)).send(&answer(1));
+    story.pass(false, 10, Segment::Buffer(get(2).as_bytes())).send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 2, 0);
+}
+
+#[test]
+fn a_request_that_waits_in_the_carry_outlives_the_end_of_what_was_before() {
+    let mut story = Story::new();
+    story.receive(&get(1)).receive("POST /2 HTTP/1.1\r\n"); // withheld
+    story.send("HTTP/1.1 200 OK\r\nContent-Length: nonsense\r\n\r\n");
+    story
+        .receive("Content-Length: 4\r\nHost: example.com\r\n\r\n")
+        .receive("body")
+        .send(&answer(2))
+        .end(CLOSE_LOCAL);
+    check(&story, 1, 1);
+    let span = story.ledger.accounts.values().find(|account| account.fate == Fate::Whole).expect("a span");
+    assert_eq!(span.request.ended, Some(4));
+}
+
+#[test]
+fn a_request_partly_seen_outlives_the_end_of_what_was_before() {
+    let mut story = Story::new();
+    story
+        .receive(&get(1))
+        .receive("POST /2 HTTP/1.1\r\nX-Long: 0123456789012345678901234567890123456789\r\n");
+    story.send("HTTP/1.1 200 OK\r\nContent-Length: nonsense\r\n\r\n");
+    story.receive("Content-Length: 4\r\n\r\n").receive("body").send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 1, 1);
+}
+
+#[test]
+fn malformed_framing_is_one_lost_exchange() {
+    for nth in 0..2 {
+        let mut story = Story::new();
+        for id in 0..nth {
+            story.receive(&get(id)).send(&answer(id));
+        }
+        story.receive("POST /7 HTTP/1.1\r\nContent-Length: +5\r\n\r\nhello");
+        story
+            .send("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            .end(CLOSE_LOCAL);
+        check(&story, u64::from(nth), 1);
+    }
+}
+
+#[test]
+fn malformed_framing_in_a_later_piece_is_one_lost_exchange() {
+    for joined in [false, true] {
+        let mut story = Story::with(Faults::default(), joined);
+        story.receive("POST /7 HTTP/1.1\r\nHost: an.example.com\r\nAccept: anything\r\n");
+        story.receive("Content-Length: +5\r\n\r\nhello");
+        story.send("HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        story.receive(&get(8)).send(&answer(8)).end(CLOSE_LOCAL);
+        check(&story, 1, 1);
+    }
+}
+
+#[test]
+fn a_request_with_an_unknown_coding_is_one_lost_exchange() {
+    let mut story = Story::new();
+    story.receive("POST /7 HTTP/1.1\r\nTransfer-Encoding: zip\r\nHost: example.com\r\n\r\n");
+    story.send("HTTP/1.1 501 Not Implemented\r\nContent-Length: 0\r\n\r\n").end(CLOSE_LOCAL);
+    check(&story, 0, 1);
+}
+
+#[test]
+fn text_that_only_begins_like_a_request_is_nothing() {
+    for text in [
+        "SELECT column_a, column_b, column_c FROM a_table WHERE a = 1 AND ",
+        "USERNAME-IS-ANYBODY-AND-NO-SPACE-COMES-IN-HERE--",
+    ] {
+        for tail in ["x\n", "\r\nno version\r\n"] {
+            let mut story = Story::new();
+            story.receive(text).receive(tail).send("+OK\r\n").receive("QUIT\r\n").end(CLOSE_REMOTE);
+            check(&story, 0, 0);
+            assert_eq!(story.kernel.uncovered(), 0);
+            drop(story);
+            let mut story = Story::new();
+            story.receive(text).end(CLOSE_REMOTE);
+            check(&story, 0, 0);
+        }
+    }
+}
+
+#[test]
+fn an_early_answer_to_half_a_head_makes_an_exchange() {
+    let mut story = Story::new();
+    story.receive("POST /2 HTTP/1.1\r\nX-Long: 0123456789012345678901234567890123456789\r\n");
+    story.send("HTTP/1.1 431 Too Large\r\nContent-Length: 0\r\n\r\n");
+    let account = story.ledger.accounts.values().next().expect("begun");
+    assert!(account.response.whole && !account.request.whole);
+    assert_ne!(account.response.flags & FLAG_REQUEST_INCOMPLETE, 0);
+}
+
+/// The ring is full while `pass` is played, if `full`.
+fn with_full_ring(story: &mut Story, pass: impl FnOnce(&mut Story)) {
+    story.kernel.set_faults(Faults { ring: 256, ..Faults::default() });
+    pass(story);
+    story.kernel.set_faults(Faults::default());
+}
+
+#[test]
+fn the_end_of_a_request_lost_behind_an_interim_answer_is_one_loss() {
+    let mut story = Story::new();
+    story.receive("POST /1 HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n").send(CONTINUE);
+    with_full_ring(&mut story, |story| {
+        story.receive("body");
+    });
+    story.send(&answer(1)).receive(&get(2)).send(&answer(2));
+    assert_eq!(story.kernel.notes(), 0);
+    story.end(CLOSE_LOCAL);
+    check(&story, 1, 1);
+}
+
+#[test]
+fn the_end_of_a_request_lost_while_the_answer_is_under_way_is_one_loss() {
+    let mut story = Story::new();
+    story.receive("POST /1 HTTP/1.1\r\nContent-Length: 4\r\n\r\n");
+    story.send("HTTP/1.1 200 OK\r\nId: 1\r\nContent-Length: 2\r\n\r\n");
+    with_full_ring(&mut story, |story| {
+        story.receive("body");
+    });
+    story.send("ok").receive(&get(2)).send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 1, 1);
+}
+
+#[test]
+fn a_lost_close_counts_and_forgets_all_that_were_pending() {
+    let mut story = Story::new();
+    story.receive(&format!("{}{}", get(1), get(2)));
+    with_full_ring(&mut story, |story| {
+        story.receive(&get(3));
+    });
+    story.receive(&get(4));
+    with_full_ring(&mut story, |story| {
+        story.end(CLOSE_RESET);
+    });
+    check(&story, 0, 4);
+    assert_eq!(story.ledger.count(|fate| fate == Fate::Forgotten), 3);
+}
+
+#[test]
+fn a_half_lost_head_answered_early_is_one_loss() {
+    let mut story = Story::new();
+    story.receive("POST /2 HTTP/1.1\r\nX-Long: 0123456789012345678901234567890123456789\r\n");
+    with_full_ring(&mut story, |story| {
+        story.receive("X-Long: 01234567890123456789012345678901234567890123456789\r\n");
+    });
+    story.send("HTTP/1.1 431 Too Large\r\nContent-Length: 0\r\n\r\n").end(CLOSE_LOCAL);
+    check(&story, 0, 1);
+}
+
+#[test]
+fn a_head_request_needs_no_room_for_its_note() {
+    let mut story = Story::with(Faults { note: 256, ..Faults::default() }, false);
+    story.receive("HEAD /1 HTTP/1.1\r\nHost: example.com\r\n\r\n");
+    story.send("HTTP/1.1 200 OK\r\nId: 1\r\nContent-Length: 20\r\n\r\n");
+    story.receive(&get(2)).send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 2, 0);
+}
+
+#[test]
+fn a_pipelined_head_request_without_room_for_its_note_is_one_loss() {
+    let mut story = Story::with(Faults { note: 256, ..Faults::default() }, false);
+    story.receive("HEAD /1 HTTP/1.1\r\n\r\nHEAD /2 HTTP/1.1\r\n\r\n");
+    story.send("HTTP/1.1 200 OK\r\nId: 1\r\nContent-Length: 20\r\n\r\n").end(CLOSE_LOCAL);
+    check(&story, 1, 1);
+}
+
+#[test]
+fn a_response_that_cannot_be_followed_is_one_loss() {
+    let mut story = Story::new();
+    story.receive(&get(1)).send("HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello");
+    story.receive(&get(2)).send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 1, 1);
+}
+
+#[test]
+fn a_connection_joined_in_the_middle_finds_the_next_head() {
+    let mut story = Story::with(Faults::default(), true);
+    story.receive("the middle of a body").send("the middle of a page").send("GET /not HTTP");
+    story.receive(&get(2)).send(&answer(2)).receive(&get(3)).send(&answer(3)).end(CLOSE_LOCAL);
+    check(&story, 2, 0);
+    drop(story); // one kernel at a time
+    let mut story = Story::with(Faults::default(), true);
+    // The answer to a request before our time.
+    story.send(&answer(1)).receive(&get(2)).send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 1, 0);
+    drop(story);
+    let mut story = Story::with(Faults::default(), true);
+    story.receive(&answer(1)).send(&get(2)).receive(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 1, 0);
+}
+
+#[test]
+fn a_partial_request_is_taken_back_when_the_connection_turns_out_to_be_something_else() {
+    let long = "X-Long: 0123456789012345678901234567890123456789\r\n";
+    let mut story = Story::new();
+    story
+        .receive("LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL")
+        .send("LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL");
+    assert_eq!(story.ledger.count(|fate| fate == Fate::Open), 0);
+    drop(story);
+    let mut story = Story::new();
+    story.receive(&format!("GET /1 HTTP/1.1\r\n{long}")).send("* not HTTP at all").end(CLOSE_LOCAL);
+    check(&story, 0, 1);
+    assert_eq!(story.ledger.count(|fate| fate == Fate::Open), 0);
+    drop(story);
+    let mut story = Story::new();
+    story.receive("CONNECT a:1 HTTP/1.1\r\n\r\n").receive(&format!("GET /1 HTTP/1.1\r\n{long}"));
+    story.send("HTTP/1.1 200 OK\r\n\r\n").end(CLOSE_LOCAL);
+    assert_eq!(story.seen_and_lost(), (1, 0));
+    assert_eq!(story.ledger.count(|fate| fate == Fate::Open), 0);
+}
