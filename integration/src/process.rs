@@ -181,10 +181,14 @@ pub fn run(name: &str, command: Command, timeout: Duration) -> anyhow::Result<Ve
     Ok(ended.lines)
 }
 
-/// A port on IPv4 loopback that was free just now.
+/// A port on IPv4 loopback that was free just now. Not from the range that the kernel gives to connections: one of
+/// them would take it before its listener does.
 ///
 /// # Errors
-/// When the machine has none.
+/// When a thousand tries find none.
 pub fn free_port() -> anyhow::Result<u16> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port())
+    (0..1_000)
+        .map(|_| fastrand::u16(10_000..32_000))
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .context("found no free port from 10000 to 32000")
 }

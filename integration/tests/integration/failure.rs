@@ -82,18 +82,13 @@ fn without_type_information() {
     check(&run_agent(&hide, "web: {listen: '127.0.0.1:0'}\n"), 1, &["BTF", "/sys/kernel/btf/vmlinux"]);
 }
 
-/// Ids of the kernel objects of `kind` (`prog`, `map`, `link`) that the process `pid` holds.
+/// Ids of the kernel objects of `kind` (`prog`, `map`, `link`) that the process `pid` holds open.
 fn objects(kind: &str, pid: u32) -> BTreeSet<u64> {
-    of_machine(kind)
-        .iter()
-        .filter(|object| {
-            object["pids"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .any(|holder| holder["pid"].as_u64() == Some(pid.into()))
-        })
-        .filter_map(|object| object["id"].as_u64())
+    let field = format!("{kind}_id:");
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap().flatten();
+    descriptors
+        .filter_map(|descriptor| std::fs::read_to_string(descriptor.path()).ok())
+        .filter_map(|info| info.lines().find_map(|line| line.strip_prefix(&field)?.trim().parse().ok()))
         .collect()
 }
 

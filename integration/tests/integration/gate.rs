@@ -49,7 +49,7 @@ pub(crate) fn report(agent: &mut Agent, ledger: &Ledger) -> Report {
 }
 
 /// What the agent itself says it did not see of the ledger's services, for whoever reads a failure.
-fn losses(metrics: &Exposition, ledger: &Ledger) -> String {
+pub(crate) fn losses(metrics: &Exposition, ledger: &Ledger) -> String {
     let is_ours = |service: &str| ledger.roles().iter().any(|(_, ours)| ours == service);
     let counted = metrics.samples.iter().filter(|sample| {
         let is_loss = sample.labels.get("service_name").is_some_and(|service| is_ours(service));
@@ -57,6 +57,14 @@ fn losses(metrics: &Exposition, ledger: &Ledger) -> String {
             && (sample.name == "obi_lost_total" && is_loss || sample.name.contains("uncovered"))
     });
     counted.map(|sample| format!("{} {:?} {}\n", sample.name, sample.labels, sample.value)).collect()
+}
+
+/// Connections of the whole machine that are not covered, for reasons that start with `reason`.
+pub(crate) fn uncovered(metrics: &Exposition, reason: &str) -> f64 {
+    metrics
+        .matching("obi_uncovered_connections_total", &[])
+        .filter(|sample| sample.labels.get("reason").is_some_and(|text| text.starts_with(reason)))
+        .fold(0.0, |sum, sample| sum + sample.value)
 }
 
 /// The gate itself: spans and RED counts are exactly what happened.

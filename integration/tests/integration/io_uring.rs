@@ -27,7 +27,7 @@ fn exact_or_counted() {
     let mut report = all.compare(agent.spans().unwrap());
     let metrics = agent.metrics().unwrap();
     let lost = metrics.sum("obi_lost_total", &[("side", "server"), ("service_name", &server.service)]);
-    let uncovered = metrics.sum("obi_uncovered_connections_total", &[("reason", "unreadable")]);
+    let uncovered = gate::uncovered(&metrics, "unreadable");
     let missing = report.missing.len();
     let sent = all.count(span::Kind::Server, &server.service);
     assert!(

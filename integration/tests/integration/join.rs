@@ -47,7 +47,7 @@ fn check(framing: Framing) {
     let mut report = gate::report(&mut agent, &ledger);
     // The first exchange itself may be shown or not: its request was never seen.
     report.phantom.retain(|line| !line.contains(&first.id));
-    let uncovered = agent.metric_value("obi_uncovered_connections_total", &[("reason", "joined")]).unwrap();
+    let uncovered = gate::uncovered(&agent.metrics().unwrap(), "joined");
     let lost = |side, service: &str| {
         agent.metric_value("obi_lost_total", &[("side", side), ("service_name", service)])
     };
@@ -84,10 +84,8 @@ fn on_an_idle_connection() {
     let calls: Vec<Call> = (0..10).map(|_| Call::new(Shape::default())).collect();
     calls.iter().for_each(&mut exchange);
     let mut ledger = Ledger::default();
-    for truth in server.truths().unwrap().iter().filter(|truth| calls.iter().any(|call| call.id == truth.id))
-    {
+    for truth in server.truths_of(1 + calls.len()).unwrap().iter().skip(1) {
         ledger.expect(&Shape::default(), truth, Kind::Server, &server.server.service);
     }
-    assert_eq!(ledger.count(Kind::Server, &server.server.service), calls.len());
     gate::assert_exact(&mut agent, &ledger);
 }

@@ -112,6 +112,9 @@ fn a_first_error_is_an_increase() {
     let mut agent = Agent::start(Config::default()).unwrap();
     let server = ShapeServer::start("first-error", every_way(1)).unwrap();
     let prometheus = Prometheus::start(agent.address());
+    // The agent must be known to Prometheus before the error happens.
+    let data = prometheus.ask_until("/api/v1/query?query=up", |data| first_value(data) == Some(1.0));
+    assert_eq!(first_value(&data), Some(1.0), "{data}");
     let service = &server.server.service;
     let mut ledger = Ledger::default();
     let shape = integration::shape::Shape { status: 503, ..integration::shape::Shape::default() };
