@@ -107,6 +107,7 @@ struct sock_common {
 	u32 skc_rcv_saddr;
 	struct in6_addr skc_v6_daddr;
 	struct in6_addr skc_v6_rcv_saddr;
+	unsigned long skc_flags;
 };
 
 struct sock {
@@ -183,6 +184,7 @@ enum {
 	FLAG_TRUNC = 0x20,
 	FLAG_ERRQUEUE = 0x2000,
 
+	SOCKET_DONE = 1, /* bit of skc_flags: the peer's FIN has arrived */
 	SHUTDOWN_RECEIVE = 1,
 	SHUTDOWN_BOTH = 3,
 

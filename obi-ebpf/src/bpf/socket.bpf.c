@@ -58,6 +58,16 @@ static __always_inline struct tcp_sock *tcp_of(struct sock *sk)
 }
 
 /*
+ * The read position. The peer's FIN takes a sequence number of its own, and the
+ * call that reads the last data may step over it too: it is no byte.
+ */
+static __always_inline u32 read_position(struct sock *sk, struct tcp_sock *tcp)
+{
+	u32 position = tcp->copied_seq;
+	return position == tcp->rcv_nxt && sk->__sk_common.skc_flags & 1ul << SOCKET_DONE ? position - 1 : position;
+}
+
+/*
  * First sight of a connection. Where the stream offsets do not start at the
  * beginning it was joined in the middle: the next head has to be found.
  */
@@ -74,7 +84,7 @@ static __always_inline struct connection *open_connection(struct sock *sk, struc
 	k->number = __sync_fetch_and_add(&global.n_connections, 1) + 1;
 	fill_addresses(k, sk);
 	if (tcp) {
-		u32 received = tcp->copied_seq - n_received, sent = tcp->write_seq - n_sent;
+		u32 received = read_position(sk, tcp) - n_received, sent = tcp->write_seq - n_sent;
 		/* A client's SYN counts as acknowledged, a server's does not: off by one on one side. */
 		u32 n_sent_before = sent - (tcp->snd_una - (u32)tcp->bytes_acked);
 		k->receive.next = received;
@@ -147,7 +157,7 @@ static __always_inline int receive(struct sock *sk, int ret, int flags)
 	struct walk walk = { .connection = k, .sk = sk, .segment = { .time = bpf_ktime_get_ns(), .left = ret, } };
 	struct segment *s = &walk.segment;
 	s->arrival = tcp ? arrival_time(tcp, s->time) : s->time;
-	place(s, &k->receive, tcp, tcp ? tcp->copied_seq : 0, ret);
+	place(s, &k->receive, tcp, tcp ? read_position(sk, tcp) : 0, ret);
 	if (flags & FLAG_TRUNC && tcp)
 		s->source.opaque = KERNEL_PAGES; /* thrown away, not copied */
 	else
@@ -191,10 +201,9 @@ int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
 {
 	if (ret > 0)
 		return receive(sk, ret, flags);
-	if (ret == 0)
-		return receive_end(sk);
+	/* No data follows an end of file either: the next recvmmsg starts at its first message. */
 	mmsg_failed();
-	return 0;
+	return ret == 0 ? receive_end(sk) : 0;
 }
 
 /* A unix socket whose peer is gone tells so only here. */
@@ -300,7 +309,7 @@ int BPF_PROG(tcp_rcv_space_adjust, struct sock *sk)
 		return 0;
 	struct walk walk = { .connection = k, .sk = sk, .segment = { .time = bpf_ktime_get_ns(), .source.opaque = KERNEL_PAGES, } };
 	struct segment *s = &walk.segment;
-	place(s, &k->receive, tcp, tcp->copied_seq, 0);
+	place(s, &k->receive, tcp, read_position(sk, tcp), 0);
 	capture(&walk);
 	return 0;
 }
