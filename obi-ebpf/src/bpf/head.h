@@ -102,8 +102,10 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	if (pending(k) == 1)
 		set_current(k, exchange);
 	/* Whoever asks anew has had the answer to what was before. */
-	if (response_cursor(k)->mode == MODE_RESYNC)
+	if (response_cursor(k)->mode == MODE_RESYNC) {
 		cursor_reset(response_cursor(k), MODE_START);
+		k->n_abandoned = 0;
+	}
 	if (mode == MODE_START || (mode == MODE_LENGTH && c->content_length <= s->left - n)) {
 		flags |= FLAG_MESSAGE_END;
 		c->flags |= CURSOR_END_REPORTED;
