@@ -12,7 +12,6 @@ use std::sync::Arc;
 use wire::{Record, WHOLE, Wire};
 
 #[path = "../tests/wire/mod.rs"]
-#[allow(dead_code, reason = "the benchmark uses a part")]
 mod wire;
 
 const WRK: &str = "GET /index.html HTTP/1.1\r\nHost: localhost:8080\r\n\r\n";

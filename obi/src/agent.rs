@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
@@ -26,8 +26,9 @@ use crate::capture::support::Support;
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
 use crate::export::store::Store;
-use crate::protocol::exchange::Exchanges;
+use crate::protocol::Exchanges;
 use crate::red::Registry;
+use crate::shutdown::Shutdown;
 use crate::span::assemble::Assembler;
 use crate::span::context::Ids;
 use crate::span::method::KnownMethods;
@@ -42,14 +43,11 @@ const COMMANDS: usize = 64;
 ///
 /// # Errors
 /// When the listen address is taken, or the kernel refuses what capture needs.
-pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
+pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> anyhow::Result<()> {
     let listener = TcpListener::bind(config.web.listen)
         .await
         .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
-    let support = Support::probe();
-    let Some(hook_set) = support.hook_set() else {
-        bail!("no hook set can be used: {}", support.reason());
-    };
+    let hook_set = support.require()?.name();
 
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
@@ -72,7 +70,7 @@ pub async fn run(config: Config, shutdown: impl Future<Output = ()> + Send + 'st
         let stopped = async move { drop(web_stopped.await) };
         axum::serve(listener, service).with_graceful_shutdown(stopped).await
     });
-    shutdown.await;
+    shutdown.wait().await;
 
     ready.store(false, Ordering::Release);
     stopping.store(true, Ordering::Release);
@@ -107,11 +105,13 @@ fn build(
     let maps = programs.start()?;
     // After the start: whoever begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
+    let mut stats = Stats::default();
+    stats.hook_set = hook_set;
     let outlet = Outlet {
         processes,
         assembler: Assembler::new(
             Ids::from_entropy(),
-            KnownMethods::new(&config.trace.known_methods),
+            KnownMethods::from_list(&config.trace.known_methods.join(",")),
             config.metrics.route_limit as usize,
         ),
         registry: Registry::new(crate::red::Limits {
@@ -122,13 +122,13 @@ fn build(
             spans: config.web.spans as usize,
             bytes: config.web.span_bytes as usize,
         }),
-        stats: Stats { hook_set, ..Stats::default() },
+        stats,
         clock: Clock::now(),
         spare: None,
         served: (0, 0),
     };
-    let limits = crate::protocol::exchange::Limits {
-        pending: config.protocol.pending_limit as usize,
+    let limits = crate::protocol::Limits {
+        open: config.protocol.pending_limit as usize,
         head_bytes: config.capture.head_limit as usize,
         ..Default::default()
     };

@@ -13,11 +13,15 @@
 //! - [`export`]: encoders of a [`red::Snapshot`].
 //! - [`web`]: the listener: `/metrics`, health, JSON API.
 
+pub mod agent;
 pub mod capture;
+pub mod clock;
 pub mod command;
+pub mod config;
 pub mod export;
 pub mod protocol;
 pub mod red;
+pub mod shutdown;
 pub mod span;
 pub mod stats;
 pub mod web;

@@ -1,2 +1,58 @@
 //! The `obi` command: arguments in, exit code out.
-fn main() {}
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use obi::command::{self, check, demo, doctor, run};
+
+/// Zero-code auto-instrumentation: spans and RED metrics of unmodified programs, by eBPF
+///
+/// One agent per Linux machine. It watches the HTTP/1 exchanges of every process at the kernel's sockets and turns each
+/// into one span and one count: request rate, errors and durations by service, route and status, for Prometheus, with
+/// exemplars. Applications need no change and no restart.
+#[derive(Debug, Parser)]
+#[command(name = "obi", version, after_long_help = AFTER_HELP)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  obi run                             watch everything, metrics on http://127.0.0.1:9464/metrics
+  obi demo                            a small workload of our own, and what the agent sees of it
+  obi doctor                          can it run here, and what will it see?
+  obi check --config /etc/obi.yaml    is this configuration valid?
+
+Exit codes:
+  0  success
+  1  failure at run time
+  2  wrong usage or configuration
+Errors are one line on standard error.";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Run(run::RunArgs),
+    Demo(demo::DemoArgs),
+    Doctor(doctor::DoctorArgs),
+    Check(check::CheckArgs),
+    DemoService(demo::DemoServiceArgs),
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return command::refuse(&error),
+    };
+    if let Err(error) = command::start_logging() {
+        return command::fail(&error.into());
+    }
+    let result = match arguments.command {
+        Command::Run(args) => run::run(&args, obi::agent::run),
+        Command::Demo(args) => demo::demo(args),
+        Command::Doctor(args) => doctor::doctor(&args),
+        Command::Check(args) => check::check(&args),
+        Command::DemoService(args) => demo::demo_service(args),
+    };
+    result.unwrap_or_else(|error| command::fail(&error))
+}

@@ -118,6 +118,9 @@ pub struct MapMemory {
 /// More combinations of stage, reason, side and service than this fold into the service `_OTHER`.
 const MAX_LOSSES: usize = 4_096;
 
+/// Service name of losses that found no room.
+const OTHER: &str = "_OTHER";
+
 /// Counters and facts, owned by the pipeline thread.
 #[derive(Debug, Default)]
 pub struct Stats {
@@ -145,11 +148,8 @@ impl Stats {
     /// Counts `n` exchanges as lost. A combination that was seen before costs no allocation.
     pub fn lose(&mut self, loss: Loss<'_>, n: u64) {
         let full = self.lost.len() >= MAX_LOSSES;
-        let loss = if full && !self.lost.contains_key(&loss) {
-            Loss { service_name: crate::red::OTHER, ..loss }
-        } else {
-            loss
-        };
+        let loss =
+            if full && !self.lost.contains_key(&loss) { Loss { service_name: OTHER, ..loss } } else { loss };
         let born = self.snapshots;
         if let Some(counter) = self.lost.get_mut(&loss) {
             counter.add(n, born);

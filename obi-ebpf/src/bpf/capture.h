@@ -33,7 +33,7 @@ static long step(u32 index, struct walk *walk)
 		return 1;
 	if (is_skipping(mode)) {
 		skip_body(k, s);
-		return 0;
+		return !s->gap && !s->left;
 	}
 	if (s->gap) {
 		u32 left = s->left;
@@ -57,7 +57,7 @@ static long step(u32 index, struct walk *walk)
 	else if (c->head_bytes < SMALL_PIECE_BYTES - SLACK_BYTES || s->left <= SMALL_PIECE_BYTES - SLACK_BYTES ||
 		 !large_piece(k, s))
 		small_piece(k, s, walk->sk);
-	return 0;
+	return !s->left;
 }
 
 /* Follows a segment. The connection's state and the stream offsets are the caller's. */

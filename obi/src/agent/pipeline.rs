@@ -15,7 +15,7 @@ use super::wait::Wait;
 use crate::capture::event::{Event, decode};
 use crate::capture::program::{Maps, Programs};
 use crate::clock::monotonic_ns;
-use crate::protocol::exchange::Exchanges;
+use crate::protocol::Exchanges;
 use crate::stats::{MapMemory, Program, Stage};
 use crate::web::{Command, Sources};
 
@@ -37,7 +37,6 @@ const ELEMENT_OVERHEAD: u64 = 48;
 const CONNECTION_BYTES: u64 = 376 + 64;
 
 /// State and inputs of the thread.
-#[expect(missing_debug_implementations, reason = "the kernel maps have none")]
 pub(super) struct Pipeline {
     pub(super) programs: Programs,
     pub(super) maps: Maps,
@@ -71,14 +70,23 @@ impl Pipeline {
 
     fn take_records(&mut self) -> usize {
         let mut n_records = 0;
-        while n_records < BATCH
-            && let Some(record) = self.maps.events.next()
-        {
+        while n_records < BATCH {
+            let Some(record) = self.maps.events.next() else { break };
             n_records += 1;
-            match decode(&record) {
-                Ok(Event::Process(event)) => self.process(&record_copy(event)),
-                Ok(event) => self.exchanges.accept(&event, &mut self.outlet),
-                Err(error) => tracing::error!(%error, "kernel record skipped"),
+            let process = match decode(&record) {
+                Ok(Event::Process(event)) => Some(*event),
+                Ok(event) => {
+                    self.exchanges.accept(&event, &mut self.outlet);
+                    None
+                }
+                Err(error) => {
+                    tracing::error!(%error, "kernel record skipped");
+                    None
+                }
+            };
+            drop(record);
+            if let Some(event) = process {
+                self.process(&event);
             }
         }
         self.outlet.stats.receive(Stage::Capture, n_records as u64);
@@ -164,9 +172,4 @@ impl Pipeline {
         };
         stats.programs = self.programs.run_times().into_iter().map(program).collect();
     }
-}
-
-/// Out of the ring, which the next record may overwrite.
-fn record_copy(event: &process_event) -> process_event {
-    *event
 }

@@ -19,7 +19,7 @@ use crate::stats::{Loss, Stage};
 type Key = (u32, u8, u16, u8);
 
 /// Remembers the totals seen last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Tallies {
     seen: HashMap<Key, u64>,
     rest: [u64; 64],
@@ -35,6 +35,12 @@ fn uncovered_reason(reason: u32) -> &'static str {
         UNCOVERED_JOINED => "joined_mid_stream",
         UNCOVERED_UNREADABLE => "unreadable_buffer",
         _ => "unknown",
+    }
+}
+
+impl Default for Tallies {
+    fn default() -> Self {
+        Self { seen: HashMap::new(), rest: [0; 64], ended: Vec::new() }
     }
 }
 

@@ -73,7 +73,7 @@ impl Entry {
     pub(super) fn begin_request(&mut self, head: &head_event) {
         self.identify(head);
         self.tid = head.header.tid;
-        self.started = head.header.time;
+        self.started = head.started;
         let known_and_earlier = head.arrival != 0 && head.arrival < self.started;
         self.arrival = if known_and_earlier { head.arrival } else { self.started };
         self.request_head = RequestHead::Partial;
@@ -86,13 +86,7 @@ impl Entry {
 
     /// Takes a piece of a response head; the status line is all that is kept of it.
     pub(super) fn response_piece(&mut self, head: &head_event, payload: &[u8]) -> ResponseStep {
-        for byte in payload.iter().take(STATUS_LINE_BYTES) {
-            let leading_blank_line = self.status_line_length == 0 && matches!(byte, b'\r' | b'\n');
-            if self.status_line_length < STATUS_LINE_BYTES && !leading_blank_line {
-                self.status_line[self.status_line_length] = *byte;
-                self.status_line_length += 1;
-            }
-        }
+        self.keep_status_line(payload);
         let flags = head.header.flags;
         if flags & FLAG_LAST_PIECE == 0 {
             return ResponseStep::Taken;
@@ -110,6 +104,19 @@ impl Entry {
             self.end_response(head.header.time, head.header.flags, head.body_bytes);
         }
         ResponseStep::Taken
+    }
+
+    fn keep_status_line(&mut self, payload: &[u8]) {
+        let blank = |byte: &u8| matches!(byte, b'\r' | b'\n');
+        let leading = if self.status_line_length == 0 {
+            payload.iter().take_while(|byte| blank(byte)).count()
+        } else {
+            0
+        };
+        let place = &mut self.status_line[self.status_line_length..];
+        let length = place.len().min(payload.len() - leading);
+        place[..length].copy_from_slice(&payload[leading..leading + length]);
+        self.status_line_length += length;
     }
 
     pub(super) fn end_response(&mut self, time: u64, flags: u32, body_bytes: u64) {

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use wire::{ONE_PIECE, Record, WHOLE, Wire};
 
 #[path = "../../tests/wire/mod.rs"]
-#[allow(unreachable_pub, reason = "shared with test binaries")]
 mod wire;
 
 const GET: &str = "GET /a?k=v HTTP/1.1\r\nHost: h\r\n\r\n";

@@ -166,6 +166,9 @@ impl Field<'_> {
         // One byte more than fits, so that the cut sees whether a character straddles it.
         let room = (self.end + 1).saturating_sub(self.text.len());
         let bytes = &bytes[..bytes.len().min(room)];
+        if let Ok(valid) = str::from_utf8(bytes) {
+            return self.text.push_str(valid);
+        }
         for chunk in bytes.utf8_chunks() {
             self.text.push_str(chunk.valid());
             if !chunk.invalid().is_empty() {

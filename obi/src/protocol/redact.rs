@@ -85,7 +85,8 @@ fn write_parameters(parameters: &[u8], separator: u8, write: &mut impl FnMut(&[u
 
 /// What stands before and after the first `separator`; nothing after when there is none.
 fn before(bytes: &[u8], separator: u8) -> (&[u8], &[u8]) {
-    match bytes.iter().position(|byte| *byte == separator) {
+    // Mostly there is none, and `contains` looks at many bytes at once.
+    match bytes.contains(&separator).then(|| bytes.iter().position(|byte| *byte == separator)).flatten() {
         Some(at) => (&bytes[..at], &bytes[at + 1..]),
         None => (bytes, &[]),
     }

@@ -40,7 +40,7 @@ pub const FLAG_RANDOM: u8 = 2;
 #[must_use]
 pub fn parse_traceparent(header: &str) -> Option<Parent> {
     const LENGTH_00: usize = 55;
-    let header = header.trim_ascii().as_bytes();
+    let header = header.trim_matches(OWS).as_bytes();
     let (known, rest) = header.split_at_checked(LENGTH_00)?;
     let [version] = hex(&known[..2])?;
     let extended = version > 0 && rest.first() == Some(&b'-');
@@ -76,6 +76,9 @@ fn nibble(digit: u8) -> Option<u8> {
     }
 }
 
+/// Optional white space of header values (RFC 9110 §5.6.3): nothing else may surround them.
+const OWS: [char; 2] = [' ', '\t'];
+
 /// Longest `tracestate` kept, bytes: what the specification asks everyone to carry (§3.3.1.5).
 const TRACESTATE_BYTES: usize = 512;
 /// Most list members of a valid `tracestate` (§3.3.1.1).
@@ -85,8 +88,9 @@ const TRACESTATE_MEMBERS: usize = 32;
 /// are dropped from the end of a longer one. Empty when the list breaks the specification (§3.3.1).
 #[must_use]
 pub fn valid_tracestate(header: &str) -> &str {
-    let header = header.trim_ascii();
-    let members = header.split(',').map(str::trim_ascii).filter(|member| !member.is_empty());
+    let header = header.trim_matches(OWS);
+    let members =
+        header.split(',').map(|member| member.trim_matches(OWS)).filter(|member| !member.is_empty());
     let mut n_members = 0;
     for member in members {
         n_members += 1;
@@ -95,7 +99,10 @@ pub fn valid_tracestate(header: &str) -> &str {
         }
     }
     match header.as_bytes().get(..=TRACESTATE_BYTES) {
-        Some(longer) => longer.iter().rposition(|byte| *byte == b',').map_or("", |comma| &header[..comma]),
+        Some(longer) => {
+            let comma = longer.iter().rposition(|byte| *byte == b',').unwrap_or(0);
+            header[..comma].trim_end_matches(OWS)
+        }
         None => header,
     }
 }
@@ -202,6 +209,8 @@ mod tests {
         check("a=", "");
         check("a=1=2", "");
         check("a=\u{7f}", "");
+        check("a=1,\u{c}", "");
+        check(&format!("a=1{},b={}", " ".repeat(500), "2".repeat(20)), "a=1");
         check(&format!("{}=1", "k".repeat(257)), "");
         check(&format!("k={}", "v".repeat(257)), "");
         let members = |n: usize, width: usize| vec![format!("k={}", "v".repeat(width)); n].join(",");

@@ -6,12 +6,9 @@
 //! - [`assemble`]: the [`Assembler`], which makes a [`Span`] of an exchange and its service.
 //! - [`attribute`]: name, status and attributes of a span, once for all exporters.
 //! - [`context`]: parents from `traceparent`, ids.
+//! - [`service`]: what a process is called.
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, [`segment`] by segment.
 #![forbid(unsafe_code)]
-
-pub mod attribute;
-
-pub use attribute::{AttributeValue, Status};
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -22,12 +19,13 @@ pub mod context;
 pub mod method;
 pub mod route;
 pub mod segment;
+pub mod service;
 
 pub use assemble::Assembler;
 pub use attribute::{AttributeValue, Status};
 
 /// Who served or called: a resource in OpenTelemetry's words, shared by all spans of a process.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Service {
     /// `service.name`.
     pub name: String,

@@ -5,6 +5,7 @@
 
 use super::segment::write_template;
 use foldhash::fast::RandomState;
+use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -57,15 +58,14 @@ impl Routes {
     /// The route of `path` at the service with this [`super::Service::id`]. Allocates only for a new route.
     pub fn route(&mut self, service: u32, path: &str) -> &Arc<str> {
         template(path, &mut self.scratch);
-        if !self.services.contains_key(&service) && self.services.len() >= MAX_SERVICES {
-            return &self.overflow;
-        }
-        let routes = self.services.entry(service).or_default();
-        if !routes.contains(self.scratch.as_str()) {
-            if routes.len() >= self.per_service {
-                return &self.overflow;
-            }
-            routes.insert(self.scratch.as_str().into());
+        let n_services = self.services.len();
+        let routes = match self.services.entry(service) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) if n_services < MAX_SERVICES => new.insert(HashSet::default()),
+            Entry::Vacant(_) => return &self.overflow,
+        };
+        if routes.len() < self.per_service {
+            return routes.get_or_insert_with(self.scratch.as_str(), |route| route.into());
         }
         routes.get(self.scratch.as_str()).unwrap_or(&self.overflow)
     }
@@ -153,7 +153,7 @@ mod tests {
         check("a/b", "*");
         check(&"/a".repeat(12), &"/a".repeat(12));
         check(&"/a".repeat(13), &format!("{}/*", "/a".repeat(12)));
-        check(&format!("/a/{}", "b".repeat(400)), "/a/*");
+        check(&format!("/a/{}", "z".repeat(400)), "/a/*");
     }
 
     #[test]

@@ -1,6 +1,12 @@
 //! Records as the kernel programs submit them, for tests and benchmarks.
 //!
 //! In: what happened on a connection. Out: the bytes of a record, aligned as in the ring buffer.
+#![allow(
+    unreachable_pub,
+    dead_code,
+    clippy::unwrap_used,
+    reason = "included by several binaries, each uses a part"
+)]
 
 use obi_ebpf::{
     EVENT_CLOSE, EVENT_END, EVENT_HEAD, FLAG_FIRST_PIECE, FLAG_LAST_PIECE, FLAG_MESSAGE_END, SIDE_CLIENT,
@@ -88,6 +94,7 @@ impl Wire {
         let head = head_event {
             header: self.header(EVENT_HEAD, flags),
             arrival: self.arrival,
+            started: self.time,
             body_bytes: body,
             position: u32::try_from(position).unwrap(),
             length: u16::try_from(payload.len()).unwrap(),

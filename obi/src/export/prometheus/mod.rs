@@ -2,7 +2,7 @@
 //!
 //! In: [`Metrics`] and what the scraper saw last. Out: text; a pure function. Refuses to know HTTP and scrapers.
 //!
-//! prometheus-client encodes; two things it cannot do are added on the way out, line by line ([`text`]):
+//! prometheus-client encodes; two things it cannot do are added on the way out, line by line (`text.rs`):
 //! its `Exemplar` has no public constructor, so a custom collector cannot hand exemplars to `encode_histogram`;
 //! and it knows no text 0.0.4. Both formats come from the same collectors, so they cannot disagree.
 //!

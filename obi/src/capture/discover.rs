@@ -1,0 +1,315 @@
+//! The processes of this machine: who is there, who is watched.
+//!
+//! In: `/proc` and the kernel's process events. Out: [`Process`]es by pid, and [`Change`]s of who is watched, for the
+//! kernel's filter. Refuses to know how a service is named: whoever owns the table brings a [`Naming`]. Owned by one
+//! thread; never waits for anything but `/proc`.
+//!
+//! Times are `CLOCK_MONOTONIC` nanoseconds, given by the caller. The kernel's events are taken at their word; since
+//! one may be lost, [`Processes::sweep`] compares the table with `/proc`, by start time and executable, a few entries at a
+//! time. Who is read in the middle of an exec has no arguments yet; the event that follows has it read again.
+
+mod facts;
+mod port;
+pub(super) mod proc_text;
+mod verdict;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use self::facts::Reader;
+use self::verdict::Candidate;
+use crate::config::Discover;
+
+pub use self::facts::Facts;
+pub use self::verdict::Verdict;
+
+/// Gives processes their service; the span stage does.
+pub trait Naming {
+    /// What a process is reported as.
+    type Service: Clone;
+
+    /// The service of a process. `parent` is that of the process which made it, when that runs the same executable:
+    /// for a process that tells nothing of itself, such as an interpreter that was handed its program as text.
+    fn service(&mut self, facts: &Facts, parent: Option<&Self::Service>) -> Self::Service;
+
+    /// The name of a service, which rules look at.
+    fn name(service: &Self::Service) -> &str;
+}
+
+/// A process, alive or ended a moment ago.
+#[derive(Debug, Clone)]
+pub struct Process<S> {
+    /// Path of the executable.
+    pub executable: Arc<str>,
+    /// Path of the control group.
+    pub cgroup: Arc<str>,
+    /// What it is reported as.
+    pub service: S,
+    /// Whether it is watched.
+    pub verdict: Verdict,
+    /// Identity together with the pid; `None` for a child that has not been looked at.
+    start: Option<u64>,
+    /// When it ended.
+    ended: Option<u64>,
+}
+
+/// Who is watched has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Change {
+    /// Process in the initial pid namespace.
+    pub tgid: u32,
+    /// The new verdict; `None` when the process is forgotten.
+    pub verdict: Option<Verdict>,
+}
+
+/// How many there may be, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Entries, ended ones included. At the limit the longest ended one gives way, else any; it is read again when
+    /// asked for.
+    pub processes: usize,
+    /// How long an ended process keeps its entry for late exchanges, ns.
+    pub grace: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { processes: 32_768, grace: 10_000_000_000 }
+    }
+}
+
+/// The table of processes.
+#[derive(Debug)]
+pub struct Processes<N: Naming> {
+    rules: Discover,
+    looks_at_ports: bool,
+    own: u32,
+    limits: Limits,
+    naming: N,
+    reader: Reader,
+    table: HashMap<u32, Process<N::Service>, RandomState>,
+    /// (when, who) ended, in that order.
+    ended: VecDeque<(u64, u32)>,
+    changes: Vec<Change>,
+    /// Who is still to be compared with `/proc` in this round.
+    round: Vec<u32>,
+}
+
+impl<N: Naming> Processes<N> {
+    /// An empty table. `own` is the agent's pid in the initial pid namespace.
+    pub fn new(rules: Discover, own: u32, naming: N, limits: Limits) -> Self {
+        Self {
+            looks_at_ports: verdict::looks_at_ports(&rules),
+            rules,
+            own,
+            limits,
+            naming,
+            reader: Reader::new(),
+            table: HashMap::default(),
+            ended: VecDeque::new(),
+            changes: Vec::new(),
+            round: Vec::new(),
+        }
+    }
+
+    /// Reads every process of `/proc` that is not known yet. Returns how many were added.
+    ///
+    /// # Errors
+    /// When `/proc` cannot be listed.
+    pub fn scan(&mut self) -> std::io::Result<usize> {
+        let mut pids = std::fs::read_dir("/proc")?
+            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+            .filter(|tgid| !self.table.contains_key(tgid))
+            .collect::<Vec<u32>>();
+        // Parents mostly have lower numbers, and children may take their name.
+        pids.sort_unstable();
+        Ok(pids.into_iter().take(self.limits.processes).filter(|tgid| self.read(*tgid)).count())
+    }
+
+    /// The process, read from `/proc` when it is not known. `None` when nothing can be known of it.
+    pub fn lookup(&mut self, tgid: u32) -> Option<&Process<N::Service>> {
+        if !self.table.contains_key(&tgid) {
+            self.read(tgid);
+        }
+        self.table.get(&tgid)
+    }
+
+    /// The process runs another program. `comm` is the kernel's name for it, used when it has ended before we look.
+    pub fn exec(&mut self, tgid: u32, comm: &[u8]) -> Option<Verdict> {
+        if !self.read(tgid) {
+            let facts = Facts { executable: proc_text::comm(comm), ..Facts::default() };
+            let before = self.table.get(&tgid).map(|process| Arc::clone(&process.cgroup));
+            self.name(tgid, Facts { cgroup: before.as_deref().unwrap_or("").to_owned(), ..facts });
+        }
+        self.table.get(&tgid).map(|process| process.verdict)
+    }
+
+    /// `parent` has made `tgid`, which is the same program until it executes another.
+    pub fn fork(&mut self, tgid: u32, parent: u32) -> Option<Verdict> {
+        if let Some(parent) = self.lookup(parent) {
+            let child = Process { start: None, ended: None, ..parent.clone() };
+            // The agent's own children are other programs, or will be.
+            let verdict = if child.verdict == Verdict::Ourselves { Verdict::Watch } else { child.verdict };
+            self.insert(tgid, Process { verdict, ..child });
+        } else {
+            self.read(tgid);
+        }
+        self.table.get(&tgid).map(|process| process.verdict)
+    }
+
+    /// The process has ended; its entry stays for a while, for exchanges still under way through the pipeline.
+    pub fn exit(&mut self, tgid: u32, now: u64) {
+        if let Some(process) = self.table.get_mut(&tgid)
+            && process.ended.is_none()
+        {
+            process.ended = Some(now);
+            self.ended.push_back((now, tgid));
+        }
+        if self.ended.len() > self.limits.processes {
+            self.forget_oldest();
+        }
+    }
+
+    /// The process listens on other ports than before. Does nothing unless a rule looks at ports.
+    pub fn ports_changed(&mut self, tgid: u32) -> Option<Verdict> {
+        let process = self.lookup(tgid)?;
+        let (executable, cgroup) = (Arc::clone(&process.executable), Arc::clone(&process.cgroup));
+        let (service, before) = (process.service.clone(), process.verdict);
+        if !self.looks_at_ports {
+            return Some(before);
+        }
+        let verdict = self.verdict(tgid, &executable, &cgroup, &service);
+        if verdict != before {
+            self.table.get_mut(&tgid)?.verdict = verdict;
+            self.changes.push(Change { tgid, verdict: Some(verdict) });
+        }
+        Some(verdict)
+    }
+
+    /// Forgets who ended longer ago than the grace time, and compares a few others with `/proc`, so that a lost event
+    /// or a pid used again does no lasting harm. Call it every second.
+    pub fn sweep(&mut self, now: u64) {
+        while let Some((ended, _)) = self.ended.front()
+            && now.saturating_sub(*ended) >= self.limits.grace
+        {
+            self.forget_oldest();
+        }
+        if self.round.is_empty() {
+            self.round.extend(
+                self.table.iter().filter(|(_, process)| process.ended.is_none()).map(|(tgid, _)| *tgid),
+            );
+        }
+        for _ in 0..SWEEP_ENTRIES {
+            let Some(tgid) = self.round.pop() else { break };
+            self.compare(tgid, now);
+        }
+    }
+
+    /// Who is watched or not since the last call, in order.
+    pub fn changes(&mut self) -> std::vec::Drain<'_, Change> {
+        self.changes.drain(..)
+    }
+
+    /// Processes alive and watched.
+    #[must_use]
+    pub fn watched(&self) -> usize {
+        let watched = |process: &&Process<_>| process.ended.is_none() && process.verdict.is_watched();
+        self.table.values().filter(watched).count()
+    }
+
+    /// Whoever names the processes.
+    #[must_use]
+    pub fn naming(&self) -> &N {
+        &self.naming
+    }
+
+    // === inside ===
+
+    /// Reads a process and (re)places its entry. False when it cannot be read.
+    fn read(&mut self, tgid: u32) -> bool {
+        let facts = self.reader.facts(tgid);
+        let found = facts.is_some();
+        if let Some(facts) = facts {
+            self.name(tgid, facts);
+        }
+        found
+    }
+
+    fn name(&mut self, tgid: u32, facts: Facts) {
+        let same_program = |parent: &&Process<_>| *parent.executable == *facts.executable;
+        let parent = self.table.get(&facts.parent).filter(same_program).map(|parent| &parent.service);
+        let service = self.naming.service(&facts, parent);
+        let verdict = self.verdict(tgid, &facts.executable, &facts.cgroup, &service);
+        let start = (facts.start > 0).then_some(facts.start);
+        let (executable, cgroup) = (facts.executable.into(), facts.cgroup.into());
+        self.insert(tgid, Process { executable, cgroup, service, verdict, start, ended: None });
+    }
+
+    fn verdict(&mut self, tgid: u32, executable: &str, cgroup: &str, service: &N::Service) -> Verdict {
+        if tgid == self.own {
+            return Verdict::Ourselves;
+        }
+        let ports = if self.looks_at_ports { port::listening(&mut self.reader, tgid) } else { Vec::new() };
+        let candidate = Candidate { executable, cgroup, service: N::name(service), ports: &ports };
+        verdict::decide(&self.rules, candidate)
+    }
+
+    fn insert(&mut self, tgid: u32, process: Process<N::Service>) {
+        if self.table.len() >= self.limits.processes && !self.table.contains_key(&tgid) {
+            self.make_room();
+        }
+        let verdict = process.verdict;
+        let before = self.table.insert(tgid, process);
+        if before.is_none_or(|before| before.verdict != verdict) {
+            self.changes.push(Change { tgid, verdict: Some(verdict) });
+        }
+    }
+
+    fn make_room(&mut self) {
+        while self.table.len() >= self.limits.processes {
+            if self.ended.is_empty() {
+                let Some(any) = self.table.keys().next().copied() else { return };
+                self.forget(any);
+            } else {
+                self.forget_oldest();
+            }
+        }
+    }
+
+    /// Forgets who ended first, unless its pid has been taken over meanwhile.
+    fn forget_oldest(&mut self) {
+        if let Some((ended, tgid)) = self.ended.pop_front()
+            && self.table.get(&tgid).is_some_and(|process| process.ended == Some(ended))
+        {
+            self.forget(tgid);
+        }
+    }
+
+    fn forget(&mut self, tgid: u32) {
+        if self.table.remove(&tgid).is_some() {
+            self.changes.push(Change { tgid, verdict: None });
+        }
+    }
+
+    fn compare(&mut self, tgid: u32, now: u64) {
+        let Some(process) = self.table.get_mut(&tgid).filter(|process| process.ended.is_none()) else {
+            return;
+        };
+        let Some((start, executable)) = self.reader.identity(tgid) else { return self.exit(tgid, now) };
+        let before = process.start.get_or_insert(start);
+        if *before != start || executable.is_some_and(|executable| *executable != *process.executable) {
+            self.read(tgid);
+        } else if self.looks_at_ports {
+            self.ports_changed(tgid);
+        }
+    }
+}
+
+/// Entries compared with `/proc` per sweep: some 10 µs each.
+const SWEEP_ENTRIES: usize = 256;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,197 @@
+//! Real children and invented ones.
+
+use std::process::{Child, Command};
+
+use super::*;
+
+/// Names a process by the last part of its executable; an empty one takes its parent's.
+#[derive(Debug)]
+struct LastPart;
+
+impl Naming for LastPart {
+    type Service = String;
+
+    fn service(&mut self, facts: &Facts, parent: Option<&String>) -> String {
+        if facts.command.get(1).is_some_and(|argument| argument == "-c")
+            && let Some(parent) = parent
+        {
+            return parent.clone();
+        }
+        facts.executable.rsplit('/').next().unwrap_or("").to_owned()
+    }
+
+    fn name(service: &String) -> &str {
+        service
+    }
+}
+
+const GONE: u32 = u32::MAX - 7;
+const SECOND: u64 = 1_000_000_000;
+
+fn processes(rules: &str) -> Processes<LastPart> {
+    let rules = serde_saphyr::from_str(rules).unwrap();
+    Processes::new(rules, std::process::id(), LastPart, Limits { processes: 100_000, grace: 10 * SECOND })
+}
+
+/// A child that ends with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("/bin/sleep").arg("60").spawn().unwrap())
+    }
+
+    fn end(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_scan_finds_processes_but_not_kernel_threads() {
+    let sleeper = Sleeper::start();
+    let mut table = processes("{}");
+    let started = std::time::Instant::now();
+    let found = table.scan().unwrap();
+    let elapsed = started.elapsed();
+    assert!(found >= 2, "{found}");
+    assert!(elapsed.as_millis() < 500, "{found} in {elapsed:?}");
+    assert!(
+        table
+            .changes()
+            .any(|change| change == Change { tgid: sleeper.0.id(), verdict: Some(Verdict::Watch) })
+    );
+    assert_eq!(table.lookup(sleeper.0.id()).unwrap().service, "sleep");
+    assert_eq!(table.lookup(std::process::id()).unwrap().verdict, Verdict::Ourselves);
+    assert_eq!(table.scan().unwrap(), 0, "known processes are not read again");
+    for entry in table.table.values() {
+        assert!(!entry.service.starts_with("kworker"), "{entry:?}");
+    }
+}
+
+#[test]
+fn an_unknown_process_is_read_when_asked_for() {
+    let sleeper = Sleeper::start();
+    let mut table = processes("exclude: [{service: sleep}]");
+    assert_eq!(table.lookup(sleeper.0.id()).unwrap().verdict, Verdict::Excluded);
+    assert!(table.lookup(GONE).is_none());
+}
+
+#[test]
+fn an_ended_process_answers_for_the_grace_time() {
+    let mut sleeper = Sleeper::start();
+    let tgid = sleeper.0.id();
+    let mut table = processes("{}");
+    table.lookup(tgid).unwrap();
+    sleeper.end();
+    table.exit(tgid, 100 * SECOND);
+    table.exit(tgid, 105 * SECOND);
+    assert_eq!(table.watched(), 0);
+    table.sweep(109 * SECOND);
+    assert_eq!(table.lookup(tgid).unwrap().service, "sleep");
+    table.sweep(110 * SECOND);
+    assert!(table.lookup(tgid).is_none());
+    assert_eq!(table.changes().next_back(), Some(Change { tgid, verdict: None }));
+}
+
+#[test]
+fn a_child_that_vanished_is_its_parent() {
+    let sleeper = Sleeper::start();
+    let mut table = processes("{}");
+    assert_eq!(table.fork(GONE, sleeper.0.id()), Some(Verdict::Watch));
+    assert_eq!(table.lookup(GONE).unwrap().service, "sleep");
+    assert_eq!(table.exec(GONE, b"curl\0\0\0\0\0\0\0\0\0\0\0\0"), Some(Verdict::Watch));
+    assert_eq!(table.lookup(GONE).unwrap().service, "curl");
+    assert_eq!(table.fork(GONE - 1, GONE - 2), None);
+    assert_eq!(table.exec(GONE - 1, b"wget\0"), Some(Verdict::Watch));
+}
+
+#[test]
+fn our_own_children_are_watched() {
+    let mut table = processes("{}");
+    assert_eq!(table.fork(GONE, std::process::id()), Some(Verdict::Watch));
+}
+
+#[test]
+fn lost_events_and_a_reused_pid_are_noticed() {
+    let mut sleeper = Sleeper::start();
+    let tgid = sleeper.0.id();
+    let mut table = processes("{}");
+    let executable = Arc::clone(&table.lookup(tgid).unwrap().executable);
+    let start = table.lookup(tgid).unwrap().start;
+    let entry = |executable: &str, start| Process {
+        executable: executable.into(),
+        cgroup: "".into(),
+        service: "before".to_owned(),
+        verdict: Verdict::Watch,
+        start,
+        ended: None,
+    };
+    let mut check = |before, expected: &str| {
+        table.insert(tgid, before);
+        table.sweep(0);
+        let after = table.lookup(tgid).unwrap();
+        assert_eq!((after.service.as_str(), after.start), (expected, start));
+    };
+    check(entry(&executable, Some(1)), "sleep");
+    check(entry("/bin/other", start), "sleep");
+    check(entry(&executable, start), "before");
+    check(entry(&executable, None), "before");
+    sleeper.end();
+    table.sweep(SECOND);
+    assert_eq!(table.watched(), 0);
+    table.sweep(20 * SECOND);
+    assert!(table.lookup(tgid).is_none());
+}
+
+#[test]
+fn a_pid_taken_over_within_the_grace_time_is_not_forgotten() {
+    let sleeper = Sleeper::start();
+    let mut table = processes("{}");
+    table.fork(GONE, sleeper.0.id());
+    table.exit(GONE, SECOND);
+    table.fork(GONE, sleeper.0.id());
+    table.sweep(10 * SECOND);
+    assert!(table.lookup(GONE).is_some());
+}
+
+#[test]
+fn listening_makes_a_process_match() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut table = Processes::new(
+        serde_saphyr::from_str(&format!("include: [{{port: {port}}}]")).unwrap(),
+        GONE,
+        LastPart,
+        Limits::default(),
+    );
+    assert_eq!(table.lookup(std::process::id()).unwrap().verdict, Verdict::Watch);
+    drop(listener);
+    // The descriptor may live on for a moment in a child that another test is just starting.
+    while table.ports_changed(std::process::id()) != Some(Verdict::NotIncluded) {
+        std::thread::yield_now();
+    }
+    let changes = table.changes().map(|change| change.verdict).collect::<Vec<_>>();
+    assert_eq!(changes, [Some(Verdict::Watch), Some(Verdict::NotIncluded)]);
+}
+
+#[test]
+fn the_table_is_bounded() {
+    let sleeper = Sleeper::start();
+    let mut table = processes("{}");
+    table.limits.processes = 50;
+    for child in 0..10_000 {
+        table.fork(GONE - child, sleeper.0.id());
+        if child % 2 == 0 {
+            table.exit(GONE - child, u64::from(child));
+        }
+        assert!(table.table.len() <= 50 && table.ended.len() <= 50);
+    }
+}

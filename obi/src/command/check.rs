@@ -1,0 +1,32 @@
+//! `obi check`: is this configuration valid?
+//!
+//! In: a file, and the environment as `obi run` would read it. Out: one line. Refuses to start anything.
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use super::print;
+use crate::config;
+
+/// Validate a configuration without running
+///
+/// Reads the file and the environment as `obi run` does and says whether they are valid. Exit codes: 0 valid; 2 not
+/// valid, with one line on standard error that names the file or variable, the key, the value and what was expected.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Example:\n  obi check --config /etc/obi.yaml")]
+pub struct CheckArgs {
+    /// The configuration file (YAML)
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+}
+
+/// Validates a configuration.
+///
+/// # Errors
+/// When it is not valid.
+pub fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    config::load(Some(&args.config))?;
+    print(&format!("{}: valid\n", args.config.display()))?;
+    Ok(ExitCode::SUCCESS)
+}

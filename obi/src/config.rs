@@ -1,0 +1,173 @@
+//! The configuration: what the user wrote, typed and checked once.
+//!
+//! In: one YAML file, the environment and the defaults below. Out: [`Config`], of which each stage gets its own
+//! section. Refuses to know what a stage does with its section, and to start with a value it does not understand.
+//!
+//! Every key can be given as the environment variable `OBI_SECTION_KEY` (`web.listen` is `OBI_WEB_LISTEN`), which
+//! wins over the file; the file wins over the default. A list is written in YAML's flow style:
+//! `OBI_DISCOVER_EXCLUDE='[{executable: /usr/bin/*}]'`.
+#![forbid(unsafe_code)]
+
+mod environment;
+mod error;
+mod load;
+mod rule;
+mod value;
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::error::ConfigError;
+pub use self::load::load;
+pub use self::rule::{Pattern, PortRange, Rule};
+pub use self::value::Hooks;
+
+/// The whole configuration; every key has a default, so that an empty file (or none) is valid.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Which processes are watched.
+    pub discover: Discover,
+    /// How the kernel is asked.
+    pub capture: Capture,
+    /// How heads become exchanges.
+    pub protocol: Protocol,
+    /// How exchanges become spans.
+    pub trace: Trace,
+    /// How spans become metrics.
+    pub metrics: Metrics,
+    /// Stack sampling; no keys yet.
+    pub profile: NoKeys,
+    /// Service level objectives; no keys yet.
+    pub slo: NoKeys,
+    /// What other programs may send us; no keys yet.
+    pub receive: NoKeys,
+    /// Where we send to; no keys yet.
+    pub export: NoKeys,
+    /// The listener: metrics, health, API.
+    pub web: Web,
+}
+
+/// A section whose keys come with a later version; any key in it is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoKeys {}
+
+/// Section `discover`. A process is watched when `include` is empty or one of its rules matches, and no rule of
+/// `exclude` does. The agent itself is never watched.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Discover {
+    /// Watch only what one of these rules matches. Default: `[]`, which watches everything that listens or connects.
+    /// Example: `[{service: "shop-*"}, {port: 8000-8099}]`.
+    pub include: Vec<Rule>,
+    /// Never watch what one of these rules matches; wins over `include`. Default: `[]`.
+    /// Example: `[{executable: "/usr/bin/prometheus*"}, {cgroup: "*/kube-system.slice/*"}]`.
+    pub exclude: Vec<Rule>,
+}
+
+/// Section `capture`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Capture {
+    /// Hook set: `auto`, `socket`, `fentry`, `kprobe` or `syscall`; a forced one that this build or kernel does not
+    /// have stops the start. Default: `auto`, the cheapest that sees everything. Example: `socket`.
+    pub hooks: Hooks,
+    /// Size of the ring buffer between kernel and agent, bytes: a power of two that is a multiple of the page size.
+    /// Default: `8 MiB`. Example: `16 MiB`, when `obi_lost_total{reason="ring_full"}` grows.
+    #[serde(deserialize_with = "value::ring_bytes")]
+    pub ring_bytes: u32,
+    /// Bytes of one request or response head that are copied, 256 to 65536; what a longer head holds beyond is not
+    /// seen, and counted. Default: `8192`. Example: `16384`, for very long paths.
+    #[serde(deserialize_with = "value::bytes::<_, 256, 65_536>")]
+    pub head_limit: u32,
+    /// Let the kernel measure the run time of our programs (needs `CAP_SYS_ADMIN`, costs about 50 ns per program
+    /// run). Default: `true`. Example: `false`.
+    pub statistics: bool,
+}
+
+/// Section `protocol`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Protocol {
+    /// Exchanges that may be under way at once, 64 to 16777216; more are counted as lost. Default: `65536`.
+    /// Example: `262144`, for very many slow requests.
+    #[serde(deserialize_with = "value::number::<_, 64, 16_777_216>")]
+    pub pending_limit: u32,
+}
+
+/// Section `trace`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Trace {
+    /// Methods that `http.request.method` names as they are; others become `_OTHER`. Case matters. Replaces the
+    /// default list: the methods of RFC 9110, `PATCH` and `QUERY`. `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS`
+    /// (comma-separated) sets it too. Example: `[GET, POST, PURGE]`.
+    #[serde(deserialize_with = "value::methods")]
+    pub known_methods: Vec<String>,
+}
+
+/// Section `metrics`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// Series of all metrics together, 100 to 10000000; more fall into an overflow that keeps service, kind and
+    /// status class. Default: `10000`. Example: `50000`.
+    #[serde(deserialize_with = "value::number::<_, 100, 10_000_000>")]
+    pub series_limit: u32,
+    /// Routes per service, 1 to 100000; more share one overflow route. Default: `200`. Example: `500`.
+    #[serde(deserialize_with = "value::number::<_, 1, 100_000>")]
+    pub route_limit: u32,
+}
+
+/// Section `web`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Web {
+    /// Address and port of the listener; port 0 takes a free one. Default: `127.0.0.1:9464`.
+    /// Example: `0.0.0.0:9464`, to let a Prometheus elsewhere scrape.
+    #[serde(deserialize_with = "value::address")]
+    pub listen: SocketAddr,
+    /// Recent spans kept for the API, 0 to 10000000. Default: `10000`. Example: `1000`.
+    #[serde(deserialize_with = "value::number::<_, 0, 10_000_000>")]
+    pub spans: u32,
+    /// Memory that the recent spans may take, 65536 bytes to 2 GiB; the oldest give way. Default: `16 MiB`.
+    /// Example: `64 MiB`.
+    #[serde(deserialize_with = "value::bytes::<_, 65_536, 2_147_483_648>")]
+    pub span_bytes: u32,
+}
+
+impl Default for Capture {
+    fn default() -> Self {
+        Self { hooks: Hooks::Auto, ring_bytes: 8 << 20, head_limit: 8192, statistics: true }
+    }
+}
+
+impl Default for Protocol {
+    fn default() -> Self {
+        Self { pending_limit: 65_536 }
+    }
+}
+
+/// RFC 9110 §9.3, RFC 5789 and the QUERY draft: the default of `trace.known_methods`.
+const KNOWN_METHODS: [&str; 10] =
+    ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"];
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self { known_methods: KNOWN_METHODS.map(str::to_owned).to_vec() }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self { series_limit: 10_000, route_limit: 200 }
+    }
+}
+
+impl Default for Web {
+    fn default() -> Self {
+        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9464)), spans: 10_000, span_bytes: 16 << 20 }
+    }
+}

@@ -1,0 +1,229 @@
+//! Configurations as text and what becomes of them.
+
+use super::super::{Config, Hooks};
+use super::merge;
+
+fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
+    let variables = environment.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+    merge("obi.yaml", text, variables).map_err(|error| error.to_string())
+}
+
+#[test]
+fn what_is_not_written_has_its_default() {
+    for text in ["", "# only a comment\n", "web:\n", "{}", "capture: {}\nslo:\n"] {
+        assert_eq!(load(text, &[]), Ok(Config::default()), "{text:?}");
+    }
+    let config = Config::default();
+    assert_eq!(config.web.listen.to_string(), "127.0.0.1:9464");
+    assert_eq!((config.capture.ring_bytes, config.capture.head_limit), (8 << 20, 8192));
+    assert_eq!((config.metrics.series_limit, config.metrics.route_limit), (10_000, 200));
+    assert_eq!(config.trace.known_methods.len(), 10);
+}
+
+#[test]
+fn every_key_can_be_written() {
+    let text = "
+discover:
+  include: [{service: 'shop-*'}, {port: 8000-8099}]
+  exclude: [{executable: /usr/bin/*, port: 80}, {cgroup: '*/x'}]
+capture: {hooks: socket, ring_bytes: 64KiB, head_limit: 65536, statistics: false}
+protocol: {pending_limit: 128}
+trace: {known_methods: [GET, PURGE]}
+metrics: {series_limit: 100, route_limit: 1}
+web: {listen: '[::1]:0', spans: 0, span_bytes: 1 MiB}
+";
+    let config = load(text, &[]).unwrap();
+    assert_eq!((config.discover.include.len(), config.discover.exclude.len()), (2, 2));
+    assert!(config.discover.include[1].port.unwrap().contains(8099));
+    assert!(config.discover.exclude[0].executable.as_ref().unwrap().matches("/usr/bin/curl"));
+    assert_eq!(config.capture.hooks, Hooks::Socket);
+    assert_eq!((config.capture.ring_bytes, config.capture.statistics), (65_536, false));
+    assert_eq!(config.trace.known_methods, ["GET", "PURGE"]);
+    assert_eq!((config.web.listen.to_string(), config.web.span_bytes), ("[::1]:0".to_owned(), 1 << 20));
+}
+
+#[test]
+fn environment_over_file_over_default() {
+    let file = "web: {listen: 127.0.0.1:1, spans: 5}\ntrace: {known_methods: [GET]}\n";
+    let environment = [
+        ("OBI_WEB_LISTEN", "127.0.0.1:2"),
+        ("OBI_CAPTURE_RING_BYTES", "4096"),
+        ("OBI_CAPTURE_STATISTICS", "false"),
+        ("OBI_DISCOVER_EXCLUDE", "[{port: 22}]"),
+        ("OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS", "GET, PURGE"),
+        ("OBI_WEB_SPAN_BYTES", "1MiB"),
+    ];
+    let config = load(file, &environment).unwrap();
+    assert_eq!((config.web.listen.port(), config.web.spans, config.web.span_bytes), (2, 5, 1 << 20));
+    assert_eq!((config.capture.ring_bytes, config.capture.statistics), (4096, false));
+    assert_eq!(config.discover.exclude.len(), 1);
+    assert_eq!(config.trace.known_methods, ["GET", "PURGE"]);
+    let own = [("OBI_TRACE_KNOWN_METHODS", "[PUT]"), ("OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS", "GET")];
+    assert_eq!(load(file, &own).unwrap().trace.known_methods, ["PUT"]);
+}
+
+#[test]
+fn variables_that_are_not_settings_are_passed_over() {
+    let environment = [
+        ("OBI_LOG", "debug"),
+        ("OBI_CLANG", "clang-19"),
+        ("OBI_SERVICE_HOST", "10.0.0.1"),
+        ("OBI_PORT", "tcp://10.0.0.1:80"),
+        ("OBI_WEB_SERVICE_PORT", "80"),
+        ("OBI_WEB_PORT", "tcp://10.0.0.1:80"),
+        ("OBI_WEB_PORT_80_TCP_ADDR", "10.0.0.1"),
+        ("PATH", "/bin"),
+    ];
+    assert_eq!(load("", &environment), Ok(Config::default()));
+}
+
+#[test]
+fn a_wrong_file_says_where_and_what_was_expected() {
+    fn check(text: &str, expected: &str) {
+        let error = load(text, &[]).expect_err(text);
+        assert_eq!(error, expected, "{text:?}");
+        assert!(!error.contains('\n'));
+    }
+    check(
+        "wed: {}",
+        "obi.yaml: wed: not known; expected one of capture, discover, export, metrics, profile, protocol, receive, slo, trace, web",
+    );
+    check("web: {lisen: x}", "obi.yaml: web.lisen: not known; expected one of listen, span_bytes, spans");
+    check(
+        "slo: {files: []}",
+        "obi.yaml: slo.files: not known; expected none, `slo` has no keys in this version",
+    );
+    check("web: 7", "obi.yaml: web: `7` is not a section, expected one of listen, span_bytes, spans");
+    check("7", "obi.yaml: `7` is not valid, expected sections such as `web:`");
+    check(
+        "web: {listen: 9464}",
+        "obi.yaml: web.listen: `9464` is not valid, expected an address with a port, such as 127.0.0.1:9464 or [::1]:9464",
+    );
+    check(
+        "web: {listen: localhost}",
+        "obi.yaml: web.listen: `localhost` is not valid, expected an address with a port, such as 127.0.0.1:9464 or [::1]:9464",
+    );
+    check(
+        "web: {spans: -1}",
+        "obi.yaml: web.spans: `-1` is not valid, expected a whole number from 0 to 10000000",
+    );
+    check(
+        "web: {spans: many}",
+        "obi.yaml: web.spans: `many` is not valid, expected a whole number from 0 to 10000000",
+    );
+    check(
+        "web: {spans: [1]}",
+        "obi.yaml: web.spans: `[1]` is not valid, expected a whole number from 0 to 10000000",
+    );
+    check(
+        "web: {spans: 1.5}",
+        "obi.yaml: web.spans: `1.5` is not valid, expected a whole number from 0 to 10000000",
+    );
+    check(
+        "capture: {hooks: fentry}",
+        "obi.yaml: capture.hooks: `fentry` is not available in this build, expected auto or socket",
+    );
+    check(
+        "capture: {hooks: magic}",
+        "obi.yaml: capture.hooks: `magic` is not a hook set, expected auto or socket",
+    );
+    check("capture: {hooks: 1}", "obi.yaml: capture.hooks: `1` is not valid, expected auto or socket");
+    check(
+        "capture: {statistics: 1}",
+        "obi.yaml: capture.statistics: `1` is not valid, expected true or false",
+    );
+    for ring in ["5000", "2048", "2GiB", "8 megabytes", "true"] {
+        check(
+            &format!("capture: {{ring_bytes: {ring}}}"),
+            &format!(
+                "obi.yaml: capture.ring_bytes: `{ring}` is not valid, expected a power of two from 4096 to 1073741824 bytes, such as 8MiB"
+            ),
+        );
+    }
+    check(
+        "capture: {head_limit: 100}",
+        "obi.yaml: capture.head_limit: `100` is not valid, expected a size from 256 to 65536 bytes, such as 65536 or 64KiB",
+    );
+    check(
+        "trace: {known_methods: ['GE T']}",
+        "obi.yaml: trace.known_methods: `[\"GE T\"]` is not valid, expected a list of 1 to 64 method names, such as [GET, POST]",
+    );
+    check("discover: {include: x}", "obi.yaml: discover.include: `x` is not valid, expected a list");
+    check(
+        "discover: {include: [x]}",
+        "obi.yaml: discover.include[0]: `x` is not valid, expected a rule, such as {service: shop-*}",
+    );
+    check(
+        "discover: {include: [{}]}",
+        "obi.yaml: discover.include[0]: `{}` matches everything, expected at least one of executable, service, port, cgroup",
+    );
+    check(
+        "discover: {include: [{port: 90-80}]}",
+        "obi.yaml: discover.include[0].port: `90-80` is not valid, expected a port from 1 to 65535 or a range, such as 8080 or 8000-8099",
+    );
+    check(
+        "discover: {exclude: [{port: 80}, {service: '[a'}]}",
+        "obi.yaml: discover.exclude[1].service: `[a` is not a valid glob, expected a glob, such as */bin/shop-*",
+    );
+    check(
+        "discover: {include: [{port: 80}], exclude: [{port: 22}, {port: 80-80}]}",
+        "obi.yaml: discover.exclude[1]: `{\"port\":\"80-80\"}` is in discover.include as well, expected a rule to be in one of the two",
+    );
+}
+
+#[test]
+fn an_unknown_word_in_a_rule_names_the_known_ones() {
+    let error = load("discover: {include: [{exe: x}]}", &[]).unwrap_err();
+    assert!(error.starts_with("obi.yaml: discover.include[0]"), "{error}");
+    assert!(error.contains("executable") && error.contains("cgroup"), "{error}");
+}
+
+#[test]
+fn text_that_is_not_yaml_is_refused_on_one_line() {
+    for text in ["web: [", "web: {listen: a}\nweb: {listen: b}\n", "a: b: c"] {
+        let error = load(text, &[]).expect_err(text);
+        assert!(error.starts_with("obi.yaml: not valid YAML: "), "{error}");
+        assert!(!error.contains('\n'), "{error}");
+    }
+}
+
+#[test]
+fn a_wrong_variable_is_named() {
+    fn check(name: &str, text: &str, expected: &str) {
+        assert_eq!(load("web: {spans: 1}", &[(name, text)]).expect_err(name), expected);
+    }
+    check(
+        "OBI_WEB_SPANS",
+        "x",
+        "environment OBI_WEB_SPANS: web.spans: `x` is not valid, expected a whole number from 0 to 10000000",
+    );
+    check(
+        "OBI_CAPTURE_HOOKS",
+        "kprobe",
+        "environment OBI_CAPTURE_HOOKS: capture.hooks: `kprobe` is not available in this build, expected auto or socket",
+    );
+    check(
+        "OBI_WEB_LISTEM",
+        "x",
+        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_LISTEN, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS",
+    );
+    check(
+        "OBI_DISCOVER_INCLUDE",
+        "[{port: 0}]",
+        "environment OBI_DISCOVER_INCLUDE: discover.include[0].port: `0` is not valid, expected a port from 1 to 65535 or a range, such as 8080 or 8000-8099",
+    );
+    check(
+        "OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS",
+        "",
+        "environment OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS: trace.known_methods: `[\"\"]` is not valid, expected a list of 1 to 64 method names, such as [GET, POST]",
+    );
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let error = super::load(Some(std::path::Path::new("/nonexistent/obi.yaml"))).unwrap_err().to_string();
+    assert!(
+        error.starts_with("/nonexistent/obi.yaml: failed to read the configuration: No such file"),
+        "{error}"
+    );
+}

@@ -1,0 +1,186 @@
+//! The values of keys that are more than a plain type: ranges, sizes, addresses, hook sets, methods.
+//!
+//! In: what the YAML parser found. Out: the checked value, or what was expected instead.
+
+use std::net::SocketAddr;
+
+use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
+use serde::{Deserialize, Serialize};
+
+/// `capture.hooks`: which hook set captures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Hooks {
+    /// The cheapest set that sees everything on this kernel.
+    Auto,
+    /// Socket tracepoints.
+    Socket,
+}
+
+/// Sets of the contract that this build does not have.
+const LATER_HOOKS: [&str; 3] = ["fentry", "kprobe", "syscall"];
+
+impl<'de> Deserialize<'de> for Hooks {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match text(deserializer, "auto or socket")?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "socket" => Ok(Self::Socket),
+            later if LATER_HOOKS.contains(&later) => {
+                Err(D::Error::custom("is not available in this build, expected auto or socket"))
+            }
+            _ => Err(D::Error::custom("is not a hook set, expected auto or socket")),
+        }
+    }
+}
+
+/// A whole number from `MIN` to `MAX`.
+pub(super) fn number<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
+    deserializer: D,
+) -> Result<u32, D::Error> {
+    let refuse =
+        || D::Error::custom(format_args!("is not valid, expected a whole number from {MIN} to {MAX}"));
+    match scalar(deserializer)? {
+        Some(Scalar::Number(number)) if (MIN..=MAX).contains(&number) => {
+            u32::try_from(number).map_err(|_| refuse())
+        }
+        _ => Err(refuse()),
+    }
+}
+
+/// A size from `MIN` to `MAX` bytes: a whole number, or one with a unit (`8 MiB`).
+pub(super) fn bytes<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
+    deserializer: D,
+) -> Result<u32, D::Error> {
+    let size = match scalar(deserializer)? {
+        Some(Scalar::Number(number)) => Some(number),
+        Some(Scalar::Text(text)) => parse_bytes(&text),
+        None => None,
+    };
+    size.filter(|size| (MIN..=MAX).contains(size)).and_then(|size| u32::try_from(size).ok()).ok_or_else(
+        || {
+            D::Error::custom(format_args!(
+                "is not valid, expected a size from {MIN} to {MAX} bytes, such as 65536 or 64KiB"
+            ))
+        },
+    )
+}
+
+/// Smallest and largest ring buffer, bytes; the kernel's own upper limit is higher than anyone needs.
+const RING_MIN: u64 = 4096;
+const RING_MAX: u64 = 1 << 30;
+
+/// A size that the kernel accepts for a ring buffer.
+pub(super) fn ring_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u32, D::Error> {
+    let page = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
+    match bytes::<D, RING_MIN, RING_MAX>(deserializer) {
+        Ok(size) if size.is_power_of_two() && size >= page => Ok(size),
+        _ => Err(D::Error::custom(format_args!(
+            "is not valid, expected a power of two from {} to {RING_MAX} bytes, such as 8MiB",
+            RING_MIN.max(u64::from(page))
+        ))),
+    }
+}
+
+/// An address with a port.
+pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
+    const EXPECTED: &str = "an address with a port, such as 127.0.0.1:9464 or [::1]:9464";
+    let written = text(deserializer, EXPECTED)?;
+    written.parse().map_err(|_| D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
+}
+
+/// Most methods that can be known.
+const METHODS_MAX: usize = 64;
+
+/// A list of HTTP methods: tokens of RFC 9110 §5.6.2.
+pub(super) fn methods<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let refuse = || {
+        D::Error::custom(format_args!(
+            "is not valid, expected a list of 1 to {METHODS_MAX} method names, such as [GET, POST]"
+        ))
+    };
+    let methods = Vec::<String>::deserialize(deserializer).map_err(|_| refuse())?;
+    let valid = (1..=METHODS_MAX).contains(&methods.len()) && methods.iter().all(|method| is_token(method));
+    if valid { Ok(methods) } else { Err(refuse()) }
+}
+
+fn is_token(text: &str) -> bool {
+    (1..=32).contains(&text.len())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let scale: u64 = match unit.trim() {
+        "" | "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(scale)
+}
+
+/// A text; anything else is an error that says what was expected.
+pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> Result<String, D::Error> {
+    match scalar(deserializer)? {
+        Some(Scalar::Text(text)) => Ok(text),
+        _ => Err(D::Error::custom(format_args!("is not valid, expected {expected}"))),
+    }
+}
+
+/// A number or a text, as the YAML parser found it.
+#[derive(Debug)]
+pub(super) enum Scalar {
+    Number(u64),
+    Text(String),
+}
+
+/// The scalar there, or `None` for anything that is neither text nor a whole number.
+pub(super) fn scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Scalar>, D::Error> {
+    deserializer.deserialize_any(ScalarVisitor)
+}
+
+struct ScalarVisitor;
+
+impl<'de> Visitor<'de> for ScalarVisitor {
+    type Value = Option<Scalar>;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a number or a text")
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Self::Value, E> {
+        Ok(Some(Scalar::Number(number)))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Some(Scalar::Text(text.to_owned())))
+    }
+
+    fn visit_seq<A: serde::de::SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        while list.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+
+    fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(None)
+    }
+}

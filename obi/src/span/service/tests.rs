@@ -1,0 +1,239 @@
+//! Processes as they are found, and the names they must get.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn facts(executable: &str, command: &str) -> Facts {
+    Facts {
+        executable: executable.to_owned(),
+        command: command.split('|').map(str::to_owned).collect(),
+        directory: "/srv/shop".to_owned(),
+        ..Facts::default()
+    }
+}
+
+fn name_of(facts: &Facts) -> String {
+    Services::new("node-1".to_owned()).service(facts, None).name.clone()
+}
+
+#[test]
+fn programs() {
+    /// Arguments are separated by `|`.
+    fn check(executable: &str, command: &str, expected: &str) {
+        assert_eq!(name_of(&facts(executable, command)), expected, "{executable} {command}");
+    }
+    let python = "/usr/bin/python3.11";
+    check(python, "python3|app.py", "app");
+    check(python, "python3|/srv/shop/cart.py|--port|80", "cart");
+    check(python, "python3|-m|http.server|8000", "http.server");
+    check(python, "python3|-m|pkg.mod", "pkg.mod");
+    check(python, "python3|-m|pkg.__main__", "pkg");
+    check(python, "python3|-mpkg.mod", "pkg.mod");
+    check(python, "python3|-Im|pkg.mod", "pkg.mod");
+    check(python, "python3|-W|ignore|-X|dev|app.py", "app");
+    check(python, "python3|-Wignore|-bXdev|-u|app.py", "app");
+    check(python, "python3|--check-hash-based-pycs|never|app.py", "app");
+    check(python, "python3|-OO|--|-odd.py", "-odd");
+    check(python, "python3|-c|import x|app.py", "unknown_service:python");
+    check(python, "python3|-uc|import x", "unknown_service:python");
+    check(python, "python3|-", "unknown_service:python");
+    check(python, "python3", "unknown_service:python");
+    check(python, "python3|/srv/shop/__main__.py", "shop");
+    check(python, "python3|.", "shop");
+    check(python, "python|manage.py|runserver", "manage");
+    check("/usr/bin/python3.13t", "python3|app.py", "app");
+    check("/opt/pypy/bin/pypy3", "pypy3|app.pyz", "app");
+    check(python, "/usr/bin/python3|/usr/bin/gunicorn|-w|4|-b|0.0.0.0:80|shop.wsgi:application", "shop");
+    check(python, "python3|/usr/bin/gunicorn|cart:app|-b|localhost:8000", "cart");
+    check(python, "python3|/usr/bin/gunicorn|--bind|localhost:8000|cart.asgi", "cart");
+    check(python, "python3|/usr/bin/gunicorn|--bind|localhost:8000", "gunicorn");
+    check(python, "python3|-m|uvicorn|shop.main:app|--port|80", "shop.main");
+    check(python, "python3|/usr/bin/uvicorn|--factory|cart:make_app", "cart");
+    check(python, "python3|/usr/bin/celery|-A|orders|worker", "orders");
+    check(python, "python3|-m|celery|--app=orders.celery:app|worker", "orders.celery");
+    check(python, "python3|/usr/bin/flask|--app|cart|run", "cart");
+    check(python, "python3|/usr/bin/streamlit|run|board.py", "board");
+    check(python, "gunicorn: worker [shop.wsgi:application]", "shop");
+    check("/usr/bin/uwsgi", "uwsgi|--http|:80|--module|shop.wsgi", "shop");
+    check("/usr/bin/uwsgi", "uwsgi|--ini|x.ini", "uwsgi");
+
+    let node = "/usr/bin/node";
+    check(node, "node|server.js", "server");
+    check(node, "node|--require|./x.js|app.js", "app");
+    check(node, "node|--require=./x.js|--max-old-space-size=100|app.mjs|x", "app");
+    check(node, "node|-r|./a.js|--import|./b.mjs|--inspect|cart.ts", "cart");
+    check(node, "node|/srv/cart/index.js", "cart");
+    check(node, "node|/srv/cart/dist/src/index.js", "cart");
+    check(node, "node|index.js", "shop");
+    check(node, "node|.", "shop");
+    check(node, "node|/srv/cart", "cart");
+    check(node, "node|/app/node_modules/.bin/tsx|--watch|orders.ts", "orders");
+    check(node, "node|-e|1", "unknown_service:nodejs");
+    check(node, "node /srv/orders.js", "orders");
+    check(node, "next-server (v14.1.0)", "next-server");
+    check(node, "npm run start", "npm");
+
+    let java = "/usr/lib/jvm/java-17/bin/java";
+    check(java, "java|-jar|/opt/x-1.2.3.jar", "x");
+    check(java, "java|-Xmx1g|-javaagent:/a.jar|-jar|shop-cart-2.0-SNAPSHOT.jar|--port|1", "shop-cart");
+    check(java, "java|-jar|log4j-2-relay-1.0.jar", "log4j-2-relay");
+    check(java, "java|-jar|shop-7.jar", "shop");
+    check(java, "java|-jar|shop-SNAPSHOT.jar", "shop");
+    check(java, "java|-jar|shop.jar", "shop");
+    check(java, "java|-jar|jenkins.war", "jenkins");
+    check(java, "java|-cp|a:b|-Dx=y|Main", "Main");
+    check(java, "java|-classpath|a|@options|com.example.Shop|a", "com.example.Shop");
+    check(java, "java|--add-opens|java.base/java.lang=ALL-UNNAMED|com.example.Shop", "com.example.Shop");
+    check(java, "java|-p|mods|-m|shop.web/com.example.Web", "com.example.Web");
+    check(java, "java|--module=shop.web/com.example.Web", "com.example.Web");
+    check(java, "java|Server.java|80", "Server");
+    check(java, "java|-version", "unknown_service:java");
+
+    check("/usr/bin/ruby3.1", "ruby|-I|lib|-rjson|cart.rb", "cart");
+    check("/usr/bin/ruby3.1", "ruby|-e|puts 1", "unknown_service:ruby");
+    check("/usr/bin/ruby3.1", "ruby|/usr/bin/bundle|exec|orders.rb", "orders");
+    check("/usr/bin/ruby3.1", "puma 6.4.0 (tcp://0.0.0.0:3000) [storefront]", "storefront");
+    check("/usr/bin/perl", "perl|-wT|-I|lib|-MCarp|mail.pl", "mail");
+    check("/usr/bin/perl", "perl|-d:Devel|mail.pl", "mail");
+    check("/usr/bin/perl", "perl|/usr/bin/plackup|shop.psgi", "shop");
+    check("/usr/bin/php8.2", "php|-d|a=b|-S|0.0.0.0:80|-t|public|router.php", "router");
+    check("/usr/bin/php8.2", "php|-f|cart.php", "cart");
+    check("/usr/bin/php8.2", "php|artisan|serve", "artisan");
+    check("/usr/bin/dash", "sh|script.sh", "script");
+    check("/usr/bin/bash", "/bin/bash|-eu|-o|pipefail|/opt/run-shop", "run-shop");
+    check("/usr/bin/bash", "-bash", "unknown_service:bash");
+    check("/usr/bin/bash", "bash|-c|curl x", "unknown_service:bash");
+    check("/bin/busybox", "sh|script.sh", "script");
+    check("/bin/busybox", "busybox|httpd|-f", "httpd");
+    check("/usr/bin/deno", "deno|run|--allow-net|--config|d.json|shop.ts", "shop");
+    check("/usr/bin/bun", "bun|run|shop.ts", "shop");
+    check("/usr/bin/bun", "bun|--watch|-r|./x.ts|cart.ts", "cart");
+    check("/usr/bin/dotnet", "dotnet|/app/Shop.Web.dll|--urls|x", "Shop.Web");
+    check("/usr/bin/dotnet", "dotnet|exec|--depsfile|d|Shop.dll", "Shop");
+    check("/usr/lib/erlang/bin/beam.smp", "beam.smp|--|-root|/x|-sname|rabbit@host|-noshell", "rabbit");
+    check("/usr/lib/R/bin/exec/R", "R|--no-echo|--file=model.R|--args", "model");
+    check("/usr/lib/ld-linux-x86-64.so.2", "ld.so|--library-path|/x|/opt/shop", "shop");
+
+    check("/usr/sbin/nginx", "nginx: worker process", "nginx");
+    check("/srv/bin/checkout", "./checkout|-c|x", "checkout");
+    check("/nix/store/x/bin/.caddy-wrapped", "caddy", "caddy");
+    check("/usr/bin/node_exporter", "node_exporter", "node_exporter");
+    check("/opt/my app/the server", "x", "the server");
+    check("", "", "unknown_service");
+}
+
+#[test]
+fn a_better_source_wins() {
+    let base = facts("/usr/bin/python3.11", "python3|app.py");
+    let check = |change: &dyn Fn(&mut Facts), name: &str, namespace: &str| {
+        let mut facts = base.clone();
+        change(&mut facts);
+        let service = Services::new("node-1".to_owned()).service(&facts, None);
+        assert_eq!((service.name.as_str(), service.namespace.as_str()), (name, namespace), "{facts:?}");
+    };
+    check(&|_| {}, "app", "");
+    check(&|facts| facts.cgroup = "/system.slice/shop.service".to_owned(), "shop", "");
+    check(&|facts| facts.cgroup = "/system.slice/ssh.service".to_owned(), "app", "");
+    let pod = |facts: &mut Facts| {
+        facts.cgroup = "/system.slice/kubelet.service/kubepods/pod1/2".to_owned();
+        facts.kubernetes = true;
+        facts.host_name = "cart-5d4f8c7b9-x2x4z".to_owned();
+        facts.pod_namespace = "prod".to_owned();
+    };
+    check(&pod, "cart", "prod");
+    let on_node_network = |facts: &mut Facts| {
+        pod(facts);
+        facts.host_name = "node-1".to_owned();
+    };
+    check(&on_node_network, "app", "prod");
+    let with_attributes = |facts: &mut Facts| {
+        pod(facts);
+        facts.otel_resource_attributes = "service.name=basket,service.namespace=eu".to_owned();
+    };
+    check(&with_attributes, "basket", "eu");
+    let with_name = |facts: &mut Facts| {
+        with_attributes(facts);
+        facts.otel_service_name = "trolley".to_owned();
+    };
+    check(&with_name, "trolley", "eu");
+    check(&|facts| facts.otel_service_name = "  ".to_owned(), "app", "");
+    check(&|facts| facts.otel_service_name = "a\nb".to_owned(), "a\u{fffd}b", "");
+    check(&|facts| facts.otel_service_name = "é".repeat(1000), &"é".repeat(127), "");
+}
+
+#[test]
+fn attributes_describe_the_service() {
+    let mut facts = facts("/usr/bin/python3.11", "python3|app.py");
+    facts.otel_resource_attributes =
+        "service.version=1.2,host.name=h,deployment.environment.name=prod".to_owned();
+    let service = Services::new(String::new()).service(&facts, None);
+    let expected = [
+        ("service.version", "1.2"),
+        ("deployment.environment.name", "prod"),
+        ("process.executable.name", "python3.11"),
+        ("telemetry.sdk.language", "python"),
+        ("telemetry.sdk.name", "obi"),
+        ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+    ];
+    assert_eq!(service.attributes, expected.map(|(key, value)| (key, value.to_owned())));
+}
+
+#[test]
+fn a_pods_owner_is_an_attribute_once() {
+    let mut facts = facts("/srv/cart", "cart");
+    facts.kubernetes = true;
+    facts.host_name = "cart-5d4f8c7b9-x2x4z".to_owned();
+    for (attributes, expected) in [("", "cart"), ("k8s.deployment.name=basket", "basket")] {
+        facts.otel_resource_attributes = attributes.to_owned();
+        let service = Services::new(String::new()).service(&facts, None);
+        let found =
+            service.attributes.iter().filter(|(key, _)| *key == "k8s.deployment.name").collect::<Vec<_>>();
+        assert_eq!(found, [&("k8s.deployment.name", expected.to_owned())]);
+    }
+}
+
+#[test]
+fn an_interpreter_without_a_script_is_its_parents_worker() {
+    let mut services = Services::new(String::new());
+    let python = "/usr/bin/python3.11";
+    let parent = services.service(&facts(python, "python3|cart.py"), None);
+    let worker = facts(python, "python3|-c|from multiprocessing.spawn import spawn_main");
+    assert_eq!(services.service(&worker, Some(&parent)).name, "cart");
+    assert_eq!(services.service(&worker, None).name, "unknown_service:python");
+    let named = facts(python, "python3|orders.py");
+    assert_eq!(services.service(&named, Some(&parent)).name, "orders");
+}
+
+#[test]
+fn equal_services_are_shared_and_numbers_are_dense() {
+    let mut services = Services::with_limit(String::new(), 3);
+    let a = services.service(&facts("/bin/a", "a"), None);
+    assert!(Arc::ptr_eq(&a, &services.service(&facts("/bin/a", "a|other"), None)));
+    let mut versioned = facts("/bin/a", "a");
+    versioned.otel_resource_attributes = "service.version=2".to_owned();
+    let other_version = services.service(&versioned, None);
+    assert!(!Arc::ptr_eq(&a, &other_version));
+    let b = services.service(&facts("/bin/b", "b"), None);
+    assert_eq!([a.id, other_version.id, b.id], [1, 1, 2]);
+    for late in ["c", "d"] {
+        let service = services.service(&facts(late, late), None);
+        assert_eq!((service.name.as_str(), service.id), ("_OTHER", 0));
+    }
+    assert!(Arc::ptr_eq(&a, &services.service(&facts("/bin/a", "a"), None)), "known ones stay");
+    assert_eq!(services.count(), 3);
+}
+
+proptest! {
+    #[test]
+    fn anything_has_a_name_and_nobody_is_called_python(
+        executable in "(/usr/bin/)?(python3|java|node|ruby|perl|php|bash|busybox|deno|dotnet|beam\\.smp|[a-zé. ]{0,9})",
+        command in proptest::collection::vec("-{0,2}[a-zA-Z=:./@\\[\\] é-]{0,12}", 0..8),
+    ) {
+        let found = Facts { executable, command, directory: "/".to_owned(), ..Facts::default() };
+        let name = name_of(&found);
+        prop_assert!(!name.is_empty() && name.len() <= NAME_BYTES);
+        let told = found.command.iter().any(|argument| argument.contains(&name));
+        prop_assert!(told || !["python3", "java", "node"].contains(&name.as_str()), "{found:?}");
+    }
+}
