@@ -363,3 +363,17 @@ fn abandoned_answers_that_passed_unseen_are_not_waited_for() {
     story.receive(&get(3)).send(&answer(3)).receive(&get(4)).send(&answer(4)).end(CLOSE_LOCAL);
     check(&story, 2, 2);
 }
+
+#[test]
+fn a_client_that_lost_a_response_takes_no_other_for_one_before_its_request() {
+    let mut story = Story::new();
+    story.send(&get(1)).send(&get(2)).receive_unread(80).receive(&answer(2));
+    story
+        .send(&get(3))
+        .receive(&answer(3))
+        .receive(&answer(9))
+        .send(&get(4))
+        .receive(&answer(4))
+        .end(CLOSE_LOCAL);
+    check(&story, 2, 2);
+}

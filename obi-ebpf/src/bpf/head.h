@@ -37,11 +37,11 @@ static __always_inline void match_response(struct connection *k, struct segment 
 		}
 		/*
 		 * A client may read a response before its other thread's send has returned:
-		 * then the request follows. A server cannot; and where requests have passed
-		 * unseen, or may have, it is more likely the response to one of those.
+		 * then the request follows. A server cannot; and where something has passed
+		 * unseen, it is more likely the response to a request given up.
 		 */
 		if (k->side == SIDE_SERVER || (k->flags & CONNECTION_JOINED && !k->n_requests) ||
-		    k->flags & CONNECTION_UNREADABLE || c->flags & CURSOR_RESYNCED || request->mode == MODE_RESYNC) {
+		    k->flags & CONNECTION_DAMAGED || c->flags & CURSOR_RESYNCED || request->mode == MODE_RESYNC) {
 			c->flags |= CURSOR_ORPHAN;
 			if (k->flags & CONNECTION_UNREADABLE && !(c->flags & CURSOR_RESYNCED))
 				tally_lost(k, LOSS_REQUEST_UNSEEN, 1);
