@@ -1,1 +1,28 @@
 //! End-to-end tests, sample workloads, kernel-matrix runner and benchmarks of `obi`.
+//!
+//! In reading order:
+//!
+//! - [`shape`], [`plan`]: what one exchange looks like; what a client is told and what it reports.
+//! - [`wire`]: sockets, one system call at a time; [`script`]: how the raw client and server follow a shape.
+//! - [`process`], [`program`]: running and compiling the workloads.
+//! - [`server`], [`client`]: one builder per workload program.
+//! - [`agent`]: the real agent; [`span`], [`exposition`]: what it says.
+//! - [`load`]: random shapes that a server and a client both know.
+//! - [`accuracy`]: what happened against what the agent says.
+//! - [`seed`]: repeatable randomness.
+
+pub mod accuracy;
+pub mod agent;
+pub mod client;
+pub mod exposition;
+pub mod fetch;
+pub mod load;
+pub mod plan;
+pub mod process;
+pub mod program;
+pub mod script;
+pub mod seed;
+pub mod server;
+pub mod shape;
+pub mod span;
+pub mod wire;

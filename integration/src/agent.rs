@@ -1,0 +1,263 @@
+//! The real agent, started as users start it.
+//!
+//! In: a configuration. Out: its spans, its metrics, its end. Refuses to know its insides.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::exposition::Exposition;
+use crate::fetch;
+use crate::process::{Ended, Program, free_port};
+use crate::program;
+use crate::span::{Page, Span};
+
+/// `Accept` of a scraper that wants exemplars.
+pub const OPENMETRICS: &str = "application/openmetrics-text;version=1.0.0";
+/// `Accept` of an old scraper.
+pub const TEXT: &str = "text/plain;version=0.0.4";
+
+/// How long the agent may take to attach in a test: its bar is 1 s, a busy machine is slower.
+const READY: Duration = Duration::from_secs(30);
+/// Between two looks at something that can only be asked for.
+const LOOK: Duration = Duration::from_millis(20);
+const SPANS_PER_PAGE: usize = 10_000;
+
+/// One agent at a time per test binary: at saturation two would disturb each other.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// A configuration in the making.
+#[derive(Debug, Clone)]
+pub struct Config {
+    value: Value,
+}
+
+impl Default for Config {
+    /// The agent's defaults, with room for all spans of a test.
+    fn default() -> Self {
+        Self { value: json!({"web": {"spans": 200_000, "span_bytes": 256 << 20}}) }
+    }
+}
+
+impl Config {
+    /// The agent's own defaults, nothing else.
+    #[must_use]
+    pub fn plain() -> Self {
+        Self { value: json!({}) }
+    }
+
+    /// Sets `section.key`.
+    #[must_use]
+    pub fn set(mut self, section: &str, key: &str, value: impl Into<Value>) -> Self {
+        self.value[section][key] = value.into();
+        self
+    }
+
+    /// The file's text: JSON, which is YAML.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.value.to_string()
+    }
+}
+
+/// A command that runs the agent with nothing of our environment that configures it.
+///
+/// # Errors
+/// When the agent has not been built.
+pub fn command() -> anyhow::Result<Command> {
+    let mut command = Command::new(program::agent()?);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("OBI_") || name.to_string_lossy().starts_with("OTEL_") {
+            command.env_remove(name);
+        }
+    }
+    Ok(command)
+}
+
+/// A running agent. Dropping it kills it.
+#[derive(Debug)]
+pub struct Agent {
+    program: Program,
+    address: SocketAddr,
+    spans: Vec<Span>,
+    next: u64,
+    ready_after: Duration,
+    _files: TempDir,
+    _one: MutexGuard<'static, ()>,
+}
+
+impl Agent {
+    /// Starts the agent on a free port and waits until it is attached.
+    ///
+    /// # Errors
+    /// When it ends or does not get ready, with its stderr.
+    pub fn start(config: Config) -> anyhow::Result<Self> {
+        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
+        let files = tempfile::tempdir()?;
+        let file: PathBuf = files.path().join("obi.yaml");
+        fs::write(&file, config.set("web", "listen", address.to_string()).text())?;
+        let mut command = command()?;
+        command.arg("run").arg("--config").arg(&file);
+        let begun = Instant::now();
+        let mut agent = Self {
+            program: Program::spawn("agent", command)?,
+            address,
+            spans: Vec::new(),
+            next: 0,
+            ready_after: Duration::ZERO,
+            _files: files,
+            _one: one,
+        };
+        while !fetch::get(address, "/readyz", "*/*").is_ok_and(|answer| answer.status == 200) {
+            if !agent.program.is_running()? || begun.elapsed() > READY {
+                bail!("agent did not get ready within {:?}: {}", begun.elapsed(), agent.program.stderr()?);
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        agent.ready_after = begun.elapsed();
+        Ok(agent)
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
+    }
+
+    /// From its start to the first 200 of `/readyz`.
+    #[must_use]
+    pub fn ready_after(&self) -> Duration {
+        self.ready_after
+    }
+
+    /// All spans of the machine so far, in order.
+    ///
+    /// # Errors
+    /// When the API fails, or spans were evicted before they could be read.
+    pub fn spans(&mut self) -> anyhow::Result<&[Span]> {
+        loop {
+            let path = format!("/api/v1/spans?after={}&limit={SPANS_PER_PAGE}", self.next);
+            let page: Page = fetch::json(self.address, &path)?;
+            for span in &page.spans {
+                let last = self.spans.last().map_or(span.sequence, |last| last.sequence + 1);
+                if span.sequence != last {
+                    bail!("spans {last} to {} were evicted before they were read", span.sequence - 1);
+                }
+                self.spans.push(span.clone());
+            }
+            self.next = page.next;
+            // Not until a page is empty: our own asking makes spans.
+            if page.spans.len() < SPANS_PER_PAGE {
+                return Ok(&self.spans);
+            }
+        }
+    }
+
+    /// Looks at all spans so far until `is_enough` of them, or for `limit`; returns them either way, because only
+    /// a comparison can say what is missing.
+    ///
+    /// # Errors
+    /// As [`Self::spans`].
+    pub fn spans_until(
+        &mut self,
+        limit: Duration,
+        mut is_enough: impl FnMut(&[Span]) -> bool,
+    ) -> anyhow::Result<&[Span]> {
+        let deadline = Instant::now() + limit;
+        while !is_enough(self.spans()?) && Instant::now() < deadline {
+            thread::sleep(LOOK);
+        }
+        Ok(&self.spans)
+    }
+
+    /// Its metrics, as a scraper with exemplars gets them.
+    ///
+    /// # Errors
+    /// When the scrape fails or is malformed.
+    pub fn metrics(&self) -> anyhow::Result<Exposition> {
+        let answer = self.scrape(OPENMETRICS)?;
+        Exposition::parse(&answer.body)
+    }
+
+    /// The raw answer of `/metrics`.
+    ///
+    /// # Errors
+    /// When the scrape fails.
+    pub fn scrape(&self, accept: &str) -> anyhow::Result<fetch::Answer> {
+        let answer = fetch::get(self.address, "/metrics", accept).context("scrape the agent")?;
+        if answer.status != 200 {
+            bail!("/metrics answered {}: {}", answer.status, answer.body);
+        }
+        Ok(answer)
+    }
+
+    /// Scrapes until `is_enough`, or for `limit`; returns the last scrape either way.
+    ///
+    /// # Errors
+    /// As [`Self::metrics`].
+    pub fn metrics_until(
+        &self,
+        limit: Duration,
+        mut is_enough: impl FnMut(&Exposition) -> bool,
+    ) -> anyhow::Result<Exposition> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let metrics = self.metrics()?;
+            if is_enough(&metrics) || Instant::now() >= deadline {
+                return Ok(metrics);
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    /// Sum of the series `name` that have at least `labels`, now.
+    ///
+    /// # Errors
+    /// As [`Self::metrics`].
+    pub fn metric_value(&self, name: &str, labels: &[(&str, &str)]) -> anyhow::Result<f64> {
+        Ok(self.metrics()?.sum(name, labels))
+    }
+
+    /// Asks it to end (SIGTERM) and waits for that.
+    ///
+    /// # Errors
+    /// When it does not end within 10 s.
+    pub fn stop(mut self) -> anyhow::Result<Ended> {
+        self.program.signal(Signal::TERM)?;
+        self.program.wait(Duration::from_secs(10))
+    }
+
+    /// Kills it without warning (SIGKILL) and waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end within 10 s.
+    pub fn kill(mut self) -> anyhow::Result<Ended> {
+        self.program.signal(Signal::KILL)?;
+        self.program.wait(Duration::from_secs(10))
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let stderr = self.program.stderr().unwrap_or_default();
+            crate::seed::note(&format!("agent said:\n{}", stderr.lines().collect::<Vec<_>>().join("\n")));
+        }
+    }
+}

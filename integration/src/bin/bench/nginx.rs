@@ -1,0 +1,124 @@
+//! nginx, a 1 KiB file, `wrk -c64`: cost per exchange and side, throughput with and without.
+//!
+//! In: an effort. Out: rows. Throughput pairs are interleaved and stand beside pairs with nothing changed, because
+//! the machine's own noise is larger than most effects.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use integration::agent::{Agent, Config};
+use integration::plan::Address;
+use integration::process::run;
+use integration::seed::note;
+use integration::server::nginx::{Files, files};
+use integration::server::{Server, service};
+use serde_json::{Value, json};
+
+use crate::table::{Row, Table};
+use crate::{Effort, cpu_time};
+
+/// What `wrk` saw.
+struct Load {
+    requests: f64,
+    per_second: f64,
+}
+
+/// Cost of one exchange on one side, microseconds.
+struct Cost {
+    kernel: f64,
+    agent: f64,
+    lost: f64,
+}
+
+/// Adds all rows about nginx.
+pub(crate) fn measure(effort: Effort, table: &mut Table) -> anyhow::Result<()> {
+    let server = files(Files::Sendfile)?;
+    let client = service("wrk");
+    let only_server = vec![json!({"service": server.service})];
+    let both = vec![json!({"service": server.service}), json!({"service": client})];
+
+    for (who, include, sides) in [("server", &only_server, 1.0), ("server and client", &both, 2.0)] {
+        note(&format!("cost per exchange and side, watching {who}"));
+        let cost = cost(&server, &client, include, sides, effort)?;
+        let kernel = format!("kernel programs per exchange and side, watching {who}");
+        table.add(Row::new(&kernel, cost.kernel, "µs", "≤ 0.8 µs"));
+        let agent = format!("agent CPU per exchange and side, watching {who}");
+        table.add(Row::new(&agent, cost.agent, "µs", "≤ 1.0 µs"));
+        table.add(Row::new(&format!("lost exchanges, watching {who}"), cost.lost * 100.0, "%", "counted"));
+    }
+
+    let (mut same, mut server_only, mut server_and_client) = (Vec::new(), Vec::new(), Vec::new());
+    let mut base = Vec::new();
+    for pair in 1..=effort.pairs {
+        note(&format!("throughput, pair {pair} of {}", effort.pairs));
+        let without = || load(&server, &client, effort.seconds).map(|load| load.per_second);
+        let with = |include: &[Value]| {
+            let _agent = Agent::start(watching(include, false))?;
+            load(&server, &client, effort.seconds).map(|load| load.per_second)
+        };
+        let first = without()?;
+        same.push(without()? / first);
+        server_only.push(with(&only_server)? / without()?);
+        server_and_client.push(with(&both)? / without()?);
+        base.push(first);
+    }
+    table.add(Row::new("throughput without agent", crate::median(&base), "/s", ""));
+    table.add(Row::spread("throughput without / without (A/A)", &same, "noise"));
+    table.add(Row::spread("throughput with / without, watching server", &server_only, "about 0.80"));
+    table.add(Row::spread("throughput with / without, watching both", &server_and_client, "report"));
+    Ok(())
+}
+
+fn watching(include: &[Value], has_statistics: bool) -> Config {
+    // The agent's defaults, not those of the accuracy tests, which keep every span.
+    Config::plain().set("discover", "include", include.to_vec()).set("capture", "statistics", has_statistics)
+}
+
+fn cost(
+    server: &Server,
+    client: &str,
+    include: &[Value],
+    sides: f64,
+    effort: Effort,
+) -> anyhow::Result<Cost> {
+    let agent = Agent::start(watching(include, true))?;
+    // Warm caches and tables first.
+    load(server, client, 1)?;
+    let before = (agent.metrics()?, cpu_time(agent.pid())?);
+    let load = load(server, client, effort.seconds * 2)?;
+    let after = (agent.metrics()?, cpu_time(agent.pid())?);
+    let grown = |name| after.0.sum(name, &[]) - before.0.sum(name, &[]);
+    let exchanges = load.requests * sides;
+    let kernel = grown("obi_bpf_program_run_seconds_total");
+    if kernel <= 0.0 {
+        bail!("obi_bpf_program_run_seconds_total does not grow: statistics are off in this kernel");
+    }
+    let (seen, lost) = (grown("obi_spans_total"), grown("obi_lost_total"));
+    let unaccounted = (exchanges - seen - lost) / exchanges;
+    if unaccounted.abs() > 0.01 {
+        bail!("of {exchanges} exchanges {seen} are spans and {lost} are lost: the rest would cost nothing");
+    }
+    let micros = |time: Duration| time.as_secs_f64() * 1e6;
+    let agent = micros(after.1.saturating_sub(before.1)) / exchanges;
+    Ok(Cost { kernel: kernel * 1e6 / exchanges, agent, lost: lost / exchanges })
+}
+
+fn load(server: &Server, client: &str, seconds: u32) -> anyhow::Result<Load> {
+    let Address::Tcp(address) = server.address else { bail!("nginx listens on TCP") };
+    let mut command = Command::new("wrk");
+    command.args(["-c64", "-t2", &format!("-d{seconds}s"), &format!("http://{address}/plain/1024")]);
+    command.env("OTEL_SERVICE_NAME", client);
+    let lines = run("wrk", command, Duration::from_secs(u64::from(seconds) + 30))?;
+    if let Some(failure) =
+        lines.iter().find(|line| line.contains("Non-2xx") || line.contains("Socket errors"))
+    {
+        bail!("wrk: {failure}");
+    }
+    let requests = lines.iter().find_map(|line| line.trim().split_once(" requests in "));
+    let per_second = lines.iter().find_map(|line| line.strip_prefix("Requests/sec:"));
+    Ok(Load {
+        requests: requests.context("wrk counts its requests")?.0.parse()?,
+        per_second: per_second.context("wrk tells its rate")?.trim().parse()?,
+    })
+}

@@ -1,0 +1,143 @@
+//! One builder per workload client.
+//!
+//! In: calls. Out: what the client says of each. Every client is a process of its own, so that its spans are
+//! attributed to it. Refuses to know the agent.
+
+mod curl;
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tempfile::NamedTempFile;
+
+use crate::plan::{Address, Call, Plan, SimpleCall, SimplePlan, Truth};
+use crate::process::run;
+use crate::program;
+use crate::server::service;
+use crate::shape::{Ending, Shape};
+
+/// No client of a test takes longer.
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Which client program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Our own on raw sockets, one request at a time.
+    Shape,
+    /// curl, all URLs in one invocation.
+    Curl,
+    /// Python's `http.client`.
+    Python,
+    /// Node's `http`.
+    Node,
+    /// Go's `net/http`.
+    Go,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Shape, Self::Curl, Self::Python, Self::Node, Self::Go];
+
+    /// Its name in service names and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Shape => "client-shape",
+            Self::Curl => "client-curl",
+            Self::Python => "client-python",
+            Self::Node => "client-node",
+            Self::Go => "client-go",
+        }
+    }
+
+    /// Whether its library can make this exchange, and makes it exactly once.
+    #[must_use]
+    pub fn can(self, shape: &Shape) -> bool {
+        self == Self::Shape
+            || shape.ending == Ending::Whole && !shape.old && !shape.absolute && shape.filler == 0
+    }
+}
+
+/// What one client process did.
+#[derive(Debug)]
+pub struct Done {
+    /// Its unique `service.name`.
+    pub service: String,
+    /// One per exchange.
+    pub truths: Vec<Truth>,
+}
+
+/// Runs a client of `kind` that makes `calls` to `address` over `concurrency` connections.
+///
+/// # Errors
+/// When it fails or does not report every call exactly once.
+pub fn call(kind: Kind, address: &Address, calls: &[Call], concurrency: usize) -> anyhow::Result<Done> {
+    let file = NamedTempFile::new()?;
+    let mut command = match kind {
+        Kind::Shape => {
+            let size = calls.len().div_ceil(concurrency).max(1);
+            let connections = calls
+                .chunks(size)
+                .map(|part| crate::plan::ConnectionPlan::new(address, part.to_vec()))
+                .collect();
+            return follow(&Plan { seed: 0, concurrency, rate: 0, connections });
+        }
+        Kind::Curl => return curl::call(address, calls),
+        Kind::Python => Command::new("python3"),
+        Kind::Node => Command::new("node"),
+        Kind::Go => Command::new(program::go("client")?),
+    };
+    match kind {
+        Kind::Python => drop(command.arg(program::source("client.py"))),
+        Kind::Node => drop(command.arg(program::source("client.js"))),
+        _ => {}
+    }
+    let Address::Tcp(server) = address else { bail!("{} cannot reach {address:?}", kind.name()) };
+    let plan = SimplePlan {
+        host: server.ip().to_string(),
+        port: server.port(),
+        concurrency,
+        calls: calls.iter().map(SimpleCall::from).collect(),
+    };
+    serde_json::to_writer(file.as_file(), &plan)?;
+    command.arg(file.path());
+    report(kind.name(), command, calls.len())
+}
+
+/// Runs `shape_client` by `plan`.
+///
+/// # Errors
+/// When it fails or does not report every call exactly once.
+pub fn follow(plan: &Plan) -> anyhow::Result<Done> {
+    follow_in(plan, |command| command)
+}
+
+/// The same, in a command that `wrap` makes: another namespace, fewer rights.
+///
+/// # Errors
+/// As [`follow`].
+pub fn follow_in(plan: &Plan, wrap: impl Fn(Command) -> Command) -> anyhow::Result<Done> {
+    let file = NamedTempFile::new()?;
+    serde_json::to_writer(file.as_file(), plan)?;
+    let mut command = Command::new(program::binary("shape_client")?);
+    command.arg(file.path());
+    let command = wrap(command);
+    let count = plan.connections.iter().map(|connection| connection.calls.len()).sum();
+    report(Kind::Shape.name(), command, count)
+}
+
+/// Runs `command` as a service of its own and reads its report of `count` calls.
+fn report(name: &str, mut command: Command, count: usize) -> anyhow::Result<Done> {
+    let service = service(name);
+    command.env("OTEL_SERVICE_NAME", &service);
+    let lines = run(name, command, LIMIT)?;
+    let truths: Vec<Truth> = lines
+        .iter()
+        .map(|line| serde_json::from_str(line).with_context(|| format!("{name} reported {line}")))
+        .collect::<anyhow::Result<_>>()?;
+    if truths.len() != count {
+        bail!("{name} reported {} of {count} calls", truths.len());
+    }
+    Ok(Done { service, truths })
+}

@@ -1,0 +1,118 @@
+//! Where workload programs are, compiled at need.
+//!
+//! In: names. Out: paths. Compiled programs are kept beside the test binaries and made anew when their source is
+//! newer. Refuses to know what they do.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::process::run;
+
+const COMPILE: Duration = Duration::from_secs(300);
+
+/// A binary of this workspace, built beforehand by cargo.
+///
+/// # Errors
+/// When it has not been built.
+pub fn binary(name: &str) -> anyhow::Result<PathBuf> {
+    let path = build_directory()?.join(name);
+    if !path.is_file() {
+        bail!("{} is missing: build it with `cargo build --workspace`", path.display());
+    }
+    Ok(path)
+}
+
+/// The agent: `OBI_BINARY`, or the one built in this workspace.
+///
+/// # Errors
+/// When there is none.
+pub fn agent() -> anyhow::Result<PathBuf> {
+    match std::env::var_os("OBI_BINARY") {
+        Some(path) => Ok(path.into()),
+        None => binary("obi"),
+    }
+}
+
+/// A file of the `workload` folder.
+#[must_use]
+pub fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("workload").join(name)
+}
+
+/// `NAME.go`, compiled.
+///
+/// # Errors
+/// When the compiler is missing or refuses.
+pub fn go(name: &str) -> anyhow::Result<PathBuf> {
+    let file = source(&format!("{name}.go"));
+    compiled(&file, &format!("go-{name}"), |output| {
+        let mut command = Command::new("go");
+        command.args(["build", "-o"]).arg(output).arg(&file);
+        command
+    })
+}
+
+/// `NAME.c`, compiled with liburing.
+///
+/// # Errors
+/// When the compiler or library is missing or it refuses.
+pub fn c(name: &str) -> anyhow::Result<PathBuf> {
+    let file = source(&format!("{name}.c"));
+    compiled(&file, name, |output| {
+        let mut command = Command::new("cc");
+        command.args(["-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
+        command.arg(output).arg(&file).arg("-luring");
+        command
+    })
+}
+
+/// `NAME.java`, compiled: a class path.
+///
+/// # Errors
+/// When the compiler is missing or refuses.
+pub fn java(name: &str) -> anyhow::Result<PathBuf> {
+    let file = source(&format!("{name}.java"));
+    compiled(&file, &format!("java-{name}"), |output| {
+        let mut command = Command::new("javac");
+        command.arg("-d").arg(output).arg(&file);
+        command
+    })
+}
+
+/// The folder that cargo puts binaries in: that of this executable, or the one above `deps`.
+fn build_directory() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let folder = own.parent().context("an executable is in a folder")?;
+    Ok(if folder.ends_with("deps") {
+        folder.parent().context("deps has a parent")?.into()
+    } else {
+        folder.into()
+    })
+}
+
+fn compiled(file: &Path, name: &str, compiler: impl Fn(&Path) -> Command) -> anyhow::Result<PathBuf> {
+    static COMPILER: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = build_directory()?.join("workload");
+    let output = folder.join(name);
+    let made = fs::metadata(&output).and_then(|meta| meta.modified());
+    if made.is_ok_and(|made| {
+        fs::metadata(file).and_then(|meta| meta.modified()).is_ok_and(|source| source < made)
+    }) {
+        return Ok(output);
+    }
+    fs::create_dir_all(&folder)?;
+    let fresh = tempfile::tempdir_in(&folder)?;
+    let unfinished = fresh.path().join(name);
+    run(&format!("compiler of {}", file.display()), compiler(&unfinished), COMPILE)?;
+    if output.is_dir() {
+        fs::remove_dir_all(&output)?;
+    }
+    fs::rename(&unfinished, &output).with_context(|| format!("move {} into place", output.display()))?;
+    Ok(output)
+}

@@ -1,0 +1,90 @@
+//! `sendmmsg` and `recvmmsg`, which no safe wrapper offers for streams.
+//!
+//! In: a descriptor and buffers. Out: bytes moved. An island: all unsafe code is here.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use libc::{c_uint, iovec, mmsghdr, msghdr};
+
+/// `vectors[i]` becomes message `i`. The pointers in the result live as long as `vectors` does not move.
+fn headers(vectors: &mut [iovec]) -> Vec<mmsghdr> {
+    vectors
+        .iter_mut()
+        .map(|vector| mmsghdr {
+            msg_hdr: msghdr {
+                msg_name: ptr::null_mut(),
+                msg_namelen: 0,
+                msg_iov: ptr::from_mut(vector),
+                msg_iovlen: 1,
+                msg_control: ptr::null_mut(),
+                msg_controllen: 0,
+                msg_flags: 0,
+            },
+            msg_len: 0,
+        })
+        .collect()
+}
+
+fn count(messages: &[mmsghdr]) -> c_uint {
+    c_uint::try_from(messages.len()).expect("callers pass a few messages")
+}
+
+/// Sends each piece as a message of its own with one system call. Returns the bytes sent of each message; fewer
+/// messages than pieces, or a short one, mean that the caller must go on from there.
+///
+/// # Errors
+/// What `sendmmsg` reports when not even the first message went out.
+pub fn sendmmsg(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> io::Result<Vec<usize>> {
+    let mut vectors: Vec<iovec> = pieces
+        .iter()
+        .map(|piece| iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
+        .collect();
+    let mut messages = headers(&mut vectors);
+    // SAFETY: every header points to one live iovec, every iovec to a live slice that the kernel only reads, and
+    // the count is that of the headers.
+    let sent = unsafe {
+        libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count(&messages), libc::MSG_NOSIGNAL)
+    };
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok(messages[..sent].iter().map(|message| message.msg_len as usize).collect())
+}
+
+/// Receives into the parts of `buffer` that end at `cuts` (ascending, within it), a message each, waiting only for
+/// the first. Returns the bytes received, moved together at the start of `buffer`.
+///
+/// # Errors
+/// What `recvmmsg` reports when not even one message came.
+pub fn recvmmsg(socket: BorrowedFd<'_>, buffer: &mut [u8], cuts: &[usize]) -> io::Result<usize> {
+    let mut starts = Vec::with_capacity(cuts.len());
+    let mut vectors = Vec::with_capacity(cuts.len());
+    let mut rest = &mut *buffer;
+    let mut at = 0;
+    for &cut in cuts {
+        let (part, tail) = rest.split_at_mut(cut - at);
+        vectors.push(iovec { iov_base: part.as_mut_ptr().cast(), iov_len: part.len() });
+        starts.push(at);
+        (rest, at) = (tail, cut);
+    }
+    let mut messages = headers(&mut vectors);
+    // SAFETY: every header points to one live iovec, every iovec to its own part of `buffer`, which is borrowed
+    // mutably here, and the count is that of the headers.
+    let received = unsafe {
+        libc::recvmmsg(
+            socket.as_raw_fd(),
+            messages.as_mut_ptr(),
+            count(&messages),
+            libc::MSG_WAITFORONE,
+            ptr::null_mut(),
+        )
+    };
+    let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    let mut length = 0;
+    for (start, message) in starts.into_iter().zip(&messages[..received]) {
+        let part = message.msg_len as usize;
+        buffer.copy_within(start..start + part, length);
+        length += part;
+    }
+    Ok(length)
+}

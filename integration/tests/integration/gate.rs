@@ -1,0 +1,104 @@
+//! The accuracy gate: waits for the agent to have seen everything, then compares by identity.
+
+use std::time::Duration;
+
+use integration::accuracy::{Ledger, Report};
+use integration::agent::Agent;
+use integration::client::{self, Kind};
+use integration::exposition::Exposition;
+use integration::plan::{Call, Plan, ServerPlan};
+use integration::seed::note;
+use integration::server::Server;
+use integration::server::shape::ShapeServer;
+use integration::shape::Shape;
+use integration::span::Span;
+
+/// How long the agent may take to show what has happened. Its bar is 1 s; a busy machine is slower.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A request of our own whose span tells that all earlier ones have been through the agent.
+pub(crate) struct Barrier(ShapeServer);
+
+impl Barrier {
+    pub(crate) fn start() -> Self {
+        Self(ShapeServer::start("barrier", ServerPlan::default()).unwrap())
+    }
+
+    /// Whether the request is seen in time.
+    pub(crate) fn pass(&self, agent: &mut Agent) -> bool {
+        let call = Call::new(Shape::default());
+        client::call(Kind::Shape, &self.0.server.address, std::slice::from_ref(&call), 1).unwrap();
+        let is_seen =
+            |span: &Span| span.request_id() == Some(&call.id) && span.service.name == self.0.server.service;
+        agent.spans_until(PATIENCE, |spans| spans.iter().any(is_seen)).unwrap().iter().any(is_seen)
+    }
+}
+
+/// Compares after everything expected is there (or patience is over) and a later request has been seen.
+#[track_caller]
+pub(crate) fn report(agent: &mut Agent, ledger: &Ledger) -> Report {
+    let barrier = Barrier::start();
+    agent.spans_until(PATIENCE, |spans| ledger.is_complete(spans)).unwrap();
+    let is_alive = barrier.pass(agent);
+    let report = ledger.compare(agent.spans().unwrap());
+    assert!(is_alive, "the agent does not show a request {PATIENCE:?} after it ended; {report}");
+    if !report.is_exact() {
+        note(&losses(&agent.metrics().unwrap(), ledger));
+    }
+    report
+}
+
+/// What the agent itself says it did not see of the ledger's services, for whoever reads a failure.
+pub(crate) fn losses(metrics: &Exposition, ledger: &Ledger) -> String {
+    let is_ours = |service: &str| ledger.roles().iter().any(|(_, ours)| ours == service);
+    let counted = metrics.samples.iter().filter(|sample| {
+        let is_loss = sample.labels.get("service_name").is_some_and(|service| is_ours(service));
+        sample.value > 0.0
+            && (sample.name == "obi_lost_total" && is_loss || sample.name.contains("uncovered"))
+    });
+    counted.map(|sample| format!("{} {:?} {}\n", sample.name, sample.labels, sample.value)).collect()
+}
+
+/// Connections of the whole machine that are not covered, for reasons that start with `reason`.
+pub(crate) fn uncovered(metrics: &Exposition, reason: &str) -> f64 {
+    metrics
+        .matching("obi_uncovered_connections_total", &[])
+        .filter(|sample| sample.labels.get("reason").is_some_and(|text| text.starts_with(reason)))
+        .fold(0.0, |sum, sample| sum + sample.value)
+}
+
+/// The gate itself: spans and RED counts are exactly what happened.
+#[track_caller]
+pub(crate) fn assert_exact(agent: &mut Agent, ledger: &Ledger) {
+    report(agent, ledger).assert_exact();
+    let metrics = agent.metrics().unwrap();
+    for (kind, service) in ledger.roles() {
+        let (side, name) = match kind {
+            integration::span::Kind::Server => ("server", "http_server_request_duration_seconds_count"),
+            integration::span::Kind::Client => ("client", "http_client_request_duration_seconds_count"),
+        };
+        let expected = ledger.count(kind, &service) as f64;
+        let counted = metrics.sum(name, &[("service_name", &service)]);
+        assert_eq!(counted, expected, "{name} of {service}");
+        let spans = metrics.sum("obi_spans_total", &[("service_name", &service), ("side", side)]);
+        assert_eq!(spans, expected, "obi_spans_total of {service}");
+        let lost = metrics.sum("obi_lost_total", &[("service_name", &service), ("side", side)]);
+        assert_eq!(lost, 0.0, "obi_lost_total of {service}: every span is there, so nothing was lost");
+    }
+}
+
+/// Runs a client of `kind` and enters what it did.
+#[track_caller]
+pub(crate) fn call(ledger: &mut Ledger, kind: Kind, server: &Server, calls: &[Call], concurrency: usize) {
+    let done = client::call(kind, &server.address, calls, concurrency)
+        .unwrap_or_else(|error| panic!("{} by {}: {error:#}", server.name, kind.name()));
+    ledger.enter(calls, &done, &server.roles());
+}
+
+/// Runs the raw client by `plan` against `server` and enters what it did.
+#[track_caller]
+pub(crate) fn follow(ledger: &mut Ledger, server: &Server, plan: &Plan) {
+    let done = client::follow(plan).unwrap();
+    let calls: Vec<Call> = plan.connections.iter().flat_map(|connection| connection.calls.clone()).collect();
+    ledger.enter(&calls, &done, &server.roles());
+}

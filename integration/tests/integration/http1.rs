@@ -1,0 +1,191 @@
+//! Every server by every client: sets of ids, sizes, statuses, durations, parents and privacy.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use integration::accuracy::Ledger;
+use integration::agent::{Agent, Config, OPENMETRICS};
+use integration::client::Kind;
+use integration::load;
+use integration::plan::{Address, Call};
+use integration::seed::{note, request_id, seeded};
+use integration::server::nginx::{self, Files, Upstream};
+use integration::server::shape::{ShapeServer, every_way};
+use integration::server::{Server, language};
+use integration::shape::Shape;
+use integration::span::{self, Span};
+use integration::wire::monotonic_ns;
+
+use crate::gate;
+
+const CALLS: usize = 40;
+
+/// Servers that run before the agent starts, and servers that start after it.
+fn servers_before() -> Vec<Server> {
+    vec![
+        nginx::files(Files::Sendfile).unwrap(),
+        language::python_http("threading").unwrap(),
+        language::node().unwrap(),
+        ShapeServer::start("shape", every_way(1)).unwrap().server,
+    ]
+}
+
+fn servers_after() -> Vec<Server> {
+    vec![
+        nginx::files(Files::Buffered).unwrap(),
+        language::python_http("forking").unwrap(),
+        language::python_asyncio().unwrap(),
+        language::go().unwrap(),
+        language::java().unwrap(),
+    ]
+}
+
+#[test]
+fn every_server_by_every_client() {
+    let mut rng = seeded("http1");
+    let mut servers = servers_before();
+    let mut agent = Agent::start(Config::default()).unwrap();
+    servers.extend(servers_after());
+    let proxies = [
+        nginx::proxy(&servers[0], Upstream::Tcp).unwrap(),
+        nginx::proxy(&servers[0], Upstream::Unix).unwrap(),
+    ];
+    let mut ledger = Ledger::default();
+    for server in servers.iter().chain(&proxies) {
+        for kind in Kind::ALL {
+            let calls = load::calls(&mut rng, &server.features, kind, CALLS);
+            gate::call(&mut ledger, kind, server, &calls, 4);
+        }
+    }
+    for kind in [Kind::Shape, Kind::Curl] {
+        let calls = load::calls(&mut rng, &servers[0].features, kind, CALLS);
+        let done = integration::client::call(kind, &nginx::unix_address(&servers[0]), &calls, 2).unwrap();
+        ledger.enter(&calls, &done, &servers[0].roles());
+    }
+    gate::assert_exact(&mut agent, &ledger);
+    let (own, spans) = (agent.pid(), agent.spans().unwrap());
+    assert_eq!(spans.iter().filter(|span| span.pid == own).count(), 0, "the agent watches itself");
+    let routes: BTreeSet<_> = spans
+        .iter()
+        .filter(|span| ledger.is_ours(span))
+        .map(|span| span.text("http.route").or(span.text("url.template")))
+        .collect();
+    assert!(routes.len() < 100, "routes keep ids: {:?}", routes.iter().take(5).collect::<Vec<_>>());
+}
+
+/// Within 1 ms or 1 % of what the handler itself measured, for 95 of 100: the rest is preempted between its own
+/// clock and its system call, which no observer can know.
+#[test]
+fn durations_are_the_handlers_own() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let shape = ShapeServer::start("shape", every_way(2)).unwrap();
+    let servers = [
+        language::python_http("threading").unwrap(),
+        language::python_asyncio().unwrap(),
+        language::node().unwrap(),
+        language::go().unwrap(),
+        language::java().unwrap(),
+    ];
+    for server in servers.iter().chain([&shape.server]) {
+        let calls: Vec<Call> = (1..=40)
+            .map(|n| Call::new(Shape { delay: n * 2_000, response_bytes: 100, ..Shape::default() }))
+            .collect();
+        // A virtual machine that is cold spends longer around its handler than in it.
+        let warm: Vec<Call> =
+            (0..300).map(|_| Call::new(Shape { response_bytes: 100, ..Shape::default() })).collect();
+        let mut ledger = Ledger::default();
+        gate::call(&mut ledger, Kind::Shape, server, &warm, 2);
+        let done = integration::client::call(Kind::Shape, &server.address, &calls, 2).unwrap();
+        ledger.enter(&calls, &done, &server.roles());
+        gate::report(&mut agent, &ledger).assert_exact();
+        let spans = by_id(agent.spans().unwrap(), &server.service);
+        let far: Vec<String> = done
+            .truths
+            .iter()
+            .filter_map(|truth| {
+                let handler = truth.handler_ns.expect("these servers have a clock") as f64 / 1e9;
+                let span = &spans[truth.id.as_str()];
+                let off = (span.duration_seconds - span.queue_wait_seconds - handler).abs();
+                (off > f64::max(0.001, handler * 0.01)).then(|| format!("{handler:.6} s off by {off:.6} s"))
+            })
+            .collect();
+        note(&format!("{}: {} of {} durations are off", server.name, far.len(), calls.len()));
+        assert!(far.len() * 20 <= calls.len(), "{}: {far:#?}", server.name);
+    }
+    // The raw server also notes when: the wall clock of its spans must be the machine's.
+    let since_boot =
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i128 - i128::from(monotonic_ns());
+    let spans = by_id(agent.spans().unwrap(), &shape.server.service);
+    for truth in shape.truths_of(340).unwrap() {
+        let end = i128::from(spans[truth.id.as_str()].end_unix_nano.get());
+        let off = (end - since_boot - i128::from(truth.ended_ns)).abs();
+        assert!(off < 50_000_000, "span ended {off} ns away from the machine's clock");
+    }
+}
+
+fn by_id<'a>(spans: &'a [Span], service: &str) -> BTreeMap<&'a str, &'a Span> {
+    let of_service =
+        spans.iter().filter(|span| span.service.name == service && span.kind == span::Kind::Server);
+    of_service.filter_map(|span| Some((span.request_id()?, span))).collect()
+}
+
+/// Sends `request` as it is and waits for the end of the answer.
+fn exchange(address: &Address, request: &str) {
+    let Address::Tcp(address) = address else { panic!("servers of these tests are on TCP") };
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1."), "{answer}");
+}
+
+#[track_caller]
+fn server_span<'a>(agent: &'a mut Agent, server: &Server, id: &str) -> &'a Span {
+    let is_it = |span: &Span| span.request_id() == Some(id) && span.service.name == server.service;
+    let spans = agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
+    spans.iter().find(|span| is_it(span)).expect("the span is shown")
+}
+
+#[test]
+fn a_traceparent_is_honoured() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = language::python_http("threading").unwrap();
+    let id = request_id();
+    let (trace, parent) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+    exchange(
+        &server.address,
+        &format!(
+            "GET /e/{id}/200/close/5 HTTP/1.1\r\nhost: a\r\ntraceparent: 00-{trace}-{parent}-01\r\n\r\n"
+        ),
+    );
+    let span = server_span(&mut agent, &server, &id);
+    assert_eq!((span.trace_id.as_str(), span.parent_span_id.as_deref()), (trace, Some(parent)));
+    assert_eq!(span.name, format!("GET {}", span.text("http.route").unwrap()));
+}
+
+#[test]
+fn secrets_do_not_leave_the_parser() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = language::python_http("threading").unwrap();
+    let id = request_id();
+    let secret = request_id();
+    exchange(
+        &server.address,
+        &format!(
+            "GET /e/{id}/200/close/5?token={secret}&d=1 HTTP/1.1\r\nhost: a\r\ncookie: session={secret}\r\n\
+             authorization: Bearer {secret}\r\nproxy-authorization: {secret}\r\n\r\n"
+        ),
+    );
+    let span = server_span(&mut agent, &server, &id);
+    assert_eq!(span.text("url.query"), Some("token=REDACTED&d=REDACTED"));
+    let pages =
+        integration::fetch::get(agent.address(), "/api/v1/spans?after=0&limit=10000", "*/*").unwrap().body;
+    assert!(pages.contains(&id), "the page shows the span");
+    let metrics = agent.scrape(OPENMETRICS).unwrap().body;
+    let ended = agent.stop().unwrap();
+    for (what, text) in [("api", pages), ("metrics", metrics), ("log", ended.stderr)] {
+        assert!(!text.contains(&secret), "a secret is in the {what}");
+    }
+}

@@ -1,0 +1,171 @@
+//! What processes do with sockets: fork, share, duplicate, live in another namespace, live briefly.
+
+use std::process::Command;
+use std::thread;
+
+use integration::accuracy::Ledger;
+use integration::agent::{Agent, Config};
+use integration::client::{self, Kind};
+use integration::load;
+use integration::plan::{Address, Call, ConnectionPlan, Plan, ServerPlan, Serving};
+use integration::process::{READY, run};
+use integration::seed::{seeded, unique};
+use integration::server::shape::{self, ShapeServer, every_way};
+use integration::server::{Features, Server, service};
+use integration::shape::Shape;
+
+use crate::gate;
+
+#[track_caller]
+fn check_serving(serving: Serving) {
+    let mut rng = seeded(&format!("process {serving:?}"));
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = ShapeServer::start("shape", ServerPlan { serving, ..every_way(rng.u64(..)) }).unwrap();
+    let mut ledger = Ledger::default();
+    let calls = load::calls(&mut rng, &Features::full(), Kind::Shape, 300);
+    gate::call(&mut ledger, Kind::Shape, &server.server, &calls, 20);
+    gate::assert_exact(&mut agent, &ledger);
+}
+
+#[test]
+fn forked_after_accept() {
+    check_serving(Serving::Fork);
+}
+
+#[test]
+fn moved_to_another_descriptor() {
+    check_serving(Serving::Dup2);
+}
+
+#[test]
+fn workers_that_share_a_port() {
+    let mut rng = seeded("process reuseport");
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let name = service("workers");
+    let plan = ServerPlan { reuse_port: true, ..every_way(1) };
+    let first = ShapeServer::start_as("worker", &name, plan.clone()).unwrap();
+    let plan = ServerPlan { address: first.server.address.clone(), ..plan };
+    let others: Vec<ShapeServer> =
+        (0..3).map(|_| ShapeServer::start_as("worker", &name, plan.clone()).unwrap()).collect();
+    let mut ledger = Ledger::default();
+    for _ in 0..5 {
+        let calls = load::calls(&mut rng, &Features::full(), Kind::Shape, 80);
+        gate::call(&mut ledger, Kind::Shape, &first.server, &calls, 20);
+    }
+    let busy = others.iter().filter(|worker| !worker.truths().unwrap().is_empty()).count();
+    assert!(busy > 0, "the kernel gave every connection to one worker");
+    gate::assert_exact(&mut agent, &ledger);
+}
+
+/// A network namespace that is removed with its owner.
+struct Namespace(String);
+
+impl Namespace {
+    fn make() -> Self {
+        let name = format!("obi-{}", unique());
+        ip(&["netns", "add", &name]);
+        let namespace = Self(name);
+        ip(&["-netns", &namespace.0, "link", "set", "lo", "up"]);
+        namespace
+    }
+
+    /// `command`, to be run inside.
+    fn inside(&self, command: Command) -> Command {
+        let mut wrapped = Command::new("ip");
+        wrapped.args(["netns", "exec", &self.0]).arg(command.get_program()).args(command.get_args());
+        wrapped
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        ip(&["netns", "delete", &self.0]);
+    }
+}
+
+fn ip(arguments: &[&str]) {
+    let mut command = Command::new("ip");
+    command.args(arguments);
+    run("ip", command, READY).unwrap();
+}
+
+/// The same addresses and ports on both ends, at the same time, in two namespaces: two connections, not one.
+#[test]
+fn the_same_addresses_in_two_namespaces() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let address = Address::loopback(8080);
+    let namespaces = [Namespace::make(), Namespace::make()];
+    let mut ledger = Ledger::default();
+    let servers = namespaces.each_ref().map(|namespace| {
+        let plan = ServerPlan { address: address.clone(), ..every_way(3) };
+        let command = namespace.inside(shape::command(&plan).unwrap());
+        Server::start("namespaced", command, Features::full()).unwrap()
+    });
+    let mut connection = ConnectionPlan::new(&address, Vec::new());
+    connection.source = Some(([127, 0, 0, 1], 40_000).into());
+    let sides = namespaces.each_ref().map(|_| {
+        // Slow enough that both connections live at the same time.
+        let calls: Vec<Call> =
+            (0..30).map(|_| Call::new(Shape { delay: 10_000, ..Shape::default() })).collect();
+        Plan {
+            seed: 0,
+            concurrency: 1,
+            rate: 0,
+            connections: vec![ConnectionPlan { calls, ..connection.clone() }],
+        }
+    });
+    let done = thread::scope(|scope| {
+        let threads: Vec<_> = namespaces
+            .iter()
+            .zip(&sides)
+            .map(|(namespace, plan)| {
+                scope.spawn(|| client::follow_in(plan, |command| namespace.inside(command)))
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect::<Vec<_>>()
+    });
+    for ((done, plan), server) in done.iter().zip(&sides).zip(&servers) {
+        ledger.enter(&plan.connections[0].calls, done, &server.roles());
+    }
+    gate::assert_exact(&mut agent, &ledger);
+}
+
+/// Programs that send their first request at once and are gone 300 ms later.
+#[test]
+fn clients_that_live_briefly() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = ShapeServer::start("shape", ServerPlan::default()).unwrap();
+    let mut ledger = Ledger::default();
+    let calls: Vec<Call> = (0..40).map(|_| Call::new(Shape { delay: 280_000, ..Shape::default() })).collect();
+    let done = thread::scope(|scope| {
+        let threads: Vec<_> = calls
+            .chunks(10)
+            .map(|part| {
+                let address = &server.server.address;
+                scope.spawn(move || {
+                    let one =
+                        |call| client::call(Kind::Shape, address, std::slice::from_ref(call), 1).unwrap();
+                    part.iter().map(one).collect::<Vec<_>>()
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    for done in &done {
+        ledger.enter(&calls, done, &server.server.roles());
+    }
+    gate::assert_exact(&mut agent, &ledger);
+}
+
+/// Servers that are called the moment they listen, and killed the moment they have answered.
+#[test]
+fn servers_that_live_briefly() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut ledger = Ledger::default();
+    for _ in 0..20 {
+        let server = ShapeServer::start("brief", ServerPlan::default()).unwrap();
+        let calls = [Call::new(Shape::default())];
+        gate::call(&mut ledger, Kind::Shape, &server.server, &calls, 1);
+    }
+    gate::assert_exact(&mut agent, &ledger);
+}

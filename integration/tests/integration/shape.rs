@@ -1,0 +1,279 @@
+//! Every shape an HTTP/1 exchange can have, from raw ends that control each system call.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use integration::accuracy::Ledger;
+use integration::agent::{Agent, Config};
+use integration::client::{self, Kind};
+use integration::load;
+use integration::plan::{Address, Call, ConnectionPlan, Plan, Segmentation, ServerPlan};
+use integration::script;
+use integration::seed::seeded;
+use integration::server::shape::{ShapeServer, every_way};
+use integration::server::{Features, Server};
+use integration::shape::{Ending, Framing, RequestFraming, Shape};
+use integration::span::Span;
+use integration::wire::{Connection, Listener, Outgoing, ReadMode, Stream, WriteMode};
+
+use crate::gate;
+
+/// Raw ends over which every test of this module runs: an agent, a server of every way, and what happened.
+struct Bench {
+    agent: Agent,
+    server: ShapeServer,
+    ledger: Ledger,
+    rng: fastrand::Rng,
+}
+
+impl Bench {
+    fn start(name: &str, plan: ServerPlan) -> Self {
+        Self::start_with(name, plan, Config::default())
+    }
+
+    fn start_with(name: &str, plan: ServerPlan, config: Config) -> Self {
+        let mut rng = seeded(name);
+        let agent = Agent::start(config).unwrap();
+        let server = ShapeServer::start("shape", ServerPlan { seed: rng.u64(..), ..plan }).unwrap();
+        Self { agent, server, ledger: Ledger::default(), rng }
+    }
+
+    fn server(&self) -> &Server {
+        &self.server.server
+    }
+
+    /// One connection per group of calls, with the given depth and cuts and every way to read and write.
+    fn connection(&mut self, calls: Vec<Call>, depth: usize, segmentation: Segmentation) -> ConnectionPlan {
+        ConnectionPlan {
+            depth,
+            segmentation,
+            reads: ReadMode::ALL.to_vec(),
+            writes: WriteMode::ALL.to_vec(),
+            ..ConnectionPlan::new(&self.server().address, calls)
+        }
+    }
+
+    #[track_caller]
+    fn run(&mut self, connections: Vec<ConnectionPlan>) {
+        let plan = Plan { seed: self.rng.u64(..), concurrency: 4, rate: 0, connections };
+        gate::follow(&mut self.ledger, &self.server.server, &plan);
+    }
+
+    #[track_caller]
+    fn assert_exact(mut self) {
+        gate::assert_exact(&mut self.agent, &self.ledger);
+    }
+}
+
+/// `count` calls of one shape.
+fn calls(count: usize, shape: &Shape) -> Vec<Call> {
+    (0..count).map(|_| Call::new(shape.clone())).collect()
+}
+
+#[test]
+fn random_shapes_in_random_segments() {
+    let mut bench = Bench::start("shape random", every_way(0));
+    let connections = (0..40)
+        .map(|_| {
+            let calls: Vec<Call> = (0..bench.rng.usize(1..60))
+                .map(|_| Call::new(load::odd_shape(&mut bench.rng, &Features::full())))
+                .collect();
+            let segmentation = match bench.rng.u8(..3) {
+                0 => Segmentation::Whole,
+                1 => Segmentation::Pieces(bench.rng.usize(20..200)),
+                _ => Segmentation::Pieces(bench.rng.usize(1_000..9_000)),
+            };
+            let depth = bench.rng.usize(1..10);
+            bench.connection(calls, depth, segmentation)
+        })
+        .collect();
+    bench.run(connections);
+    bench.assert_exact();
+}
+
+#[test]
+fn pipelines_of_any_depth() {
+    let mut bench = Bench::start("shape pipelines", every_way(0));
+    for depth in [1, 2, 3, 10, 50, 100, 300, 1000] {
+        for segmentation in [Segmentation::Whole, Segmentation::Pieces(700)] {
+            let small = Shape { response_bytes: bench.rng.u64(0..60), ..Shape::default() };
+            let chunked = Shape { framing: Framing::Chunked, trailers: true, ..small.clone() };
+            let posted = Shape {
+                method: "POST".into(),
+                request_framing: RequestFraming::Length,
+                request_bytes: 9,
+                ..small.clone()
+            };
+            let mixed: Vec<Call> = [small, chunked, posted]
+                .iter()
+                .cycle()
+                .take(depth)
+                .map(|shape| Call::new(shape.clone()))
+                .collect();
+            let connection = bench.connection(mixed, depth, segmentation);
+            bench.run(vec![connection]);
+        }
+    }
+    bench.assert_exact();
+}
+
+#[test]
+fn heads_byte_by_byte() {
+    let plan = ServerPlan { reads: vec![ReadMode::Tiny, ReadMode::Read], ..every_way(0) };
+    let mut bench = Bench::start("shape bytewise", plan);
+    let shapes = [
+        Shape { head_pieces: 0, ..Shape::default() },
+        Shape { head_pieces: 0, interim: 2, framing: Framing::Chunked, trailers: true, ..Shape::default() },
+        Shape { head_pieces: 0, method: "HEAD".into(), response_bytes: 5000, ..Shape::default() },
+        Shape {
+            head_pieces: 0,
+            method: "POST".into(),
+            request_framing: RequestFraming::Chunked,
+            request_bytes: 100,
+            trailers: true,
+            ..Shape::default()
+        },
+    ];
+    let calls: Vec<Call> = shapes.iter().cycle().take(40).map(|shape| Call::new(shape.clone())).collect();
+    let connections = vec![
+        bench.connection(calls[..20].to_vec(), 1, Segmentation::Bytewise),
+        bench.connection(calls[20..].to_vec(), 5, Segmentation::Bytewise),
+    ];
+    bench.run(connections);
+    bench.assert_exact();
+}
+
+#[test]
+fn heads_beyond_the_limit() {
+    let config = Config::default().set("capture", "head_limit", 4096);
+    let mut bench = Bench::start_with("shape long heads", every_way(0), config);
+    let long: Vec<Call> = [3_000, 4_000, 5_000, 9_000, 30_000, 200_000]
+        .iter()
+        .cycle()
+        .take(60)
+        .map(|filler| Call::new(Shape { filler: *filler, ..Shape::default() }))
+        .collect();
+    let connections = vec![
+        bench.connection(long[..20].to_vec(), 1, Segmentation::Whole),
+        bench.connection(long[20..40].to_vec(), 4, Segmentation::Whole),
+        bench.connection(long[40..].to_vec(), 4, Segmentation::Pieces(900)),
+    ];
+    bench.run(connections);
+    bench.assert_exact();
+}
+
+#[test]
+fn large_bodies_in_large_calls() {
+    let mut bench = Bench::start("shape large", every_way(0));
+    let mebibyte = Shape {
+        method: "PUT".into(),
+        request_framing: RequestFraming::Length,
+        request_bytes: 1 << 20,
+        response_bytes: 1 << 20,
+        ..Shape::default()
+    };
+    let chunked =
+        Shape { framing: Framing::Chunked, request_framing: RequestFraming::Chunked, ..mebibyte.clone() };
+    let connections =
+        [mebibyte, chunked].map(|shape| bench.connection(calls(12, &shape), 1, Segmentation::Whole));
+    bench.run(connections.into());
+    bench.assert_exact();
+}
+
+#[test]
+fn exchanges_that_break() {
+    let mut bench = Bench::start("shape broken", every_way(0));
+    let large = Shape { response_bytes: 12 << 20, ..Shape::default() };
+    let shapes = [
+        Shape { response_bytes: 5_000, ending: Ending::ServerCloses(0), ..Shape::default() },
+        Shape { response_bytes: 5_000, ending: Ending::ServerCloses(2_500), ..Shape::default() },
+        Shape {
+            response_bytes: 5_000,
+            ending: Ending::ServerCloses(70),
+            framing: Framing::Chunked,
+            ..Shape::default()
+        },
+        Shape { response_bytes: 5_000, ending: Ending::ServerResets(1_000), ..Shape::default() },
+        Shape { ending: Ending::ClientResets(1), ..large.clone() },
+        Shape { ending: Ending::ClientResets(70_000), ..large.clone() },
+        Shape { ending: Ending::ClientResets(9_000), framing: Framing::Chunked, ..large },
+        Shape { ending: Ending::ClientLeaves, delay: 20_000, ..Shape::default() },
+        Shape::default(),
+    ];
+    let connections = (0..20)
+        .map(|_| {
+            let mut calls: Vec<Call> = shapes.iter().map(|shape| Call::new(shape.clone())).collect();
+            bench.rng.shuffle(&mut calls);
+            bench.connection(calls, 1, Segmentation::Whole)
+        })
+        .collect();
+    bench.run(connections);
+    bench.assert_exact();
+}
+
+#[test]
+fn other_families() {
+    let folder = tempfile::tempdir().unwrap();
+    for address in [
+        Address::Tcp(SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))),
+        Address::Unix(folder.path().join("socket")),
+    ] {
+        let mut bench = Bench::start(&format!("shape {address:?}"), ServerPlan { address, ..every_way(0) });
+        let connections = (0..10)
+            .map(|_| {
+                let calls =
+                    (0..30).map(|_| Call::new(load::odd_shape(&mut bench.rng, &Features::full()))).collect();
+                let depth = bench.rng.usize(1..5);
+                bench.connection(calls, depth, Segmentation::Pieces(5_000))
+            })
+            .collect();
+        bench.run(connections);
+        bench.assert_exact();
+    }
+}
+
+#[test]
+fn a_span_is_visible_within_a_second_on_an_idle_connection() {
+    let mut bench = Bench::start("shape idle", ServerPlan::default());
+    let call = Call::new(Shape::default());
+    let stream = Stream::connect(&bench.server().address, None).unwrap();
+    let mut connection = Connection::new(stream, &[ReadMode::Read], &[WriteMode::Write], 0);
+    connection.write(&script::request(&call, "idle")).unwrap();
+    let (head, _) = connection.head().unwrap().unwrap();
+    assert!(head.starts_with(b"HTTP/1.1 200"));
+    assert_eq!(connection.length_body(17).bytes, 17);
+    let answered = Instant::now();
+    let service = bench.server().service.clone();
+    let is_it = |span: &Span| span.request_id() == Some(&call.id) && span.service.name == service;
+    let spans = bench.agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
+    assert!(spans.iter().any(is_it), "no span while the connection stays open");
+    assert!(answered.elapsed() < Duration::from_secs(1), "visible only after {:?}", answered.elapsed());
+}
+
+/// The server is this process: it lets a request wait before it reads it.
+#[test]
+fn the_wait_before_the_first_read_is_kept() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let listener = Listener::bind(&Address::loopback(0), false).unwrap();
+    let address = Address::loopback(listener.port().unwrap());
+    let call = Call::new(Shape::default());
+    let wait = Duration::from_millis(300);
+    thread::scope(|scope| {
+        let client = scope.spawn(|| client::call(Kind::Shape, &address, std::slice::from_ref(&call), 1));
+        let stream = listener.accept().unwrap();
+        // This pause is what is measured, not a way to wait for something.
+        thread::sleep(wait);
+        let mut connection = Connection::new(stream, &[ReadMode::Read], &[WriteMode::Write], 0);
+        connection.head().unwrap().unwrap();
+        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\nbbbbbbbbbbbbbbbbb";
+        connection.write(&[Outgoing { bytes: answer.into(), is_body: false }]).unwrap();
+        client.join().unwrap().unwrap();
+    });
+    let is_it = |span: &Span| span.request_id() == Some(&call.id) && span.pid == std::process::id();
+    let spans = agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
+    let span = spans.iter().find(|span| is_it(span)).expect("the span is shown");
+    let off = (span.queue_wait_seconds - wait.as_secs_f64()).abs();
+    assert!(off < 0.03, "waited {} s instead of {wait:?}", span.queue_wait_seconds);
+    assert!(span.duration_seconds >= span.queue_wait_seconds, "{} s in all", span.duration_seconds);
+}

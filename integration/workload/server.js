@@ -1,0 +1,33 @@
+// Workload server on Node's http. In: requests of the protocol in integration/src/shape.rs. Out: answers of
+// exactly that shape, with the handling time in `x-handler-ns`. Prints `ready PORT`. Knows nothing of the agent.
+'use strict';
+const http = require('node:http');
+const { setTimeout: sleep } = require('node:timers/promises');
+
+async function answer(request, response) {
+  const begun = process.hrtime.bigint();
+  const target = new URL(request.url, 'http://workload');
+  const [, , , status, framing, bytes] = target.pathname.split('/');
+  const size = Number(bytes);
+  const pieces = Number(target.searchParams.get('p') ?? 1);
+  for await (const _ of request);
+  const delay = Number(target.searchParams.get('d') ?? 0);
+  if (delay) await sleep(delay / 1000);
+  const bodiless = request.method === 'HEAD' || status === '204' || status === '304';
+  const headers = {};
+  if (framing === 'length' && status !== '204' && status !== '304') headers['content-length'] = size;
+  if (framing === 'chunked') headers['transfer-encoding'] = 'chunked';
+  headers['x-handler-ns'] = String(process.hrtime.bigint() - begun);
+  response.writeHead(Number(status), headers);
+  let sent = 0;
+  for (let piece = 1; !bodiless && piece <= pieces; piece++) {
+    const end = Math.floor((size * piece) / pieces);
+    response.write(Buffer.alloc(end - sent, 'b'));
+    sent = end;
+    if (piece < pieces) await sleep(Number(target.searchParams.get('g') ?? 0) / 1000);
+  }
+  response.end();
+}
+
+const server = http.createServer({ keepAliveTimeout: 120000 }, answer);
+server.listen({ host: '127.0.0.1', port: 0, backlog: 1024 }, () => console.log('ready', server.address().port));
