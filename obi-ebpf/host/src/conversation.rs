@@ -88,6 +88,15 @@ impl Conversation {
         all
     }
 
+    /// Bodies that do not look like HTTP: who looks for a head in the middle of a stream would find it in them.
+    pub fn with_plain_bodies(mut self) -> Self {
+        for stream in [&mut self.requests, &mut self.responses] {
+            let bodies = stream.bytes.iter_mut().zip(&stream.kinds).filter(|(_, kind)| **kind == Kind::Body);
+            bodies.for_each(|(byte, _)| *byte = b'x');
+        }
+        self
+    }
+
     fn exchange(&mut self, rng: &mut Rng, last: bool) {
         let method = *rng.choice(METHODS).expect("methods");
         let upgrade = last && rng.u8(..8) == 0;

@@ -36,6 +36,8 @@ pub struct Plan {
     pub hide: bool,
     /// Anything may pass unseen or unreadable, so often out of 256 segments.
     pub damage: u8,
+    /// A request may be sent before the response to the one before it has passed.
+    pub pipelined: bool,
     /// The connection may end before everything is said.
     pub cut_short: bool,
     /// `enum close_reason`.
@@ -80,7 +82,7 @@ pub fn play(conversation: &Conversation, plan: &Plan) -> Played {
     };
     let mut time = 1000;
     loop {
-        let may_request = conversation.requests.bytes.len() - played.requests;
+        let may_request = askable(conversation, plan, played.responses).saturating_sub(played.requests);
         let may_answer = answerable(conversation, played.requests) - played.responses;
         if (may_request == 0 && may_answer == 0) || (plan.cut_short && rng.u8(..20) == 0) {
             break;
@@ -140,6 +142,15 @@ pub fn play(conversation: &Conversation, plan: &Plan) -> Played {
     assert_eq!(played.kernel.current(), 0, "served after the end");
     assert_eq!(played.kernel.notes(), 0, "the connection has ended");
     played
+}
+
+/// How far the requests may get: without pipelining, one at a time.
+fn askable(conversation: &Conversation, plan: &Plan, responses: usize) -> usize {
+    let waiting = conversation.exchanges.iter().find(|exchange| exchange.response.end > responses);
+    match waiting {
+        Some(exchange) if !plan.pipelined => exchange.request.end,
+        _ => conversation.requests.bytes.len(),
+    }
 }
 
 /// How far the responses may get: no answer before its request's head has passed.

@@ -353,3 +353,27 @@ fn a_partial_request_is_taken_back_when_the_connection_turns_out_to_be_something
     assert_eq!(story.seen_and_lost(), (1, 0));
     assert_eq!(story.ledger.count(|fate| fate == Fate::Open), 0);
 }
+
+#[test]
+fn abandoned_answers_that_passed_unseen_are_not_waited_for() {
+    let mut story = Story::new();
+    story.receive(&get(1)).send_unread(80); // its answer: the response direction is lost
+    story.receive("GET /2 HTTP/1.1\r\nHost: example.com\r\nAccept: anything\r\n").receive_unread(10);
+    story.send_unread(80); // the answer to the second
+    story.receive(&get(3)).send(&answer(3)).receive(&get(4)).send(&answer(4)).end(CLOSE_LOCAL);
+    check(&story, 2, 2);
+}
+
+#[test]
+fn a_client_that_lost_a_response_takes_no_other_for_one_before_its_request() {
+    let mut story = Story::new();
+    story.send(&get(1)).send(&get(2)).receive_unread(80).receive(&answer(2));
+    story
+        .send(&get(3))
+        .receive(&answer(3))
+        .receive(&answer(9))
+        .send(&get(4))
+        .receive(&answer(4))
+        .end(CLOSE_LOCAL);
+    check(&story, 2, 2);
+}

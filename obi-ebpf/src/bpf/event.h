@@ -186,7 +186,13 @@ struct global_state {
 	__u64 n_connections; /* connections seen so far; the last connection number given out */
 	__u64 n_open;        /* of them, those whose state is alive: TCP, and unix sockets that speak HTTP */
 	__u32 active;        /* 0: programs return at once. Set when all of them are attached: half a view misleads */
-	__u32 pad;
+	__u32 wanted;        /* enum wanted, set by the programs */
+};
+
+/* Programs that cost every send or receive something and that few machines need: attached when first missed. */
+enum wanted {
+	WANT_SEND_MESSAGES = 1, /* tcp_sendmsg_locked: a send whose buffer the registers do not tell (io_uring) */
+	WANT_SPLICE = 2,        /* tcp_rcv_space_adjust: bytes left a socket unseen (splice) */
 };
 
 /* Value of the `process` map. */

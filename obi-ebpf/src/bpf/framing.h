@@ -186,81 +186,108 @@ static __always_inline u8 finish_start(struct cursor *c, const u8 *area, u32 end
 	return version == EIGHT('H', 'T', 'T', 'P', '/', '2', '.', '0') ? SCAN_HTTP2 : SCAN_NOT_HTTP;
 }
 
+/* A line that decides about framing: its beginning, and its end, the newline last. */
+struct framing_line {
+	u8 first[CARRY_BYTES];
+	u8 last[16];
+};
+
 /*
  * Content-Length (RFC 9110 §8.6). Two different values are a framing error
- * (RFC 9112 §6.3). `value` and `digits` are cursor fields, not locals: as locals
+ * (RFC 9112 §6.3). Value and digits are cursor fields, not locals: as locals
  * the verifier would follow each of their histories.
  */
-static __always_inline u8 content_length(struct cursor *c, const u8 *area, u32 line, u32 end)
+static __always_inline u8 content_length(struct cursor *c, const struct framing_line *line, u32 length)
 {
 	u64 before = c->content_length;
-	c->content_length = 0;
-	c->digits = 0;
+	/* Volatile: in registers the verifier would know them, and tell apart all the ways to get there. */
+	volatile u64 *value = &c->content_length;
+	volatile u8 *digits = &c->digits;
+	*value = 0;
+	*digits = 0;
 	/* 19 digits hold any length below 2^63; 4 more bytes for white space. */
-	for (u32 i = 0; i < 23; i++) {
-		u32 at = line + 15 + i;
-		u8 byte;
-		if (at >= end) /* in any case inside the slack */
-			break;
-		byte = area[at];
+	for (u32 i = 15; i < 38 && i < length; i++) {
+		u8 byte = line->first[i];
 		if (byte == '\r' || byte == '\n') {
-			c->digits |= DIGITS_LINE_END;
+			*digits |= DIGITS_LINE_END;
 			break;
 		}
-		if (byte >= '0' && byte <= '9' && c->digits < 20) {
-			c->content_length = c->content_length * 10 + (byte - '0');
-			c->digits++;
+		if (byte >= '0' && byte <= '9' && *digits < 20) {
+			*value = *value * 10 + (byte - '0');
+			*digits += 1;
 		} else if (byte != ' ' && byte != '\t') {
 			return SCAN_MALFORMED;
-		} else if (c->digits) {
-			c->digits |= DIGITS_CLOSED; /* only white space may follow */
+		} else if (*digits) {
+			*digits |= DIGITS_CLOSED; /* only white space may follow */
 		}
 	}
 	/* A line that goes on may hold more digits: half a number would be a wrong one. */
-	if (!(c->digits & DIGITS_LINE_END))
+	if (!(*digits & DIGITS_LINE_END))
 		return SCAN_MALFORMED;
-	c->digits &= ~(DIGITS_CLOSED | DIGITS_LINE_END);
-	if (!c->digits || c->digits > 19 || (c->flags & CURSOR_HAS_LENGTH && c->content_length != before))
+	*digits &= ~(DIGITS_CLOSED | DIGITS_LINE_END);
+	if (!*digits || *digits > 19 || (c->flags & CURSOR_HAS_LENGTH && *value != before))
 		return SCAN_MALFORMED;
 	c->flags |= CURSOR_HAS_LENGTH;
 	return SCAN_MORE;
 }
 
-/* The last coding decides (RFC 9112 §6.1), whatever white space follows it; here it ends before `end`. */
-static __always_inline void transfer_encoding(struct cursor *c, const u8 *area, u32 end)
+/* The last coding decides (RFC 9112 §6.1), whatever white space follows it. */
+static __always_inline void transfer_encoding(struct cursor *c, const struct framing_line *line)
 {
-	u32 terminator = area[end - 2] == '\r' ? 2 : 1;
-	u64 last;
+	const u32 size = sizeof(line->last);
+	u32 at = line->last[size - 2] == '\r' ? size - 3 : size - 2; /* the last byte of the value */
+	u64 word;
 	u8 before;
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
-		u8 byte = area[end - terminator - 1];
+		u8 byte = line->last[at & (size - 1)];
 		if (byte == ' ' || byte == '\t')
-			terminator++;
+			at--;
 	}
-	last = load8(area, end - terminator - 8);
-	before = last;
+	at = (at - 7) & 7; /* at most four blanks: between 2 and 7, which the mask tells the verifier */
+	word = load8(line->last, at);
+	before = word;
 	c->flags &= ~(CURSOR_CHUNKED | CURSOR_ENCODED);
-	c->flags |= ((last | LOWER_CASE) >> 8) == EIGHT('c', 'h', 'u', 'n', 'k', 'e', 'd', 0) &&
+	c->flags |= ((word | LOWER_CASE) >> 8) == EIGHT('c', 'h', 'u', 'n', 'k', 'e', 'd', 0) &&
 				    (before == ':' || before == ',' || before == ' ' || before == '\t')
 			    ? CURSOR_CHUNKED
 			    : CURSOR_ENCODED;
 }
 
-/* Which header decides about framing: 1 content-length, 2 transfer-encoding, 0 any other. */
+enum framing_field {
+	FIELD_OTHER = 0,
+	FIELD_CONTENT_LENGTH = 1,
+	FIELD_TRANSFER_ENCODING = 2,
+};
+
+/*
+ * Reads the value. A global function, and a copy of the line instead of the area: the verifier goes
+ * through it once, not once for each way and each position in which a line can be found.
+ */
+__noinline int framing_value(struct cursor *c, const struct framing_line *line, u32 length, u32 field)
+{
+	if (!c || !line)
+		return SCAN_MALFORMED;
+	if (field == FIELD_CONTENT_LENGTH)
+		return content_length(c, line, length);
+	transfer_encoding(c, line);
+	return SCAN_MORE;
+}
+
+/* Which of the fields that decide about framing a line is. */
 static __always_inline u32 framing_header(const u8 *area, u32 line)
 {
 	u64 first = load8(area, line) | LOWER_CASE;
 	if (first == EIGHT('c', 'o', 'n', 't', 'e', 'n', 't', '-'))
 		return ((load8(area, line + 8) | LOWER_CASE) & SEVEN_BYTES) ==
 				       EIGHT('l', 'e', 'n', 'g', 't', 'h', ':', 0)
-			       ? 1
-			       : 0;
+			       ? FIELD_CONTENT_LENGTH
+			       : FIELD_OTHER;
 	if (first == EIGHT('t', 'r', 'a', 'n', 's', 'f', 'e', 'r'))
 		return (load8(area, line + 8) | LOWER_CASE) == EIGHT('-', 'e', 'n', 'c', 'o', 'd', 'i', 'n') &&
 				       (area[line + 16] | 0x20) == 'g' && area[line + 17] == ':'
-			       ? 2
-			       : 0;
+			       ? FIELD_TRANSFER_ENCODING
+			       : FIELD_OTHER;
 	return 0;
 }
 
@@ -269,7 +296,8 @@ static __always_inline u8 head_line(struct cursor *c, const u8 *area, s32 line, 
 {
 	u32 length = end - (u32)line;
 	bool blank = length == 1 || (length == 2 && area[end - 2] == '\r');
-	u32 start = (u32)line;
+	u32 start = (u32)line, field;
+	struct framing_line copy;
 	if (c->lines == 0) {
 		u8 verdict = SCAN_MORE;
 		/* Empty lines before a request line are skipped (RFC 9112 §2.2). */
@@ -292,13 +320,12 @@ static __always_inline u8 head_line(struct cursor *c, const u8 *area, s32 line, 
 		c->lines++;
 	if (line < 0 || start > room + AREA_START - SLACK_BYTES)
 		return SCAN_MORE; /* too long for a framing header; see keep_line() */
-	switch (framing_header(area, start)) {
-	case 1:
-		return content_length(c, area, start, end);
-	case 2:
-		transfer_encoding(c, area, end);
-	}
-	return SCAN_MORE;
+	field = framing_header(area, start);
+	if (field == FIELD_OTHER)
+		return SCAN_MORE;
+	__builtin_memcpy(copy.first, area + start, sizeof(copy.first));
+	__builtin_memcpy(copy.last, area + (end - sizeof(copy.last)), sizeof(copy.last));
+	return framing_value(c, &copy, length, field);
 }
 
 /* Byte flags (0x80) of the newlines in a word; exact for every byte. */

@@ -37,11 +37,11 @@ static __always_inline void match_response(struct connection *k, struct segment 
 		}
 		/*
 		 * A client may read a response before its other thread's send has returned:
-		 * then the request follows. A server cannot; and where requests have passed
-		 * unseen, or may have, it is more likely the response to one of those.
+		 * then the request follows. A server cannot; and where something has passed
+		 * unseen, it is more likely the response to a request given up.
 		 */
 		if (k->side == SIDE_SERVER || (k->flags & CONNECTION_JOINED && !k->n_requests) ||
-		    k->flags & CONNECTION_UNREADABLE || c->flags & CURSOR_RESYNCED || request->mode == MODE_RESYNC) {
+		    k->flags & CONNECTION_DAMAGED || c->flags & CURSOR_RESYNCED || request->mode == MODE_RESYNC) {
 			c->flags |= CURSOR_ORPHAN;
 			if (k->flags & CONNECTION_UNREADABLE && !(c->flags & CURSOR_RESYNCED))
 				tally_lost(k, LOSS_REQUEST_UNSEEN, 1);
@@ -102,8 +102,10 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	if (pending(k) == 1)
 		set_current(k, exchange);
 	/* Whoever asks anew has had the answer to what was before. */
-	if (response_cursor(k)->mode == MODE_RESYNC)
+	if (response_cursor(k)->mode == MODE_RESYNC) {
 		cursor_reset(response_cursor(k), MODE_START);
+		k->n_abandoned = 0;
+	}
 	if (mode == MODE_START || (mode == MODE_LENGTH && c->content_length <= s->left - n)) {
 		flags |= FLAG_MESSAGE_END;
 		c->flags |= CURSOR_END_REPORTED;

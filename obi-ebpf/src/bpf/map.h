@@ -109,6 +109,7 @@ enum connection_flag {
 	CONNECTION_REPORTED = 8,   /* counted as uncovered */
 	CONNECTION_FINISHED = 16,  /* its end has been reported */
 	CONNECTION_COUNTED = 32,   /* in global.n_open */
+	CONNECTION_DAMAGED = 64,   /* one of its directions could not be followed for a while */
 };
 
 /* User memory of a send in progress, kept from tcp_sendmsg_locked until the send returns. */

@@ -62,6 +62,7 @@ __noinline int desynchronise(struct connection *k, struct segment *s, u32 loss)
 	c = cursor_of(k, s);
 	requests = !k->side || c == request_cursor(k);
 	how.keeps_request = !requests;
+	k->flags |= CONNECTION_DAMAGED;
 	if (requests && loss != LOSS_FRAMING)
 		k->flags |= CONNECTION_UNREADABLE;
 	/* Requests that are whole are not touched by what is lost behind them. */

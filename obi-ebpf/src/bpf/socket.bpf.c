@@ -125,6 +125,12 @@ static __always_inline u64 arrival_time(struct tcp_sock *tcp, u64 now)
 	return now - least;
 }
 
+static __always_inline void want(u32 program)
+{
+	if (!(*(volatile u32 *)&global.wanted & program))
+		__sync_fetch_and_or(&global.wanted, program);
+}
+
 /* Which stream offset the segment starts at, and how much passed unseen before it. */
 static __always_inline void place(struct segment *s, struct cursor *c, struct tcp_sock *tcp, u32 end, u32 n)
 {
@@ -138,6 +144,8 @@ static __always_inline void place(struct segment *s, struct cursor *c, struct tc
 	/* Behind what was seen: another thread was here in between. The bytes are looked at as they are. */
 	if ((s32)s->gap < 0)
 		s->gap = 0;
+	if (s->gap && !s->sending)
+		want(WANT_SPLICE);
 	c->next = end;
 }
 
@@ -241,7 +249,9 @@ int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
 	struct segment *s = &walk.segment;
 	s->arrival = s->time;
 	place(s, &k->send, tcp, tcp ? tcp->write_seq : 0, ret);
-	if (!source_of_call(&s->source, sk, ret) && k->source.tid == (u32)id) {
+	if (!source_of_call(&s->source, sk, ret) && tcp && s->source.opaque == UNKNOWN_BUFFER)
+		want(WANT_SEND_MESSAGES);
+	if (s->source.opaque && k->source.tid == (u32)id) {
 		s->source.base = k->source.base;
 		s->source.length = k->source.vectors ? 0 : k->source.length;
 		s->source.skip = k->source.skip;

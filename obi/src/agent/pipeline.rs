@@ -76,6 +76,7 @@ impl Pipeline {
             let process = match decode(&record) {
                 Ok(Event::Process(event)) => Some(*event),
                 Ok(event) => {
+                    self.outlet.stats.receive(Stage::Protocol, 1);
                     self.exchanges.accept(&event, &mut self.outlet);
                     None
                 }
@@ -125,8 +126,21 @@ impl Pipeline {
         }
     }
 
+    /// Programs that few machines need begin when something was missed for want of them.
+    fn attach_wanted(&mut self) {
+        let wanted = self.maps.global.get(&0, 0).map_or(0, |global| global.0.wanted);
+        match self.programs.attach_wanted(wanted) {
+            Ok(names) if names.is_empty() => {}
+            Ok(names) => {
+                tracing::info!(?names, "further kernel programs attached: traffic of their kind was seen")
+            }
+            Err(error) => tracing::warn!(%error, "traffic of one kind stays unreadable"),
+        }
+    }
+
     fn keep_house(&mut self) {
         let now = monotonic_ns();
+        self.attach_wanted();
         while let Ok(number) = self.maps.forgotten.pop(0) {
             self.exchanges.forget(number);
         }

@@ -69,7 +69,8 @@ impl Tallies {
             let new = total.saturating_sub(*seen);
             *seen = total;
             if new > 0 {
-                let key = tally_key { kind: (index / 16) as u8, reason: (index % 16) as u16, ..Default::default() };
+                let key =
+                    tally_key { kind: (index / 16) as u8, reason: (index % 16) as u16, ..Default::default() };
                 count(outlet, &key, new);
             }
         }

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, Queue, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfError, EbpfLoader};
-use obi_ebpf::{global_state, tally_key, thread_state};
+use obi_ebpf::{WANT_SEND_MESSAGES, WANT_SPLICE, global_state, tally_key, thread_state};
 use thiserror::Error;
 
 use super::run_time::{self, RunTime};
@@ -82,15 +82,18 @@ const REQUIRED: [&str; 6] = [
     "sock_recv_length",
 ];
 
-/// Programs for what the required ones cannot see, on kernels that have the tracepoint:
-/// io_uring sends (6.16) and splice from a socket (4.16).
-const OPTIONAL: [&str; 2] = ["tcp_sendmsg_locked", "tcp_rcv_space_adjust"];
+/// Programs for what the required ones cannot see, on kernels that have the tracepoint: io_uring sends
+/// (6.16) and splice from a socket (4.16). Loaded at the start, attached when the kernel side wants them.
+const OPTIONAL: [(&str, u32); 2] =
+    [("tcp_sendmsg_locked", WANT_SEND_MESSAGES), ("tcp_rcv_space_adjust", WANT_SPLICE)];
 
 /// The loaded hook set.
 #[derive(Debug)]
 pub struct Programs {
     ebpf: Ebpf,
     attached: Vec<&'static str>,
+    /// Loaded, to be attached when wanted.
+    waiting: Vec<(&'static str, u32)>,
     skipped: Vec<(&'static str, String)>,
     ring_bytes: u32,
     // Statistics are on as long as this is open.
@@ -157,19 +160,33 @@ impl Programs {
             .load(obi_ebpf::socket_object())
             .map_err(LoadError::Object)?;
         for name in REQUIRED {
-            attach(&mut ebpf, name, &btf)?.map_err(|source| LoadError::Program { name, source })?;
+            program(&mut ebpf, name)?
+                .load(name, &btf)
+                .map_err(|source| LoadError::Program { name, source })?;
         }
-        let mut attached = REQUIRED.to_vec();
-        let mut skipped = Vec::new();
-        for name in OPTIONAL {
-            match attach(&mut ebpf, name, &btf)? {
-                Ok(()) => attached.push(name),
+        let (mut waiting, mut skipped) = (Vec::new(), Vec::new());
+        for (name, wanted) in OPTIONAL {
+            match program(&mut ebpf, name)?.load(name, &btf) {
+                Ok(()) => waiting.push((name, wanted)),
                 Err(error) => skipped.push((name, chain(&error))),
             }
         }
+        for name in REQUIRED {
+            program(&mut ebpf, name)?.attach().map_err(|source| LoadError::Program { name, source })?;
+        }
+        let attached = REQUIRED.to_vec();
+        drop(btf);
+        return_memory();
         let statistics =
             if settings.statistics { aya::sys::enable_stats(aya::sys::Stats::RunTime).ok() } else { None };
-        Ok(Self { ebpf, attached, skipped, ring_bytes: settings.ring_bytes, _statistics: statistics })
+        Ok(Self {
+            ebpf,
+            attached,
+            waiting,
+            skipped,
+            ring_bytes: settings.ring_bytes,
+            _statistics: statistics,
+        })
     }
 
     /// Takes the maps out of the loader and lets the programs begin: all at once, since a view of
@@ -195,6 +212,22 @@ impl Programs {
     fn take<T: TryFrom<Map, Error = MapError>>(&mut self, name: &'static str) -> Result<T, LoadError> {
         let map = self.ebpf.take_map(name).ok_or_else(|| LoadError::Missing(format!("map `{name}`")))?;
         T::try_from(map).map_err(|source| LoadError::Map { name, source })
+    }
+
+    /// Attaches what the kernel side has wanted (`global_state.wanted`) and does not have yet. Returns
+    /// their names.
+    ///
+    /// # Errors
+    /// When the kernel refuses; the program is not tried again.
+    pub fn attach_wanted(&mut self, wanted: u32) -> Result<Vec<&'static str>, LoadError> {
+        let mut attached = Vec::new();
+        while let Some(position) = self.waiting.iter().position(|(_, bit)| wanted & bit != 0) {
+            let (name, _) = self.waiting.swap_remove(position);
+            program(&mut self.ebpf, name)?.attach().map_err(|source| LoadError::Program { name, source })?;
+            attached.push(name);
+        }
+        self.attached.extend(&attached);
+        Ok(attached)
     }
 
     /// Optional programs that this kernel does not take, and why.
@@ -223,9 +256,17 @@ impl Programs {
     }
 }
 
-fn attach(ebpf: &mut Ebpf, name: &'static str, btf: &Btf) -> Result<Result<(), ProgramError>, LoadError> {
+fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut BtfTracePoint, LoadError> {
     let missing = || LoadError::Missing(format!("program `{name}`"));
-    let program: &mut BtfTracePoint =
-        ebpf.program_mut(name).ok_or_else(missing)?.try_into().map_err(|_| missing())?;
-    Ok(program.load(name, btf).and_then(|()| program.attach().map(drop)))
+    ebpf.program_mut(name).ok_or_else(missing)?.try_into().map_err(|_| missing())
+}
+
+/// Gives the allocator's free memory back to the kernel: the type information of the kernel takes some
+/// 20 MB while programs load and nothing afterwards.
+fn return_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `malloc_trim` takes no pointer and may be called at any time from any thread.
+    unsafe {
+        libc::malloc_trim(0);
+    }
 }

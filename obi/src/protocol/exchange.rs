@@ -284,6 +284,14 @@ impl Exchanges {
 
     fn finish_if_whole(&mut self, slot: usize, sink: &mut impl Sink) {
         let entry = self.table.entry(slot);
+        // Answered before the request head was complete (408, 431): an exchange all the same. Its
+        // request can only have ended by FLAG_REQUEST_INCOMPLETE.
+        let cut = entry.request_head == RequestHead::Partial && entry.request_ended && !entry.given_up;
+        if cut && entry.response_ended.is_some() && !self.table.cut_request_head(slot) {
+            sink.lost(entry_loss(loss::UNPARSABLE, self.table.entry(slot)));
+            self.table.give_up(slot);
+        }
+        let entry = self.table.entry(slot);
         if let Some(ended) = entry.response_ended.filter(|_| entry.is_whole() || entry.given_up) {
             self.finish(slot, ended, None, sink);
         }

@@ -269,6 +269,23 @@ fn sweeping_evicts_what_never_ends() {
     assert_eq!(exchanges.open(), 0);
 }
 
+#[test]
+fn an_answer_before_the_request_head_is_complete_is_an_exchange() {
+    let answered = |head: &str| {
+        let wire = Wire::server(FIRST);
+        let incomplete = FLAG_MESSAGE_END | FLAG_REQUEST_INCOMPLETE;
+        [
+            wire.at(10).piece(MESSAGE_REQUEST, FLAG_FIRST_PIECE, 0, 0, head.as_bytes()),
+            wire.at(30).head(MESSAGE_RESPONSE, incomplete, "HTTP/1.1 431 Too Large\r\n\r\n"),
+        ]
+    };
+    check(&answered("GET /a HTTP/1.1\r\nHost: h\r\nCookie: xxx"), &["Server GET /a? 431 0/0 10-10-30 "]);
+    let (lines, exchanges) = run(Limits::default(), &answered("GET"));
+    assert_eq!(lines.len(), 1, "lost once: {lines:?}");
+    assert!(lines[0].contains("unparsable"), "{lines:?}");
+    assert_eq!(exchanges.open(), 0, "nothing stays open");
+}
+
 /// Cuts `head` at `cuts` into the pieces the kernel would submit.
 fn pieces(wire: Wire, message: u32, last: u32, head: &[u8], cuts: &[usize]) -> Vec<Record> {
     let mut bounds: Vec<_> = cuts.iter().map(|cut| cut % (head.len() + 1)).collect();

@@ -160,6 +160,17 @@ impl Table {
         RequestStep::Whole
     }
 
+    /// The rest of an unfinished head will not come: reads what there is. `false` when it has no whole
+    /// request line.
+    pub(super) fn cut_request_head(&mut self, slot: usize) -> bool {
+        self.entries[slot].partial_truncated = true;
+        let parsed = self.parse_partial(slot);
+        if parsed {
+            self.entries[slot].request_head = RequestHead::Whole;
+        }
+        parsed
+    }
+
     /// Adds a piece to an unfinished head. `false` when bytes before it are missing.
     fn append(&mut self, slot: usize, head: &head_event, payload: &[u8]) -> bool {
         let entry = &mut self.entries[slot];
