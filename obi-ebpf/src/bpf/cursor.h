@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/* Where one direction of a connection stands in HTTP/1: the cursor, and the memory that it scans. */
+#ifndef OBI_CURSOR_H
+#define OBI_CURSOR_H
+
+#ifndef OBI_KERNEL
+#include <linux/types.h>
+#include <stdbool.h>
+#include <string.h>
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __s64 s64;
+#ifndef __always_inline
+#define __always_inline inline __attribute__((always_inline))
+#endif
+#endif
+
+#include "event.h"
+
+enum cursor_mode {
+	MODE_START = 0,   /* before the first byte of a head */
+	MODE_HEAD,        /* inside a head */
+	MODE_LENGTH,      /* inside a body of known length: `remaining` bytes */
+	MODE_CHUNK_SIZE,  /* inside a chunk-size line */
+	MODE_CHUNK_BODY,  /* inside chunk bytes and their CRLF: `remaining` bytes */
+	MODE_TRAILER,     /* inside the trailer section */
+	MODE_UNTIL_CLOSE, /* the body ends with the connection */
+	MODE_RESYNC,      /* lost: a head is looked for at the start of each segment */
+	MODE_IGNORED,     /* not HTTP/1, or a tunnel */
+};
+
+enum cursor_flag {
+	CURSOR_CHUNKED = 1,        /* transfer-encoding ends with chunked */
+	CURSOR_ENCODED = 2,        /* another transfer-encoding */
+	CURSOR_HAS_LENGTH = 4,
+	CURSOR_RESPONSE = 8,       /* the head is a response's */
+	CURSOR_METHOD_HEAD = 16,
+	CURSOR_METHOD_CONNECT = 32,
+	CURSOR_CLASSIFIED = 64,    /* the first bytes of the start line have been judged */
+	CURSOR_EXTENSION = 128,    /* inside a chunk extension */
+	CURSOR_LOST = 256,         /* a piece of this message was lost, and counted */
+	CURSOR_END_REPORTED = 512, /* the end went out with the head */
+	CURSOR_ORPHAN = 1024,      /* a response that belongs to no request we know */
+	CURSOR_PIECES = 2048,      /* a piece of this head has been submitted */
+	CURSOR_NOTED = 4096,       /* the note of this response's request has been taken */
+	CURSOR_EARLY = 16384,      /* this response came before its request's head was complete */
+	CURSOR_RESYNCED = 8192,    /* this head was found while looking for one: it must prove itself */
+};
+
+enum scan_result {
+	SCAN_MORE = 0,     /* the piece is used up, the head goes on */
+	SCAN_HEAD_END = 1, /* the blank line is at `at` - 1 */
+	SCAN_NOT_HTTP = 2,
+	SCAN_HTTP2 = 3,
+	SCAN_TLS = 4,
+	SCAN_MALFORMED = 5, /* HTTP, but its framing cannot be trusted */
+};
+
+/* What is known of a response before its head, and stays across interim ones. */
+#define CURSOR_KEPT \
+	(CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT | CURSOR_EARLY)
+
+/* Where one direction of a connection stands. */
+struct cursor {
+	u64 remaining;  /* bytes to the next boundary, in MODE_LENGTH and MODE_CHUNK_BODY; the size so far in MODE_CHUNK_SIZE */
+	u64 body_bytes; /* body bytes of the current message so far */
+	u64 content_length;
+	u32 next;       /* stream offset expected next */
+	u32 head_bytes; /* of the current head, before the current piece */
+	u32 line_bytes; /* of the current line, before the current piece */
+	u32 at;         /* scan position in the area */
+	u32 end;        /* end of the bytes in the area */
+	s32 line;       /* where the current line starts; negative: before the area */
+	u16 flags;
+	u16 status;
+	u16 lines; /* of the head so far */
+	u8 mode;
+	u8 result;
+	u8 unsent;      /* bytes at the end of `carry` that no record has carried yet */
+	u8 digits;      /* of the content length so far */
+	u8 pad[2];
+	u64 arrival;    /* of the first byte of the current head */
+	u64 started;
+	u8 carry[CARRY_BYTES]; /* the last bytes of the unfinished line, right-aligned */
+};
+
+/*
+ * A piece is laid out as [CARRY_BYTES of unfinished line][new bytes][SLACK_BYTES].
+ * The slack keeps the wide loads below inside the record.
+ */
+#define AREA_START CARRY_BYTES
+#define SLACK_BYTES 48
+/* In `digits`: the number is over. Above any count of digits, so that another digit is refused. */
+#define DIGITS_CLOSED 32
+/* In `digits`: the end of the line was seen. */
+#define DIGITS_LINE_END 64
+
+#define EIGHT(a, b, c, d, e, f, g, h) \
+	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | (u64)(f) << 40 | \
+	 (u64)(g) << 48 | (u64)(h) << 56)
+#define LOWER_CASE 0x2020202020202020ULL
+#define SEVEN_BYTES 0x00ffffffffffffffULL
+#define FOUR_BYTES 0xffffffffULL
+
+/* Unaligned on purpose: x86-64 and arm64 allow it, the verifier too; memcpy would become eight byte loads. */
+static __always_inline u64 load8(const u8 *area, u32 at)
+{
+	return *(const u64 *)(area + at);
+}
+
+#endif
