@@ -61,7 +61,9 @@ fuzz: ## Every fuzz target for SECONDS_EACH seconds
 	script/fuzz $(SECONDS_EACH)
 
 bench: build ## Benchmarks; prints one table
+	$(CARGO) build --release --workspace --bins
 	$(CARGO) bench --package obi
+	$(SUDO) $(TARGET)/release/bench
 
 fmt: ## Format the source
 	$(CARGO) fmt --all
