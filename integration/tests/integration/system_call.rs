@@ -42,10 +42,15 @@ fn run(agent: &mut Agent, rng: &mut fastrand::Rng, read: ReadMode, write: WriteM
     (!report.is_exact()).then(|| format!("{read:?} and {write:?}: {report}"))
 }
 
+/// Room for the thousands of tiny pieces that a head of some kilobytes becomes when it is read byte by byte.
+fn config() -> Config {
+    Config::default().set("capture", "ring_bytes", 16 << 20)
+}
+
 #[test]
 fn every_way_to_read() {
     let mut rng = seeded("every way to read");
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(config()).unwrap();
     let wrong: Vec<String> =
         ReadMode::ALL.iter().filter_map(|read| run(&mut agent, &mut rng, *read, WriteMode::Write)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -54,7 +59,7 @@ fn every_way_to_read() {
 #[test]
 fn every_way_to_write() {
     let mut rng = seeded("every way to write");
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(config()).unwrap();
     let wrong: Vec<String> =
         WriteMode::ALL.iter().filter_map(|write| run(&mut agent, &mut rng, ReadMode::Read, *write)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
