@@ -8,6 +8,7 @@ mod pipeline;
 mod tally;
 mod wait;
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -139,6 +140,7 @@ fn build(
         exchanges: Exchanges::new(limits),
         outlet,
         tallies: Tallies::default(),
+        ignored: HashSet::new(),
         commands,
         wait,
         stopping,

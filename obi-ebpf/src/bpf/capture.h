@@ -67,7 +67,9 @@ static __always_inline void capture(struct walk *walk)
 	struct segment *s = &walk->segment;
 	struct cursor *c = cursor_of(k, s);
 	bool unreadable = s->source.opaque == UNKNOWN_BUFFER && !(k->flags & CONNECTION_HTTP) && !is_skipping(c->mode);
-	bpf_loop(STEP_LIMIT, step, walk, 0);
+	/* Most segments take one step. */
+	if (!step(0, walk))
+		bpf_loop(STEP_LIMIT, step, walk, 0);
 	if (s->left && c->mode != MODE_RESYNC && c->mode != MODE_IGNORED)
 		desynchronise(k, s, LOSS_STEPS);
 	if (unreadable && c->mode != MODE_IGNORED)

@@ -8,12 +8,13 @@
 /*
  * Waking the agent for every record would cost more than the record. It polls
  * many times a second; only when a good part of the ring is in use it is woken,
- * once on the way up (records are smaller than the window).
+ * on the way up. One record of each exchange asks how full the ring is, so the
+ * window is some records wide.
  */
 static __always_inline u64 wakeup_flag(void)
 {
 	u64 waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
-	return waiting >= wakeup_bytes && waiting < wakeup_bytes + 8192 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	return waiting >= wakeup_bytes && waiting < wakeup_bytes + 16384 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 }
 
 static __always_inline u64 exchange_number(const struct connection *k, u32 ordinal)
@@ -52,7 +53,7 @@ static __always_inline bool emit_end(const struct connection *k, const struct cu
 	event->side = k->side;
 	event->message = c->flags & CURSOR_RESPONSE ? MESSAGE_RESPONSE : MESSAGE_REQUEST;
 	__builtin_memset(event->pad, 0, sizeof(event->pad));
-	bpf_ringbuf_submit(event, wakeup_flag());
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return true;
 }
 

@@ -264,7 +264,7 @@ static __always_inline bool emit_close(const struct connection *k, const struct 
 	event->loss = how->loss;
 	event->side = k->side;
 	__builtin_memset(event->pad, 0, sizeof(event->pad));
-	bpf_ringbuf_submit(event, wakeup_flag());
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return true;
 }
 

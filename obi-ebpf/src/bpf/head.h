@@ -171,7 +171,9 @@ static __always_inline void leave_head(struct connection *k, struct segment *s, 
 static __always_inline void fill_head(struct connection *k, struct segment *s, struct head_event *r, u32 flags, u64 exchange)
 {
 	struct cursor *c = cursor_of(k, s);
-	fill_header(&r->header, EVENT_HEAD, flags, s->time, exchange);
+	r->header = (struct event_header){
+		.kind = EVENT_HEAD, .tgid = s->id >> 32, .tid = (u32)s->id, .flags = flags, .time = s->time, .exchange = exchange,
+	};
 	r->arrival = c->arrival;
 	r->started = c->started;
 	r->body_bytes = flags & FLAG_MESSAGE_END && c->mode == MODE_LENGTH ? c->content_length : 0;

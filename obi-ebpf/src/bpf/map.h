@@ -40,6 +40,14 @@ struct {
 	__type(value, u32);
 } process SEC(".maps");
 
+/* How many processes are to be ignored: with none, nobody is looked up. An array, since that costs no call. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} n_ignored SEC(".maps");
+
 /* tid -> what the thread serves right now. Entries live as long as the thread. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

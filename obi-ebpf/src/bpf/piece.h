@@ -131,7 +131,7 @@ static __always_inline void small_piece(struct connection *k, struct segment *s,
 	}
 	s->sendable = 1;
 	if (head_piece(k, s, &r->head, SMALL_PIECE_BYTES))
-		bpf_ringbuf_submit(r, wakeup_flag());
+		bpf_ringbuf_submit(r, r->head.message == MESSAGE_REQUEST ? wakeup_flag() : BPF_RB_NO_WAKEUP);
 	else
 		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
 }

@@ -33,6 +33,7 @@ struct source {
  * the verifier checks once and by themselves, cannot be handed any inside.
  */
 struct segment {
+	u64 id; /* bpf_get_current_pid_tgid() */
 	u64 time;
 	u64 arrival;
 	struct source source;

@@ -12,9 +12,12 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 static __always_inline bool is_watched(u32 tgid)
 {
-	u32 *verdict;
+	u32 zero = 0, *count, *verdict;
 	if (tgid == self_tgid || !*(volatile u32 *)&global.active)
 		return false;
+	count = bpf_map_lookup_elem(&n_ignored, &zero);
+	if (count && !*count)
+		return true;
 	verdict = bpf_map_lookup_elem(&process, &tgid);
 	return !verdict || *verdict != VERDICT_IGNORE;
 }
@@ -149,12 +152,25 @@ static __always_inline void place(struct segment *s, struct cursor *c, struct tc
 	c->next = end;
 }
 
+/*
+ * A segment that lies inside a body is hopped over unread. (A walk along the messages of a system
+ * call has to be kept up all the same.)
+ */
+static __always_inline bool needs_source(const struct segment *s, const struct cursor *c)
+{
+	u32 call;
+	if (s->gap || !is_skipping(c->mode) || (c->mode != MODE_UNTIL_CLOSE && c->remaining < s->left))
+		return true;
+	call = CALL_NUMBER((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()));
+	return call == CALL_RECVMMSG || call == CALL_SENDMMSG;
+}
+
 static __always_inline int receive(struct sock *sk, int ret, int flags)
 {
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	u64 id = bpf_get_current_pid_tgid();
 	struct connection *k;
 	struct tcp_sock *tcp;
-	if (flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB) || !is_stream(sk) || !is_watched(tgid))
+	if (flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB) || !is_stream(sk) || !is_watched(id >> 32))
 		return 0;
 	tcp = tcp_of(sk);
 	k = connection_of(sk, tcp, ret, 0);
@@ -162,13 +178,13 @@ static __always_inline int receive(struct sock *sk, int ret, int flags)
 		return 0;
 	if (k->receive.mode == MODE_IGNORED)
 		return 0;
-	struct walk walk = { .connection = k, .sk = sk, .segment = { .time = bpf_ktime_get_ns(), .left = ret, } };
+	struct walk walk = { .connection = k, .sk = sk, .segment = { .id = id, .time = bpf_ktime_get_ns(), .left = ret, } };
 	struct segment *s = &walk.segment;
-	s->arrival = tcp ? arrival_time(tcp, s->time) : s->time;
+	s->arrival = tcp && k->side != SIDE_CLIENT ? arrival_time(tcp, s->time) : s->time;
 	place(s, &k->receive, tcp, tcp ? read_position(sk, tcp) : 0, ret);
 	if (flags & FLAG_TRUNC && tcp)
 		s->source.opaque = KERNEL_PAGES; /* thrown away, not copied */
-	else
+	else if (needs_source(s, &k->receive))
 		source_of_call(&s->source, sk, ret);
 	capture(&walk);
 	return 0;
@@ -245,11 +261,11 @@ int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
 	k = connection_of(sk, tcp, 0, ret);
 	if (!k || k->send.mode == MODE_IGNORED)
 		return 0;
-	struct walk walk = { .connection = k, .sk = sk, .segment = { .time = bpf_ktime_get_ns(), .left = ret, .sending = 1, } };
+	struct walk walk = { .connection = k, .sk = sk, .segment = { .id = id, .time = bpf_ktime_get_ns(), .left = ret, .sending = 1, } };
 	struct segment *s = &walk.segment;
 	s->arrival = s->time;
 	place(s, &k->send, tcp, tcp ? tcp->write_seq : 0, ret);
-	if (!source_of_call(&s->source, sk, ret) && tcp && s->source.opaque == UNKNOWN_BUFFER)
+	if (needs_source(s, &k->send) && !source_of_call(&s->source, sk, ret) && tcp && s->source.opaque == UNKNOWN_BUFFER)
 		want(WANT_SEND_MESSAGES);
 	if (s->source.opaque && k->source.tid == (u32)id) {
 		s->source.base = k->source.base;
@@ -317,7 +333,7 @@ int BPF_PROG(tcp_rcv_space_adjust, struct sock *sk)
 	k = bpf_sk_storage_get(&connection, sk, NULL, 0);
 	if (!k || !tcp || k->receive.mode == MODE_IGNORED)
 		return 0;
-	struct walk walk = { .connection = k, .sk = sk, .segment = { .time = bpf_ktime_get_ns(), .source.opaque = KERNEL_PAGES, } };
+	struct walk walk = { .connection = k, .sk = sk, .segment = { .id = bpf_get_current_pid_tgid(), .time = bpf_ktime_get_ns(), .source.opaque = KERNEL_PAGES, } };
 	struct segment *s = &walk.segment;
 	place(s, &k->receive, tcp, read_position(sk, tcp), 0);
 	capture(&walk);

@@ -2,6 +2,7 @@
 //!
 //! In: kernel records, questions of the web, ticks. Out: answers. Takes no lock and waits for nobody.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ use tokio::sync::mpsc;
 use super::outlet::Outlet;
 use super::tally::Tallies;
 use super::wait::Wait;
+use crate::capture::discover::Verdict;
 use crate::capture::event::{Event, decode};
 use crate::capture::program::{Maps, Programs};
 use crate::clock::monotonic_ns;
@@ -43,6 +45,8 @@ pub(super) struct Pipeline {
     pub(super) exchanges: Exchanges,
     pub(super) outlet: Outlet,
     pub(super) tallies: Tallies,
+    /// Processes that the kernel side has been told to ignore.
+    pub(super) ignored: HashSet<u32>,
     pub(super) commands: mpsc::Receiver<Command>,
     pub(super) wait: Wait,
     pub(super) stopping: Arc<AtomicBool>,
@@ -111,18 +115,30 @@ impl Pipeline {
 
     /// Tells the kernel side whom not to watch.
     fn apply_verdicts(&mut self) {
+        let before = self.ignored.len();
         for change in self.outlet.processes.changes() {
-            let result = match change.verdict {
-                Some(verdict) if !verdict.is_watched() => {
-                    self.maps.process.insert(change.tgid, VERDICT_IGNORE, 0)
-                }
-                // Absent means watched.
-                _ => self.maps.process.remove(&change.tgid).or(Ok(())),
+            // The agent itself is filtered by number, at no cost.
+            let ignore =
+                change.verdict.is_some_and(|verdict| !verdict.is_watched() && verdict != Verdict::Ourselves);
+            let result = if ignore {
+                self.ignored.insert(change.tgid);
+                self.maps.process.insert(change.tgid, VERDICT_IGNORE, 0)
+            } else if self.ignored.remove(&change.tgid) {
+                // Absent means watched; the kernel side may have dropped an ended process already.
+                self.maps.process.remove(&change.tgid).or(Ok(()))
+            } else {
+                Ok(())
             };
             if let Err(error) = result {
                 // The agent drops its exchanges all the same; only the saving is lost.
                 tracing::warn!(tgid = change.tgid, %error, "failed to store a process verdict in the kernel");
             }
+        }
+        let n_ignored = self.ignored.len();
+        if n_ignored != before
+            && let Err(error) = self.maps.n_ignored.set(0, u32::try_from(n_ignored).unwrap_or(u32::MAX), 0)
+        {
+            tracing::warn!(n_ignored, %error, "failed to tell the kernel how many processes to ignore");
         }
     }
 

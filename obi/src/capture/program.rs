@@ -107,6 +107,8 @@ pub struct Maps {
     pub events: RingBuf<MapData>,
     /// Process verdicts, `enum process_verdict` by tgid.
     pub process: HashMap<MapData, u32, u32>,
+    /// How many of them are to be ignored; must never be less than there are.
+    pub n_ignored: Array<MapData, u32>,
     /// Losses and uncovered connections by process.
     pub tally: HashMap<MapData, TallyKey, u64>,
     /// Tallies of processes that had no room above: index kind × 16 + reason.
@@ -198,6 +200,7 @@ impl Programs {
         let mut maps = Maps {
             events: self.take("events")?,
             process: self.take("process")?,
+            n_ignored: self.take("n_ignored")?,
             tally: self.take("tally")?,
             tally_rest: self.take("tally_rest")?,
             forgotten: self.take("forgotten")?,
