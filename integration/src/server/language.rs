@@ -53,7 +53,9 @@ pub fn go() -> anyhow::Result<Server> {
 pub fn java() -> anyhow::Result<Server> {
     let mut command = Command::new("java");
     // Nagle's algorithm would add 40 ms to every answer in two writes.
-    command.args(["-Dsun.net.httpserver.nodelay=true", "-Xmx128m", "-cp"]);
+    command.args(["-Dsun.net.httpserver.nodelay=true", "-Xmx128m"]);
+    // Compiler and collector threads would come between the handler's clock and its write.
+    command.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]);
     command.arg(program::java("Server")?).arg("Server");
     Server::start("java", command, Features { framings: KEPT, has_pipelining: false, ..Features::full() })
 }

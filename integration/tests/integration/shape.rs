@@ -34,7 +34,8 @@ impl Bench {
 
     fn start_with(name: &str, plan: ServerPlan, config: Config) -> Self {
         let mut rng = seeded(name);
-        let agent = Agent::start(config).unwrap();
+        // Heads in thousands of tiny pieces need room; what happens without it is `overload`'s business.
+        let agent = Agent::start(config.set("capture", "ring_bytes", 16 << 20)).unwrap();
         let server = ShapeServer::start("shape", ServerPlan { seed: rng.u64(..), ..plan }).unwrap();
         Self { agent, server, ledger: Ledger::default(), rng }
     }
