@@ -189,10 +189,9 @@ struct global_state {
 	__u32 wanted;        /* enum wanted, set by the programs */
 };
 
-/* Programs that cost every send or receive something and that few machines need: attached when first missed. */
+/* Programs that cost every send something and that few machines need: attached when first missed. */
 enum wanted {
 	WANT_SEND_MESSAGES = 1, /* tcp_sendmsg_locked: a send whose buffer the registers do not tell (io_uring) */
-	WANT_SPLICE = 2,        /* tcp_rcv_space_adjust: bytes left a socket unseen (splice) */
 };
 
 /* Value of the `process` map. */

@@ -147,8 +147,6 @@ static __always_inline void place(struct segment *s, struct cursor *c, struct tc
 	/* Behind what was seen: another thread was here in between. The bytes are looked at as they are. */
 	if ((s32)s->gap < 0)
 		s->gap = 0;
-	if (s->gap && !s->sending)
-		want(WANT_SPLICE);
 	c->next = end;
 }
 

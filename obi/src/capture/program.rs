@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use aya::maps::{Array, HashMap, Map, MapData, MapError, Queue, RingBuf};
 use aya::programs::{BtfTracePoint, ProgramError};
 use aya::{Btf, BtfError, Ebpf, EbpfError, EbpfLoader};
-use obi_ebpf::{WANT_SEND_MESSAGES, WANT_SPLICE, global_state, tally_key, thread_state};
+use obi_ebpf::{WANT_SEND_MESSAGES, global_state, tally_key, thread_state};
 use thiserror::Error;
 
 use super::run_time::{self, RunTime};
@@ -82,10 +82,20 @@ const REQUIRED: [&str; 6] = [
     "sock_recv_length",
 ];
 
-/// Programs for what the required ones cannot see, on kernels that have the tracepoint: io_uring sends
-/// (6.16) and splice from a socket (4.16). Loaded at the start, attached when the kernel side wants them.
-const OPTIONAL: [(&str, u32); 2] =
-    [("tcp_sendmsg_locked", WANT_SEND_MESSAGES), ("tcp_rcv_space_adjust", WANT_SPLICE)];
+/// A program for what the required ones cannot see, on kernels that have the tracepoint.
+#[derive(Debug, Clone, Copy)]
+struct Optional {
+    name: &'static str,
+    /// Attached when the kernel side first wants it (`enum wanted`); `None`: at the start.
+    wanted: Option<u32>,
+}
+
+/// Splice from a socket (4.16): without it, from the start, bytes that passed would look like bytes that
+/// never came. Sends of io_uring (6.16): what is missed before it is attached counts as lost, no more.
+const OPTIONAL: [Optional; 2] = [
+    Optional { name: "tcp_rcv_space_adjust", wanted: None },
+    Optional { name: "tcp_sendmsg_locked", wanted: Some(WANT_SEND_MESSAGES) },
+];
 
 /// The loaded hook set.
 #[derive(Debug)]
@@ -166,17 +176,18 @@ impl Programs {
                 .load(name, &btf)
                 .map_err(|source| LoadError::Program { name, source })?;
         }
+        let mut attached = REQUIRED.to_vec();
         let (mut waiting, mut skipped) = (Vec::new(), Vec::new());
-        for (name, wanted) in OPTIONAL {
-            match program(&mut ebpf, name)?.load(name, &btf) {
-                Ok(()) => waiting.push((name, wanted)),
-                Err(error) => skipped.push((name, chain(&error))),
+        for Optional { name, wanted } in OPTIONAL {
+            match (program(&mut ebpf, name)?.load(name, &btf), wanted) {
+                (Ok(()), Some(wanted)) => waiting.push((name, wanted)),
+                (Ok(()), None) => attached.push(name),
+                (Err(error), _) => skipped.push((name, chain(&error))),
             }
         }
-        for name in REQUIRED {
+        for name in &attached {
             program(&mut ebpf, name)?.attach().map_err(|source| LoadError::Program { name, source })?;
         }
-        let attached = REQUIRED.to_vec();
         drop(btf);
         return_memory();
         let statistics =
