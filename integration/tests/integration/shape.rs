@@ -213,25 +213,41 @@ fn exchanges_that_break() {
     bench.assert_exact();
 }
 
+/// Odd shapes over another address family; both ends read by `reads`.
+fn over(address: Address, reads: &[ReadMode]) -> Bench {
+    let name = format!("shape {address:?}");
+    let mut bench = Bench::start(&name, ServerPlan { address, reads: reads.to_vec(), ..every_way(0) });
+    let connections = (0..10)
+        .map(|_| {
+            let calls =
+                (0..30).map(|_| Call::new(load::odd_shape(&mut bench.rng, &Features::full()))).collect();
+            let depth = bench.rng.usize(1..5);
+            let connection = bench.connection(calls, depth, Segmentation::Pieces(5_000));
+            ConnectionPlan { reads: reads.to_vec(), ..connection }
+        })
+        .collect();
+    bench.run(connections);
+    bench
+}
+
 #[test]
-fn other_families() {
+fn ipv6() {
+    over(Address::Tcp(SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))), &ReadMode::ALL).assert_exact();
+}
+
+#[test]
+fn unix_sockets() {
     let folder = tempfile::tempdir().unwrap();
-    for address in [
-        Address::Tcp(SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))),
-        Address::Unix(folder.path().join("socket")),
-    ] {
-        let mut bench = Bench::start(&format!("shape {address:?}"), ServerPlan { address, ..every_way(0) });
-        let connections = (0..10)
-            .map(|_| {
-                let calls =
-                    (0..30).map(|_| Call::new(load::odd_shape(&mut bench.rng, &Features::full()))).collect();
-                let depth = bench.rng.usize(1..5);
-                bench.connection(calls, depth, Segmentation::Pieces(5_000))
-            })
-            .collect();
-        bench.run(connections);
-        bench.assert_exact();
-    }
+    let reads = ReadMode::ALL.into_iter().filter(|mode| *mode != ReadMode::Splice).collect::<Vec<_>>();
+    over(Address::Unix(folder.path().join("socket")), &reads).assert_exact();
+}
+
+/// A unix socket has no stream offsets that would tell of bytes that nobody saw.
+#[test]
+fn splice_from_unix_sockets() {
+    let folder = tempfile::tempdir().unwrap();
+    let address = Address::Unix(folder.path().join("socket"));
+    over(address, &[ReadMode::Read, ReadMode::Splice]).assert_exact();
 }
 
 #[test]
