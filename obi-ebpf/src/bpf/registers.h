@@ -56,13 +56,14 @@ static __always_inline u64 mmsg_entry(u64 vector, u32 entries, u32 tid)
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
 	u32 index = 0;
 	if (!state) {
-		struct thread_state fresh = { .mmsg_vector = vector, .mmsg_index = 1 };
+		struct thread_state fresh = { .mmsg_vector = entries > 1 ? vector : 0, .mmsg_index = 1 };
 		bpf_map_update_elem(&thread, &tid, &fresh, BPF_ANY);
 		return vector;
 	}
 	if (state->mmsg_vector == vector && state->mmsg_index < entries)
 		index = state->mmsg_index;
-	state->mmsg_vector = vector;
+	/* After the last message there is no walk: the next one may use the same array, made longer. */
+	state->mmsg_vector = index + 1 < entries ? vector : 0;
 	state->mmsg_index = index + 1;
 	return vector + (u64)index * MMSGHDR_BYTES;
 }
