@@ -2,29 +2,41 @@
 //!
 //! In: a descriptor and buffers. Out: bytes moved. An island: all unsafe code is here.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
 use libc::{c_uint, iovec, mmsghdr, msghdr};
 
-/// `vectors[i]` becomes message `i`. The pointers in the result live as long as `vectors` does not move.
-fn headers(vectors: &mut [iovec]) -> Vec<mmsghdr> {
-    vectors
-        .iter_mut()
-        .map(|vector| mmsghdr {
-            msg_hdr: msghdr {
-                msg_name: ptr::null_mut(),
-                msg_namelen: 0,
-                msg_iov: ptr::from_mut(vector),
-                msg_iovlen: 1,
-                msg_control: ptr::null_mut(),
-                msg_controllen: 0,
-                msg_flags: 0,
-            },
-            msg_len: 0,
-        })
-        .collect()
+/// Messages of one call at most.
+pub const MOST: usize = 64;
+
+thread_local! {
+    /// As in real programs, every call of a thread uses the same array, only its length differs.
+    static MESSAGES: RefCell<Vec<mmsghdr>> = RefCell::new(Vec::with_capacity(MOST));
+}
+
+/// Calls `call` with `vectors[i]` as message `i`.
+fn with_messages<T>(vectors: &mut [iovec], call: impl FnOnce(&mut [mmsghdr]) -> T) -> T {
+    assert!(vectors.len() <= MOST, "callers pass at most {MOST} messages");
+    let message = |vector| mmsghdr {
+        msg_hdr: msghdr {
+            msg_name: ptr::null_mut(),
+            msg_namelen: 0,
+            msg_iov: ptr::from_mut(vector),
+            msg_iovlen: 1,
+            msg_control: ptr::null_mut(),
+            msg_controllen: 0,
+            msg_flags: 0,
+        },
+        msg_len: 0,
+    };
+    MESSAGES.with_borrow_mut(|messages| {
+        messages.clear();
+        messages.extend(vectors.iter_mut().map(message));
+        call(messages)
+    })
 }
 
 fn count(messages: &[mmsghdr]) -> c_uint {
@@ -41,14 +53,14 @@ pub fn sendmmsg(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> io::Result<Vec<usiz
         .iter()
         .map(|piece| iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
         .collect();
-    let mut messages = headers(&mut vectors);
-    // SAFETY: every header points to one live iovec, every iovec to a live slice that the kernel only reads, and
-    // the count is that of the headers.
-    let sent = unsafe {
-        libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), count(&messages), libc::MSG_NOSIGNAL)
-    };
-    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
-    Ok(messages[..sent].iter().map(|message| message.msg_len as usize).collect())
+    with_messages(&mut vectors, |messages| {
+        let (socket, array, flags) = (socket.as_raw_fd(), messages.as_mut_ptr(), libc::MSG_NOSIGNAL);
+        // SAFETY: every header points to one live iovec, every iovec to a live slice that the kernel only reads, and
+        // the count is that of the headers.
+        let sent = unsafe { libc::sendmmsg(socket, array, count(messages), flags) };
+        let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+        Ok(messages[..sent].iter().map(|message| message.msg_len as usize).collect())
+    })
 }
 
 /// Receives into the parts of `buffer` that end at `cuts` (ascending, within it), a message each, waiting only for
@@ -67,22 +79,18 @@ pub fn recvmmsg(socket: BorrowedFd<'_>, buffer: &mut [u8], cuts: &[usize]) -> io
         starts.push(at);
         (rest, at) = (tail, cut);
     }
-    let mut messages = headers(&mut vectors);
-    // SAFETY: every header points to one live iovec, every iovec to its own part of `buffer`, which is borrowed
-    // mutably here, and the count is that of the headers.
-    let received = unsafe {
-        libc::recvmmsg(
-            socket.as_raw_fd(),
-            messages.as_mut_ptr(),
-            count(&messages),
-            libc::MSG_WAITFORONE,
-            ptr::null_mut(),
+    let lengths = with_messages(&mut vectors, |messages| {
+        let (socket, array, flags) = (socket.as_raw_fd(), messages.as_mut_ptr(), libc::MSG_WAITFORONE);
+        // SAFETY: every header points to one live iovec, every iovec to its own part of `buffer`, which is borrowed
+        // mutably here, and the count is that of the headers.
+        let received = unsafe { libc::recvmmsg(socket, array, count(messages), flags, ptr::null_mut()) };
+        let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+        io::Result::Ok(
+            messages[..received].iter().map(|message| message.msg_len as usize).collect::<Vec<_>>(),
         )
-    };
-    let received = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
+    })?;
     let mut length = 0;
-    for (start, message) in starts.into_iter().zip(&messages[..received]) {
-        let part = message.msg_len as usize;
+    for (start, part) in starts.into_iter().zip(lengths) {
         buffer.copy_within(start..start + part, length);
         length += part;
     }

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 
-use super::multiple::{recvmmsg, sendmmsg};
+use super::multiple::{self, recvmmsg, sendmmsg};
 use super::{ReadMode, WriteMode};
 use crate::plan::Address;
 
@@ -230,7 +230,7 @@ impl Stream {
     fn send_messages(&self, pieces: &[&[u8]]) -> io::Result<()> {
         let mut rest = pieces;
         while !rest.is_empty() {
-            let group = &rest[..rest.len().min(64)];
+            let group = &rest[..rest.len().min(multiple::MOST)];
             let sent = sendmmsg(self.socket.as_fd(), group)?;
             if let (Some(&length), Some(piece)) = (sent.last(), group.get(sent.len() - 1)) {
                 self.write_plain(&piece[length..])?;
