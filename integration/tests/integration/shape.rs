@@ -235,19 +235,13 @@ fn ipv6() {
     over(Address::Tcp(SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))), &ReadMode::ALL).assert_exact();
 }
 
+/// Without splice: a unix socket has no stream offsets that would tell of bytes that nobody saw (see the README's
+/// limits).
 #[test]
 fn unix_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let reads = ReadMode::ALL.into_iter().filter(|mode| *mode != ReadMode::Splice).collect::<Vec<_>>();
     over(Address::Unix(folder.path().join("socket")), &reads).assert_exact();
-}
-
-/// A unix socket has no stream offsets that would tell of bytes that nobody saw.
-#[test]
-fn splice_from_unix_sockets() {
-    let folder = tempfile::tempdir().unwrap();
-    let address = Address::Unix(folder.path().join("socket"));
-    over(address, &[ReadMode::Read, ReadMode::Splice]).assert_exact();
 }
 
 #[test]
