@@ -133,7 +133,7 @@ static __always_inline void small_piece(struct connection *k, struct segment *s,
 	if (head_piece(k, s, &r->head, SMALL_PIECE_BYTES))
 		bpf_ringbuf_submit(r, r->head.message == MESSAGE_REQUEST ? wakeup_flag() : BPF_RB_NO_WAKEUP);
 	else
-		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		bpf_ringbuf_discard(r, wakeup_flag()); /* discarded room is only freed by reading past it */
 }
 
 /* Heads that go on after a first, small piece. Without room, the small way takes over. */
@@ -146,7 +146,7 @@ static __always_inline bool large_piece(struct connection *k, struct segment *s)
 	if (head_piece(k, s, &r->head, LARGE_PIECE_BYTES))
 		bpf_ringbuf_submit(r, wakeup_flag());
 	else
-		bpf_ringbuf_discard(r, BPF_RB_NO_WAKEUP);
+		bpf_ringbuf_discard(r, wakeup_flag()); /* discarded room is only freed by reading past it */
 	return true;
 }
 
