@@ -103,7 +103,6 @@ struct cursor {
 	 (u64)(g) << 48 | (u64)(h) << 56)
 #define LOWER_CASE 0x2020202020202020ULL
 #define SEVEN_BYTES 0x00ffffffffffffffULL
-#define FOUR_BYTES 0xffffffffULL
 
 /* Unaligned on purpose: x86-64 and arm64 allow it, the verifier too; memcpy would become eight byte loads. */
 static __always_inline u64 load8(const u8 *area, u32 at)
