@@ -226,7 +226,7 @@ void bpf_ringbuf_submit(void *record, u64 flags)
 
 void bpf_ringbuf_discard(void *record, u64 flags)
 {
-	CHECK(flags == BPF_RB_NO_WAKEUP);
+	CHECK(flags == BPF_RB_NO_WAKEUP || flags == BPF_RB_FORCE_WAKEUP);
 	making[made(record)].size = 0;
 }
 
