@@ -24,9 +24,20 @@ pub use generated::*;
 #[derive(Debug)]
 struct Aligned<T: ?Sized>(T);
 
-/// The `socket` hook set: capture at `sock_send_length`, `sock_recv_length`, `inet_sock_set_state` and
-/// the process-life tracepoints, as a relocatable BPF ELF object.
-pub fn socket_object() -> &'static [u8] {
-    static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/socket.bpf.o")));
-    &OBJECT.0
+/// How much of the kernel an object asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    /// What kernels from 5.17 on have.
+    Modern,
+    /// What kernels from 5.10 on have.
+    Portable,
+}
+
+/// The object of a hook set, a relocatable BPF ELF; `None` when the set has none of this flavour.
+pub fn object(set: &str, flavour: Flavour) -> Option<&'static [u8]> {
+    static SOCKET: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/socket.bpf.o")));
+    match (set, flavour) {
+        ("socket", Flavour::Modern) => Some(&SOCKET.0),
+        _ => None,
+    }
 }
