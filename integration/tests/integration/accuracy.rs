@@ -6,6 +6,8 @@
 mod case;
 mod io_uring;
 
+use std::thread;
+
 use integration::accuracy::{Ledger, Report};
 use integration::agent::{Agent, Config};
 use integration::client::Kind;
@@ -27,6 +29,9 @@ fn calls(count: usize) -> usize {
     count.div_ceil(usize::try_from(slowness()).unwrap_or(usize::MAX)).max(count.min(6))
 }
 
+/// Rows that run at the same time: their clients wait most of it.
+const AT_ONCE: usize = 4;
+
 /// What is to be found out about one row.
 struct Row {
     name: String,
@@ -43,16 +48,27 @@ fn raw_ends() {
     let set = agent.hook_set().unwrap();
     let before = agent.metrics().unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let run = |(number, case): (usize, &Case)| {
+    let run = |number: usize, case: &Case, seed: u64| {
         let socket = folder.path().join(number.to_string());
-        let server = ShapeServer::start("raw", case.server(&socket, rng.u64(..))).unwrap();
+        let server = ShapeServer::start("raw", case.server(&socket, seed)).unwrap();
         let connections = case.connections(&server.server.address);
-        let plan = Plan { seed: rng.u64(..), concurrency: 2, rate: 0, connections };
         let mut ledger = Ledger::default();
+        let plan = Plan { seed, concurrency: 3, rate: 0, connections };
         gate::follow(&mut ledger, &server.server, &plan);
         Row { name: case.name.to_owned(), ledger, sight: set.sight(case.passage) }
     };
-    let rows: Vec<Row> = CASES.iter().enumerate().map(run).collect();
+    let cases: Vec<(usize, &Case, u64)> =
+        CASES.iter().enumerate().map(|(number, case)| (number, case, rng.u64(..))).collect();
+    let rows = thread::scope(|scope| {
+        let part = |part: &[(usize, &Case, u64)]| {
+            part.iter().map(|(number, case, seed)| run(*number, case, *seed)).collect::<Vec<_>>()
+        };
+        let threads: Vec<_> = cases
+            .chunks(cases.len().div_ceil(AT_ONCE))
+            .map(|chunk| scope.spawn(move || part(chunk)))
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
     check(&mut agent, &before, rows, set);
 }
 

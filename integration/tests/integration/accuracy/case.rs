@@ -26,6 +26,9 @@ pub(super) struct Case {
     writes: &'static [WriteMode],
 }
 
+/// Microseconds that a client lives at least: the agent reads its name while it does.
+const LIFE: u32 = 300_000;
+
 /// What it runs over.
 #[derive(Debug, Clone, Copy)]
 enum Family {
@@ -130,7 +133,7 @@ impl Case {
         }
     }
 
-    /// Two connections that make the row's exchanges at the same time.
+    /// Two connections that make the row's exchanges at the same time, and one that keeps the client alive.
     pub(super) fn connections(&self, address: &Address) -> Vec<ConnectionPlan> {
         let connection = || ConnectionPlan {
             depth: self.depth,
@@ -139,7 +142,8 @@ impl Case {
             writes: self.writes.to_vec(),
             ..ConnectionPlan::new(address, (self.shapes)().into_iter().map(Call::new).collect())
         };
-        vec![connection(), connection()]
+        let lasting = vec![Call::new(Shape { delay: LIFE, ..Shape::default() })];
+        vec![connection(), connection(), ConnectionPlan::new(address, lasting)]
     }
 }
 
