@@ -6,6 +6,7 @@
 //! - [`wire`]: sockets, one system call at a time; [`script`]: how the raw client and server follow a shape.
 //! - [`process`], [`program`]: running and compiling the workloads.
 //! - [`server`], [`client`]: one builder per workload program.
+//! - [`hook`]: what each hook set can see; [`patience`]: how long things may take here.
 //! - [`agent`]: the real agent; [`span`], [`exposition`]: what it says.
 //! - [`load`]: random shapes that a server and a client both know.
 //! - [`accuracy`]: what happened against what the agent says.
@@ -16,7 +17,9 @@ pub mod agent;
 pub mod client;
 pub mod exposition;
 pub mod fetch;
+pub mod hook;
 pub mod load;
+pub mod patience;
 pub mod plan;
 pub mod process;
 pub mod program;
