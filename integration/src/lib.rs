@@ -10,12 +10,14 @@
 //! - [`load`]: random shapes that a server and a client both know.
 //! - [`accuracy`]: what happened against what the agent says.
 //! - [`seed`]: repeatable randomness.
+//! - [`kernel`]: other kernels than this machine's.
 
 pub mod accuracy;
 pub mod agent;
 pub mod client;
 pub mod exposition;
 pub mod fetch;
+pub mod kernel;
 pub mod load;
 pub mod plan;
 pub mod process;
