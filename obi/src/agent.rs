@@ -27,6 +27,7 @@ use crate::capture::support::Support;
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
 use crate::export::store::Store;
+use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
 use crate::red::Registry;
 use crate::shutdown::Shutdown;
@@ -54,7 +55,8 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     let stopping = Arc::new(AtomicBool::new(false));
     let pipeline = build(&config, hook_set, commands, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
-    announce(&pipeline, hook_set, &listener)?;
+    let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    announce(&pipeline, hook_set, &listener, &kept)?;
 
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
@@ -64,6 +66,9 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
         .name("pipeline".to_owned())
         .spawn(move || pipeline.run())
         .context("failed to start the pipeline thread")?;
+    // This thread only waits from now on; those of the runtime gave up everything when they started.
+    privilege::give_up()?;
+    privilege::verify(&kept)?;
 
     let (stop_web, web_stopped) = tokio::sync::oneshot::channel::<()>();
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -148,7 +153,7 @@ fn build(
 }
 
 /// One look at what is watched and what is not; afterwards the log is quiet.
-fn announce(pipeline: &Pipeline, hook_set: &str, listener: &TcpListener) -> anyhow::Result<()> {
+fn announce(pipeline: &Pipeline, hook_set: &str, listener: &TcpListener, kept: &Kept) -> anyhow::Result<()> {
     for (program, reason) in pipeline.programs.skipped() {
         tracing::info!(program, reason, "optional kernel program not used");
     }
@@ -158,6 +163,7 @@ fn announce(pipeline: &Pipeline, hook_set: &str, listener: &TcpListener) -> anyh
         processes = pipeline.outlet.processes.watched(),
         "watching; not covered yet: TLS, HTTP/2, gRPC (counted in obi_uncovered_connections_total)"
     );
+    tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");
     Ok(())
 }
