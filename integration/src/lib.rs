@@ -11,6 +11,7 @@
 //! - [`load`]: random shapes that a server and a client both know.
 //! - [`accuracy`]: what happened against what the agent says.
 //! - [`seed`]: repeatable randomness.
+//! - [`kernel`]: other kernels than this machine's.
 
 pub mod accuracy;
 pub mod agent;
@@ -18,6 +19,7 @@ pub mod client;
 pub mod exposition;
 pub mod fetch;
 pub mod hook;
+pub mod kernel;
 pub mod load;
 pub mod patience;
 pub mod plan;

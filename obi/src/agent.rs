@@ -22,7 +22,9 @@ use self::pipeline::Pipeline;
 use self::tally::Tallies;
 use self::wait::Wait;
 use crate::capture::discover::Processes;
-use crate::capture::program::{Programs, Settings};
+use crate::capture::hook_set::HookSet;
+use crate::capture::kernel_types::KernelTypes;
+use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
 use crate::capture::support::Support;
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
@@ -49,14 +51,17 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     let listener = TcpListener::bind(config.web.listen)
         .await
         .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
-    let hook_set = support.require()?.name();
+    let hook_set = match config.capture.hooks.forced() {
+        Some(set) => set,
+        None => support.require()?,
+    };
 
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
     let pipeline = build(&config, hook_set, commands, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
     let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
-    announce(&pipeline, hook_set, &listener, &kept)?;
+    announce(&pipeline, &listener, &kept)?;
 
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
@@ -93,7 +98,7 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
 
 fn build(
     config: &Config,
-    hook_set: &'static str,
+    hook_set: HookSet,
     commands: mpsc::Receiver<web::Command>,
     stopping: Arc<AtomicBool>,
 ) -> anyhow::Result<Pipeline> {
@@ -105,14 +110,17 @@ fn build(
         tick_ns: tick_ns(),
         statistics: config.capture.statistics,
     };
-    let mut programs = Programs::load(&settings)?;
+    let types = KernelTypes::read(Some(&config.capture.btf)).context("capture.btf")?;
+    let mut programs = Programs::load(hook_set, &settings, &types)?;
+    drop(types);
+    return_memory();
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
     let maps = programs.start()?;
     // After the start: whoever begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
     let mut stats = Stats::default();
-    stats.hook_set = hook_set;
+    stats.hook_set = hook_set.name();
     let outlet = Outlet {
         processes,
         assembler: Assembler::new(
@@ -153,13 +161,14 @@ fn build(
 }
 
 /// One look at what is watched and what is not; afterwards the log is quiet.
-fn announce(pipeline: &Pipeline, hook_set: &str, listener: &TcpListener, kept: &Kept) -> anyhow::Result<()> {
+fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow::Result<()> {
     for (program, reason) in pipeline.programs.skipped() {
         tracing::info!(program, reason, "optional kernel program not used");
     }
     let address = listener.local_addr().context("failed to read the listen address")?;
     tracing::info!(
-        hook_set,
+        hook_set = %pipeline.programs.set(),
+        object = flavour_name(pipeline.programs.flavour()),
         processes = pipeline.outlet.processes.watched(),
         "watching; not covered yet: TLS, HTTP/2, gRPC (counted in obi_uncovered_connections_total)"
     );

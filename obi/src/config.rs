@@ -15,6 +15,7 @@ mod rule;
 mod value;
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +23,7 @@ pub use self::error::ConfigError;
 pub use self::load::load;
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::value::Hooks;
+use crate::capture::kernel_types::KERNEL_BTF;
 
 /// The whole configuration; every key has a default, so that an empty file (or none) is valid.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -71,9 +73,13 @@ pub struct Discover {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Capture {
-    /// Hook set: `auto`, `socket`, `fentry`, `kprobe` or `syscall`; a forced one that this build or kernel does not
-    /// have stops the start. Default: `auto`, the cheapest that sees everything. Example: `socket`.
+    /// Hook set: `auto`, `socket`, `fentry`, `kprobe` or `syscall`; a forced one that this kernel does not take stops
+    /// the start. Default: `auto`, the cheapest that sees everything. Example: `kprobe`.
     pub hooks: Hooks,
+    /// The kernel's type information (BTF), an absolute path; no hook set works without. Default:
+    /// `/sys/kernel/btf/vmlinux`. Example: `/var/lib/obi/vmlinux.btf`, where a container does not show the default.
+    #[serde(deserialize_with = "value::absolute_path")]
+    pub btf: PathBuf,
     /// Size of the ring buffer between kernel and agent, bytes: a power of two that is a multiple of the page size.
     /// Default: `8 MiB`. Example: `16 MiB`, when `obi_lost_total{reason="ring_full"}` grows.
     #[serde(deserialize_with = "value::ring_bytes")]
@@ -140,7 +146,13 @@ pub struct Web {
 
 impl Default for Capture {
     fn default() -> Self {
-        Self { hooks: Hooks::Auto, ring_bytes: 8 << 20, head_limit: 8192, statistics: true }
+        Self {
+            hooks: Hooks::Auto,
+            btf: PathBuf::from(KERNEL_BTF),
+            ring_bytes: 8 << 20,
+            head_limit: 8192,
+            statistics: true,
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use super::tally::Tallies;
 use super::wait::Wait;
 use crate::capture::discover::Verdict;
 use crate::capture::event::{Event, decode};
-use crate::capture::program::{Maps, Programs};
+use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Preallocated, Programs};
 use crate::clock::monotonic_ns;
 use crate::protocol::Exchanges;
 use crate::stats::{MapMemory, Program, Stage};
@@ -33,8 +33,6 @@ const BATCH: usize = 65_536;
 /// minutes; what is forgotten has been counted by the kernel side.
 const EXCHANGE_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// Estimated kernel memory of one element beyond its key and value: hash node or storage header.
-const ELEMENT_OVERHEAD: u64 = 48;
 /// `struct connection` and its storage header.
 const CONNECTION_BYTES: u64 = 376 + 64;
 
@@ -185,15 +183,17 @@ impl Pipeline {
         let element = |n: usize, bytes: usize| n as u64 * (bytes as u64 + ELEMENT_OVERHEAD);
         let maps = &self.maps;
         let connections = maps.global.get(&0, 0).map_or(0, |global| global.0.n_open);
-        let capture = u64::from(self.programs.ring_bytes())
-            + connections * CONNECTION_BYTES
-            + element(maps.thread.keys().count(), 28)
-            + element(maps.tally.keys().count(), 16);
+        let tables = self.programs.preallocated().unwrap_or_else(|| Preallocated {
+            capture: connections * CONNECTION_BYTES
+                + element(maps.thread.keys().count(), 28)
+                + element(maps.tally.keys().count(), 16),
+            discover: element(maps.process.keys().count(), 8),
+        });
         let stats = &mut self.outlet.stats;
         stats.watched_processes = self.outlet.processes.watched() as u64;
         stats.maps = vec![
-            MapMemory { subsystem: "capture", bytes: capture },
-            MapMemory { subsystem: "discover", bytes: element(maps.process.keys().count(), 8) },
+            MapMemory { subsystem: "capture", bytes: u64::from(self.programs.ring_bytes()) + tables.capture },
+            MapMemory { subsystem: "discover", bytes: tables.discover },
         ];
         let program = |(name, time): (&str, crate::capture::run_time::RunTime)| Program {
             name: name.to_owned(),

@@ -1,16 +1,27 @@
 //! Loads and attaches the kernel programs: the one place that knows the BPF library.
 //!
-//! In: settings and the embedded object. Out: the ring buffer, the maps the agent reads, run-time
+//! In: a hook set, settings and the embedded objects. Out: the ring buffer, the maps the agent reads, run-time
 //! statistics. Dropping [`Programs`] detaches everything; so does the death of the process.
 
+mod load;
+mod maps;
+mod preallocate;
+pub mod table;
+
+use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
 
-use aya::maps::{Array, HashMap, Map, MapData, MapError, Queue, RingBuf};
-use aya::programs::{BtfTracePoint, ProgramError};
-use aya::{Btf, BtfError, Ebpf, EbpfError, EbpfLoader};
-use obi_ebpf::{WANT_SEND_MESSAGES, global_state, tally_key, thread_state};
-use thiserror::Error;
+use aya::EbpfError;
+use aya::maps::MapError;
+use aya::programs::ProgramError;
+use obi_ebpf::Flavour;
+use thiserror::Error as ThisError;
 
+use self::load::{Loaded, attach, program};
+use self::maps::whole_bytes;
+pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState};
+use super::hook_set::HookSet;
+use super::kernel_types::KernelTypes;
 use super::run_time::{self, RunTime};
 
 /// Values that the programs are specialised with.
@@ -28,19 +39,19 @@ pub struct Settings {
     pub statistics: bool,
 }
 
-/// Why the programs could not be loaded.
-#[derive(Debug, Error)]
+/// Why an object could not be loaded.
+#[derive(Debug, ThisError)]
 pub enum LoadError {
-    /// The kernel's own type information could not be read.
-    #[error("failed to read kernel type information from `/sys/kernel/btf/vmlinux`: {0}")]
-    Btf(#[source] BtfError),
+    /// The set has no object of this flavour.
+    #[error("not part of this build")]
+    NotBuilt,
     /// Maps or relocations failed.
-    #[error("failed to create the maps of hook set `socket`: {}", chain(.0))]
+    #[error("failed to create the maps: {}", chain(.0))]
     Object(#[source] EbpfError),
     /// A program that the hook set cannot do without was refused.
-    #[error("failed to load and attach kernel program `{name}`: {}", chain(.source))]
+    #[error("failed to load and attach kernel program `{name}`: {}", refusal(.source))]
     Program {
-        /// Its name, that of the tracepoint.
+        /// Its name.
         name: &'static str,
         /// What the kernel said.
         source: ProgramError,
@@ -58,8 +69,47 @@ pub enum LoadError {
     },
 }
 
+/// Why a hook set could not be loaded: what was said of each object that was tried.
+#[derive(Debug, ThisError)]
+#[error("failed to load hook set `{set}`: {}", refusals(.tried))]
+pub struct SetError {
+    /// Which.
+    pub set: HookSet,
+    /// In the order tried; the last is the last resort.
+    pub tried: Vec<(Flavour, LoadError)>,
+}
+
+fn refusals(tried: &[(Flavour, LoadError)]) -> String {
+    let text = |(flavour, error): &(Flavour, LoadError)| match tried.len() {
+        1 => error.to_string(),
+        _ => format!("{} object: {error}", flavour_name(*flavour)),
+    };
+    tried.iter().map(text).collect::<Vec<_>>().join("; ")
+}
+
+/// A flavour in a log line or report.
+#[must_use]
+pub fn flavour_name(flavour: Flavour) -> &'static str {
+    match flavour {
+        Flavour::Modern => "modern",
+        Flavour::Portable => "portable",
+    }
+}
+
+/// What a kernel said of a program, on one line: the verifier's log is pages long, its last words tell why.
+fn refusal(error: &ProgramError) -> String {
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
+    let log = verifier_log.to_string();
+    let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
+    let last: Vec<&str> = log.lines().filter(telling).collect();
+    match last.last() {
+        Some(last) => format!("the kernel refused it: {io_error}: {}", last.trim()),
+        None => format!("the kernel refused it: {io_error}"),
+    }
+}
+
 /// An error and its causes on one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string().replace('\n', " ");
     let mut source = error.source();
     while let Some(cause) = source {
@@ -72,134 +122,59 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Programs without which nothing is captured.
-const REQUIRED: [&str; 6] = [
-    "sched_process_fork",
-    "sched_process_exec",
-    "sched_process_exit",
-    "inet_sock_set_state",
-    "sock_send_length",
-    "sock_recv_length",
-];
-
-/// A program for what the required ones cannot see, on kernels that have the tracepoint.
-#[derive(Debug, Clone, Copy)]
-struct Optional {
-    name: &'static str,
-    /// Attached when the kernel side first wants it (`enum wanted`); `None`: at the start.
-    wanted: Option<u32>,
+/// Bytes of hash maps that hold all their memory from the start, elements × size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preallocated {
+    /// Connections, threads, notes, tallies.
+    pub capture: u64,
+    /// Process verdicts.
+    pub discover: u64,
 }
 
-/// Splice from a socket (4.16): without it, from the start, bytes that passed would look like bytes that
-/// never came. Sends of io_uring (6.16): what is missed before it is attached counts as lost, no more.
-const OPTIONAL: [Optional; 2] = [
-    Optional { name: "tcp_rcv_space_adjust", wanted: None },
-    Optional { name: "tcp_sendmsg_locked", wanted: Some(WANT_SEND_MESSAGES) },
-];
-
-/// The loaded hook set.
+/// A hook set, loaded and attached.
 #[derive(Debug)]
 pub struct Programs {
-    ebpf: Ebpf,
-    attached: Vec<&'static str>,
-    /// Loaded, to be attached when wanted.
-    waiting: Vec<(&'static str, u32)>,
-    skipped: Vec<(&'static str, String)>,
+    set: HookSet,
+    flavour: Flavour,
+    loaded: Loaded,
     ring_bytes: u32,
+    preallocated: Option<Preallocated>,
     // Statistics are on as long as this is open.
     _statistics: Option<OwnedFd>,
 }
 
-/// Maps that the agent reads and writes while running.
-#[expect(missing_debug_implementations, reason = "the library's map types have none")]
-pub struct Maps {
-    /// Records from the kernel.
-    pub events: RingBuf<MapData>,
-    /// Process verdicts, `enum process_verdict` by tgid.
-    pub process: HashMap<MapData, u32, u32>,
-    /// How many of them are to be ignored; must never be less than there are.
-    pub n_ignored: Array<MapData, u32>,
-    /// Losses and uncovered connections by process.
-    pub tally: HashMap<MapData, TallyKey, u64>,
-    /// Tallies of processes that had no room above: index kind × 16 + reason.
-    pub tally_rest: Array<MapData, u64>,
-    /// Exchanges whose end was lost.
-    pub forgotten: Queue<MapData, u64>,
-    /// Current exchange by thread.
-    pub thread: HashMap<MapData, u32, ThreadState>,
-    /// The programs' global variables.
-    pub global: Array<MapData, GlobalState>,
-}
-
-/// [`global_state`] as a map value.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-pub struct GlobalState(pub global_state);
-
-/// [`tally_key`] as a map key.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-pub struct TallyKey(pub tally_key);
-
-/// [`thread_state`] as a map value.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-pub struct ThreadState(pub thread_state);
-
-// SAFETY: all three are transparent over C structures of integers without padding (their zerocopy derives
-// refuse padding at compile time), so every bit pattern is valid.
-unsafe impl aya::Pod for TallyKey {}
-// SAFETY: as above.
-unsafe impl aya::Pod for ThreadState {}
-// SAFETY: as above.
-unsafe impl aya::Pod for GlobalState {}
-
 impl Programs {
-    /// Creates the maps, loads the programs, attaches them.
+    /// Creates the maps of a set, loads its programs, attaches them: the modern object, else the portable one.
     ///
     /// # Errors
-    /// When the kernel refuses a required part; the error names it and repeats what the kernel said.
-    pub fn load(settings: &Settings) -> Result<Self, LoadError> {
-        let btf = Btf::from_sys_fs().map_err(LoadError::Btf)?;
-        let wakeup_bytes = u64::from(settings.ring_bytes) / 8;
-        let mut ebpf = EbpfLoader::new()
-            .btf(Some(&btf))
-            .override_global("self_tgid", &settings.self_tgid, true)
-            .override_global("head_limit", &settings.head_limit, true)
-            .override_global("tick_ns", &settings.tick_ns, true)
-            .override_global("wakeup_bytes", &wakeup_bytes, true)
-            .map_max_entries("events", settings.ring_bytes)
-            .load(obi_ebpf::socket_object())
-            .map_err(LoadError::Object)?;
-        for name in REQUIRED {
-            program(&mut ebpf, name)?
-                .load(name, &btf)
-                .map_err(|source| LoadError::Program { name, source })?;
-        }
-        let mut attached = REQUIRED.to_vec();
-        let (mut waiting, mut skipped) = (Vec::new(), Vec::new());
-        for Optional { name, wanted } in OPTIONAL {
-            match (program(&mut ebpf, name)?.load(name, &btf), wanted) {
-                (Ok(()), Some(wanted)) => waiting.push((name, wanted)),
-                (Ok(()), None) => attached.push(name),
-                (Err(error), _) => skipped.push((name, chain(&error))),
+    /// When the kernel refuses a required part of both; the error names it and repeats what the kernel said.
+    pub fn load(set: HookSet, settings: &Settings, types: &KernelTypes) -> Result<Self, SetError> {
+        let mut tried = Vec::new();
+        for flavour in [Flavour::Modern, Flavour::Portable] {
+            match Loaded::new(set, flavour, settings, types) {
+                Ok(loaded) => {
+                    for (flavour, error) in tried {
+                        tracing::debug!(%set, object = flavour_name(flavour), %error, "another object is used");
+                    }
+                    return Ok(Self::new(set, flavour, settings, loaded));
+                }
+                Err(LoadError::NotBuilt) if !tried.is_empty() => {}
+                Err(error) => tried.push((flavour, error)),
             }
         }
-        for name in &attached {
-            program(&mut ebpf, name)?.attach().map_err(|source| LoadError::Program { name, source })?;
-        }
-        drop(btf);
-        return_memory();
-        let statistics =
-            if settings.statistics { aya::sys::enable_stats(aya::sys::Stats::RunTime).ok() } else { None };
-        Ok(Self {
-            ebpf,
-            attached,
-            waiting,
-            skipped,
-            ring_bytes: settings.ring_bytes,
-            _statistics: statistics,
-        })
+        Err(SetError { set, tried })
+    }
+
+    fn new(set: HookSet, flavour: Flavour, settings: &Settings, loaded: Loaded) -> Self {
+        let statistics = match settings.statistics {
+            true => aya::sys::enable_stats(aya::sys::Stats::RunTime).ok(),
+            false => None,
+        };
+        let preallocated = loaded.preallocated.then(|| Preallocated {
+            capture: whole_bytes(&loaded.ebpf, &["connection", "thread", "note", "tally"]),
+            discover: whole_bytes(&loaded.ebpf, &["process"]),
+        });
+        Self { set, flavour, loaded, ring_bytes: settings.ring_bytes, preallocated, _statistics: statistics }
     }
 
     /// Takes the maps out of the loader and lets the programs begin: all at once, since a view of
@@ -208,24 +183,9 @@ impl Programs {
     /// # Errors
     /// When called twice, or when the object was built wrongly.
     pub fn start(&mut self) -> Result<Maps, LoadError> {
-        let mut maps = Maps {
-            events: self.take("events")?,
-            process: self.take("process")?,
-            n_ignored: self.take("n_ignored")?,
-            tally: self.take("tally")?,
-            tally_rest: self.take("tally_rest")?,
-            forgotten: self.take("forgotten")?,
-            thread: self.take("thread")?,
-            global: self.take(".bss")?,
-        };
-        let begin = GlobalState(global_state { active: 1, ..global_state::default() });
-        maps.global.set(0, begin, 0).map_err(|source| LoadError::Map { name: ".bss", source })?;
+        let mut maps = Maps::take(&mut self.loaded.ebpf)?;
+        maps.activate()?;
         Ok(maps)
-    }
-
-    fn take<T: TryFrom<Map, Error = MapError>>(&mut self, name: &'static str) -> Result<T, LoadError> {
-        let map = self.ebpf.take_map(name).ok_or_else(|| LoadError::Missing(format!("map `{name}`")))?;
-        T::try_from(map).map_err(|source| LoadError::Map { name, source })
     }
 
     /// Attaches what the kernel side has wanted (`global_state.wanted`) and does not have yet. Returns
@@ -234,20 +194,34 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses; the program is not tried again.
     pub fn attach_wanted(&mut self, wanted: u32) -> Result<Vec<&'static str>, LoadError> {
-        let mut attached = Vec::new();
-        while let Some(position) = self.waiting.iter().position(|(_, bit)| wanted & bit != 0) {
-            let (name, _) = self.waiting.swap_remove(position);
-            program(&mut self.ebpf, name)?.attach().map_err(|source| LoadError::Program { name, source })?;
-            attached.push(name);
+        let mut names = Vec::new();
+        while let Some(position) = self.loaded.waiting.iter().position(|(_, bit)| wanted & bit != 0) {
+            let (entry, _) = self.loaded.waiting.swap_remove(position);
+            let name = entry.name;
+            attach(program(&mut self.loaded.ebpf, name)?, entry.hook)
+                .map_err(|source| LoadError::Program { name, source })?;
+            self.loaded.attached.push(entry);
+            names.push(name);
         }
-        self.attached.extend(&attached);
-        Ok(attached)
+        Ok(names)
+    }
+
+    /// The set in use.
+    #[must_use]
+    pub fn set(&self) -> HookSet {
+        self.set
+    }
+
+    /// Which of its objects.
+    #[must_use]
+    pub fn flavour(&self) -> Flavour {
+        self.flavour
     }
 
     /// Optional programs that this kernel does not take, and why.
     #[must_use]
     pub fn skipped(&self) -> &[(&'static str, String)] {
-        &self.skipped
+        &self.loaded.skipped
     }
 
     /// Size of the ring buffer in bytes.
@@ -256,28 +230,27 @@ impl Programs {
         self.ring_bytes
     }
 
+    /// What the hash maps take, in use or not; `None` where they allocate on demand.
+    #[must_use]
+    pub fn preallocated(&self) -> Option<Preallocated> {
+        self.preallocated
+    }
+
     /// Run time and number of runs of each attached program since it was loaded; empty while the
     /// kernel keeps no statistics.
     #[must_use]
     pub fn run_times(&self) -> Vec<(&'static str, RunTime)> {
-        self.attached
-            .iter()
-            .filter_map(|name| {
-                let fd = self.ebpf.program(name)?.fd().ok()?;
-                run_time::of(fd.as_fd()).ok().map(|time| (*name, time))
-            })
-            .collect()
+        let time = |name| {
+            let fd = self.loaded.ebpf.program(name)?.fd().ok()?;
+            run_time::of(fd.as_fd()).ok()
+        };
+        self.loaded.attached.iter().filter_map(|entry| Some((entry.name, time(entry.name)?))).collect()
     }
-}
-
-fn program<'a>(ebpf: &'a mut Ebpf, name: &'static str) -> Result<&'a mut BtfTracePoint, LoadError> {
-    let missing = || LoadError::Missing(format!("program `{name}`"));
-    ebpf.program_mut(name).ok_or_else(missing)?.try_into().map_err(|_| missing())
 }
 
 /// Gives the allocator's free memory back to the kernel: the type information of the kernel takes some
 /// 20 MB while programs load and nothing afterwards.
-fn return_memory() {
+pub fn return_memory() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `malloc_trim` takes no pointer and may be called at any time from any thread.
     unsafe {

@@ -15,30 +15,7 @@ use thiserror::Error;
 
 pub use self::capability::Capabilities;
 pub use self::namespace::PidNamespace;
-
-/// A set of kernel hooks that captures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HookSet {
-    /// Socket tracepoints.
-    Socket,
-}
-
-impl HookSet {
-    /// Its name in configuration, metrics and `doctor`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Socket => "socket",
-        }
-    }
-}
-
-impl fmt::Display for HookSet {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
-}
+use super::hook_set::HookSet;
 
 /// One thing that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

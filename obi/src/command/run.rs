@@ -43,8 +43,9 @@ where
 {
     let config = config::load(args.config.as_deref())?;
     let support = Support::probe();
-    let set = support.require()?;
-    tracing::info!("hook set {set}");
+    if config.capture.hooks.forced().is_none() {
+        support.require()?;
+    }
     report_limits(&support, &config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)

@@ -3,33 +3,49 @@
 //! In: what the YAML parser found. Out: the checked value, or what was expected instead.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::capture::hook_set::HookSet;
 
 /// `capture.hooks`: which hook set captures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hooks {
     /// The cheapest set that sees everything on this kernel.
     Auto,
-    /// Socket tracepoints.
-    Socket,
+    /// This one and no other.
+    Forced(HookSet),
 }
 
-/// Sets of the contract that this build does not have.
-const LATER_HOOKS: [&str; 3] = ["fentry", "kprobe", "syscall"];
+impl Hooks {
+    /// The set that the user insists on.
+    #[must_use]
+    pub fn forced(self) -> Option<HookSet> {
+        match self {
+            Self::Auto => None,
+            Self::Forced(set) => Some(set),
+        }
+    }
+}
+
+impl Serialize for Hooks {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.forced().map_or("auto", HookSet::name))
+    }
+}
 
 impl<'de> Deserialize<'de> for Hooks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match text(deserializer, "auto or socket")?.as_str() {
-            "auto" => Ok(Self::Auto),
-            "socket" => Ok(Self::Socket),
-            later if LATER_HOOKS.contains(&later) => {
-                Err(D::Error::custom("is not available in this build, expected auto or socket"))
-            }
-            _ => Err(D::Error::custom("is not a hook set, expected auto or socket")),
+        const EXPECTED: &str = "auto, socket, fentry, kprobe or syscall";
+        let written = text(deserializer, EXPECTED)?;
+        if written == "auto" {
+            return Ok(Self::Auto);
         }
+        let set = HookSet::ALL.into_iter().find(|set| set.name() == written);
+        set.map(Self::Forced)
+            .ok_or_else(|| D::Error::custom(format_args!("is not a hook set, expected {EXPECTED}")))
     }
 }
 
@@ -86,6 +102,14 @@ pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sock
     const EXPECTED: &str = "an address with a port, such as 127.0.0.1:9464 or [::1]:9464";
     let written = text(deserializer, EXPECTED)?;
     written.parse().map_err(|_| D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
+}
+
+/// A path that does not depend on where we were started.
+pub(super) fn absolute_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    const EXPECTED: &str = "an absolute path, such as /sys/kernel/btf/vmlinux";
+    let written = PathBuf::from(text(deserializer, EXPECTED)?);
+    let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
+    written.is_absolute().then_some(written).ok_or_else(refuse)
 }
 
 /// Most methods that can be known.

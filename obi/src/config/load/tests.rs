@@ -2,6 +2,7 @@
 
 use super::super::{Config, Hooks};
 use super::merge;
+use crate::capture::hook_set::HookSet;
 
 fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
     let variables = environment.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
@@ -36,7 +37,7 @@ web: {listen: '[::1]:0', spans: 0, span_bytes: 1 MiB}
     assert_eq!((config.discover.include.len(), config.discover.exclude.len()), (2, 2));
     assert!(config.discover.include[1].port.unwrap().contains(8099));
     assert!(config.discover.exclude[0].executable.as_ref().unwrap().matches("/usr/bin/curl"));
-    assert_eq!(config.capture.hooks, Hooks::Socket);
+    assert_eq!(config.capture.hooks, Hooks::Forced(HookSet::Socket));
     assert_eq!((config.capture.ring_bytes, config.capture.statistics), (65_536, false));
     assert_eq!(config.trace.known_methods, ["GET", "PURGE"]);
     assert_eq!((config.web.listen.to_string(), config.web.span_bytes), ("[::1]:0".to_owned(), 1 << 20));
@@ -120,14 +121,17 @@ fn a_wrong_file_says_where_and_what_was_expected() {
         "obi.yaml: web.spans: `1.5` is not valid, expected a whole number from 0 to 10000000",
     );
     check(
-        "capture: {hooks: fentry}",
-        "obi.yaml: capture.hooks: `fentry` is not available in this build, expected auto or socket",
+        "capture: {btf: vmlinux}",
+        "obi.yaml: capture.btf: `vmlinux` is not valid, expected an absolute path, such as /sys/kernel/btf/vmlinux",
     );
     check(
         "capture: {hooks: magic}",
-        "obi.yaml: capture.hooks: `magic` is not a hook set, expected auto or socket",
+        "obi.yaml: capture.hooks: `magic` is not a hook set, expected auto, socket, fentry, kprobe or syscall",
     );
-    check("capture: {hooks: 1}", "obi.yaml: capture.hooks: `1` is not valid, expected auto or socket");
+    check(
+        "capture: {hooks: 1}",
+        "obi.yaml: capture.hooks: `1` is not valid, expected auto, socket, fentry, kprobe or syscall",
+    );
     check(
         "capture: {statistics: 1}",
         "obi.yaml: capture.statistics: `1` is not valid, expected true or false",
@@ -199,8 +203,8 @@ fn a_wrong_variable_is_named() {
     );
     check(
         "OBI_CAPTURE_HOOKS",
-        "kprobe",
-        "environment OBI_CAPTURE_HOOKS: capture.hooks: `kprobe` is not available in this build, expected auto or socket",
+        "uprobe",
+        "environment OBI_CAPTURE_HOOKS: capture.hooks: `uprobe` is not a hook set, expected auto, socket, fentry, kprobe or syscall",
     );
     check(
         "OBI_WEB_LISTEM",

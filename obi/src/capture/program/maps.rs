@@ -1,0 +1,94 @@
+//! The maps that agent and kernel programs share.
+//!
+//! In: a loaded object. Out: [`Maps`], typed.
+
+use aya::Ebpf;
+use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue, RingBuf};
+use obi_ebpf::{global_state, tally_key, thread_state};
+
+use super::LoadError;
+
+/// Maps that the agent reads and writes while running.
+#[expect(missing_debug_implementations, reason = "the library's map types have none")]
+pub struct Maps {
+    /// Records from the kernel.
+    pub events: RingBuf<MapData>,
+    /// Process verdicts, `enum process_verdict` by tgid.
+    pub process: HashMap<MapData, u32, u32>,
+    /// How many of them are to be ignored; must never be less than there are.
+    pub n_ignored: Array<MapData, u32>,
+    /// Losses and uncovered connections by process.
+    pub tally: HashMap<MapData, TallyKey, u64>,
+    /// Tallies of processes that had no room above: index kind × 16 + reason.
+    pub tally_rest: Array<MapData, u64>,
+    /// Exchanges whose end was lost.
+    pub forgotten: Queue<MapData, u64>,
+    /// Current exchange by thread.
+    pub thread: HashMap<MapData, u32, ThreadState>,
+    /// The programs' global variables.
+    pub global: Array<MapData, GlobalState>,
+}
+
+/// [`global_state`] as a map value.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct GlobalState(pub global_state);
+
+/// [`tally_key`] as a map key.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct TallyKey(pub tally_key);
+
+/// [`thread_state`] as a map value.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct ThreadState(pub thread_state);
+
+// SAFETY: all three are transparent over C structures of integers without padding (their zerocopy derives
+// refuse padding at compile time), so every bit pattern is valid.
+unsafe impl aya::Pod for TallyKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for ThreadState {}
+// SAFETY: as above.
+unsafe impl aya::Pod for GlobalState {}
+
+impl Maps {
+    /// Takes the maps out of the loader.
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+        Ok(Self {
+            events: take(ebpf, "events")?,
+            process: take(ebpf, "process")?,
+            n_ignored: take(ebpf, "n_ignored")?,
+            tally: take(ebpf, "tally")?,
+            tally_rest: take(ebpf, "tally_rest")?,
+            forgotten: take(ebpf, "forgotten")?,
+            thread: take(ebpf, "thread")?,
+            global: take(ebpf, ".bss")?,
+        })
+    }
+
+    /// Lets the programs begin: all at once, since a view of sends without receives would make broken exchanges of
+    /// whole ones.
+    pub(super) fn activate(&mut self) -> Result<(), LoadError> {
+        let begin = GlobalState(global_state { active: 1, ..global_state::default() });
+        self.global.set(0, begin, 0).map_err(|source| LoadError::Map { name: ".bss", source })
+    }
+}
+
+/// Estimated kernel memory of one element of a hash map beyond its key and value.
+pub const ELEMENT_OVERHEAD: u64 = 48;
+
+/// Bytes of these hash maps when every element exists, in use or not.
+pub(super) fn whole_bytes(ebpf: &Ebpf, names: &[&str]) -> u64 {
+    let maps = names.iter().filter_map(|name| match ebpf.map(name)? {
+        Map::HashMap(map) => map.info().ok(),
+        _ => None,
+    });
+    let element = |info: &MapInfo| u64::from(info.key_size() + info.value_size()) + ELEMENT_OVERHEAD;
+    maps.map(|info| u64::from(info.max_entries()) * element(&info)).sum()
+}
+
+fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, LoadError> {
+    let map = ebpf.take_map(name).ok_or_else(|| LoadError::Missing(format!("map `{name}`")))?;
+    T::try_from(map).map_err(|source| LoadError::Map { name, source })
+}

@@ -1,0 +1,189 @@
+//! Which kernel programs each hook set has, and how far it depends on them.
+//!
+//! In: a [`HookSet`]. Out: its programs. Refuses to know how one is loaded.
+#![forbid(unsafe_code)]
+
+use obi_ebpf::WANT_SEND_MESSAGES;
+
+use crate::capture::hook_set::HookSet;
+
+/// One kernel program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name in the object, and in metrics.
+    pub name: &'static str,
+    /// What it is attached to.
+    pub hook: Hook,
+    /// Whether the set can do without.
+    pub need: Need,
+}
+
+/// A place in the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hook {
+    /// A tracepoint with type information.
+    BtfTracepoint(&'static str),
+    /// A trampoline at a function's entry.
+    FunctionEntry(&'static str),
+    /// A trampoline at a function's exit.
+    FunctionExit(&'static str),
+    /// A breakpoint at a function's entry.
+    Kprobe(&'static str),
+    /// A breakpoint at a function's return.
+    Kretprobe(&'static str),
+    /// A tracepoint of the category `syscalls`.
+    SyscallTracepoint(&'static str),
+}
+
+/// Whether a set can do without a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// It cannot.
+    Required,
+    /// It can: the kernel may lack the place, and what is missed without it is known.
+    Optional,
+    /// As `Optional`, and attached only when the kernel side first asks for it (`enum wanted`).
+    Wanted(u32),
+}
+
+impl Hook {
+    /// Name of the function or tracepoint.
+    #[must_use]
+    pub fn target(self) -> &'static str {
+        match self {
+            Self::BtfTracepoint(target)
+            | Self::FunctionEntry(target)
+            | Self::FunctionExit(target)
+            | Self::Kprobe(target)
+            | Self::Kretprobe(target)
+            | Self::SyscallTracepoint(target) => target,
+        }
+    }
+}
+
+/// The programs of a set, in the order in which they are attached.
+pub fn programs(set: HookSet) -> impl Iterator<Item = Entry> {
+    let own = match set {
+        HookSet::Socket => &SOCKET[..],
+        HookSet::Fentry => &FENTRY,
+        HookSet::Kprobe => &KPROBE,
+        HookSet::Syscall => &SYSCALL,
+    };
+    LIFE.iter().chain(own).copied()
+}
+
+const fn required(name: &'static str, hook: Hook) -> Entry {
+    Entry { name, hook, need: Need::Required }
+}
+
+const fn optional(name: &'static str, hook: Hook) -> Entry {
+    Entry { name, hook, need: Need::Optional }
+}
+
+const fn tracepoint(name: &'static str) -> Entry {
+    required(name, Hook::BtfTracepoint(name))
+}
+
+const fn entry(name: &'static str) -> Entry {
+    required(name, Hook::FunctionEntry(name))
+}
+
+const fn kprobe(name: &'static str) -> Entry {
+    required(name, Hook::Kprobe(name))
+}
+
+const fn syscall(name: &'static str) -> Entry {
+    required(name, Hook::SyscallTracepoint(name))
+}
+
+/// Processes and connections come and go: every set needs to know.
+const LIFE: [Entry; 4] = [
+    tracepoint("sched_process_fork"),
+    tracepoint("sched_process_exec"),
+    tracepoint("sched_process_exit"),
+    tracepoint("inet_sock_set_state"),
+];
+
+/// `tcp_rcv_space_adjust` shows splice from a socket: without it, from the start, bytes that passed would look like
+/// bytes that never came. `tcp_sendmsg_locked` shows sends of io_uring: what is missed before it is attached counts
+/// as lost, no more.
+const SOCKET: [Entry; 4] = [
+    tracepoint("sock_send_length"),
+    tracepoint("sock_recv_length"),
+    optional("tcp_rcv_space_adjust", Hook::BtfTracepoint("tcp_rcv_space_adjust")),
+    Entry {
+        name: "tcp_sendmsg_locked",
+        hook: Hook::BtfTracepoint("tcp_sendmsg_locked"),
+        need: Need::Wanted(WANT_SEND_MESSAGES),
+    },
+];
+
+/// `tcp_bpf_*` serve sockets that are in a sockmap, `*_sendpage` serve sendfile before 6.5, `*_splice_*` splice from
+/// a unix socket.
+const FENTRY: [Entry; 13] = [
+    entry("tcp_sendmsg"),
+    entry("tcp_recvmsg"),
+    entry("release_sock"),
+    entry("unix_stream_sendmsg"),
+    entry("unix_stream_recvmsg"),
+    entry("unix_release"),
+    required("unix_stream_sendmsg_exit", Hook::FunctionExit("unix_stream_sendmsg")),
+    required("unix_stream_recvmsg_exit", Hook::FunctionExit("unix_stream_recvmsg")),
+    optional("tcp_bpf_sendmsg", Hook::FunctionEntry("tcp_bpf_sendmsg")),
+    optional("tcp_bpf_recvmsg", Hook::FunctionEntry("tcp_bpf_recvmsg")),
+    optional("tcp_sendpage", Hook::FunctionEntry("tcp_sendpage")),
+    optional("unix_stream_sendpage", Hook::FunctionExit("unix_stream_sendpage")),
+    optional("unix_stream_splice_read", Hook::FunctionExit("unix_stream_splice_read")),
+];
+
+const KPROBE: [Entry; 14] = [
+    kprobe("tcp_sendmsg"),
+    kprobe("tcp_recvmsg"),
+    kprobe("release_sock"),
+    kprobe("unix_stream_sendmsg"),
+    kprobe("unix_stream_recvmsg"),
+    kprobe("unix_release"),
+    kprobe("skb_copy_datagram_from_iter"),
+    required("unix_stream_read_actor", Hook::Kretprobe("unix_stream_read_actor")),
+    optional("tcp_bpf_sendmsg", Hook::Kprobe("tcp_bpf_sendmsg")),
+    optional("tcp_bpf_recvmsg", Hook::Kprobe("tcp_bpf_recvmsg")),
+    optional("tcp_sendpage", Hook::Kprobe("tcp_sendpage")),
+    optional("unix_stream_sendpage", Hook::Kprobe("unix_stream_sendpage")),
+    optional("unix_stream_splice_read", Hook::Kprobe("unix_stream_splice_read")),
+    optional("unix_stream_splice_actor", Hook::Kretprobe("unix_stream_splice_actor")),
+];
+
+const SYSCALL: [Entry; 15] = [
+    syscall("sys_exit_read"),
+    syscall("sys_exit_readv"),
+    syscall("sys_exit_recvfrom"),
+    syscall("sys_exit_recvmsg"),
+    syscall("sys_exit_recvmmsg"),
+    syscall("sys_exit_write"),
+    syscall("sys_exit_writev"),
+    syscall("sys_exit_sendto"),
+    syscall("sys_exit_sendmsg"),
+    syscall("sys_exit_sendmmsg"),
+    syscall("sys_exit_sendfile64"),
+    syscall("sys_exit_splice"),
+    syscall("sys_enter_close"),
+    optional("sys_exit_preadv2", Hook::SyscallTracepoint("sys_exit_preadv2")),
+    optional("sys_exit_pwritev2", Hook::SyscallTracepoint("sys_exit_pwritev2")),
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_within_a_set() {
+        for set in HookSet::ALL {
+            let names: Vec<_> = programs(set).map(|entry| entry.name).collect();
+            let unique: HashSet<_> = names.iter().collect();
+            assert_eq!(unique.len(), names.len(), "{set}: {names:?}");
+            assert!(programs(set).any(|entry| entry.need == Need::Required), "{set}");
+        }
+    }
+}
