@@ -31,7 +31,7 @@ pub enum Flavour {
 pub const SETS: [&str; 4] = ["socket", "fentry", "kprobe", "syscall"];
 
 /// Programs that a hook set can do without, where the kernel has not what they attach to.
-const OPTIONAL: [(&str, &str); 10] = [
+const OPTIONAL: [(&str, &str); 15] = [
     ("socket", "tcp_rcv_space_adjust"),
     ("socket", "tcp_sendmsg_locked"),
     ("fentry", "tcp_bpf_sendmsg"),
@@ -40,6 +40,11 @@ const OPTIONAL: [(&str, &str); 10] = [
     ("kprobe", "tcp_bpf_sendmsg"),
     ("kprobe", "tcp_bpf_recvmsg"),
     ("kprobe", "tcp_sendpage"),
+    ("fentry", "unix_stream_sendpage"),
+    ("fentry", "unix_stream_splice_read"),
+    ("kprobe", "unix_stream_sendpage"),
+    ("kprobe", "unix_stream_splice_read"),
+    ("kprobe", "unix_stream_splice_actor"),
     ("syscall", "sys_exit_preadv2"),
     ("syscall", "sys_exit_pwritev2"),
 ];
@@ -53,7 +58,11 @@ pub fn is_optional(set: &str, program: &str) -> bool {
 /// All embedded objects.
 #[must_use]
 pub fn embedded() -> Vec<Embedded> {
-    vec![Embedded { set: "socket", flavour: Flavour::Modern, bytes: obi_ebpf::socket_object() }]
+    let flavour = |of| match of {
+        obi_ebpf::Flavour::Modern => Flavour::Modern,
+        obi_ebpf::Flavour::Portable => Flavour::Portable,
+    };
+    obi_ebpf::OBJECTS.iter().map(|&(set, of, bytes)| Embedded { set, flavour: flavour(of), bytes }).collect()
 }
 
 impl Flavour {
