@@ -88,7 +88,8 @@ pub fn command() -> anyhow::Result<Command> {
 
 /// `command`, executed where the file system of tracepoints is mounted: on most machines it is already. On others it is
 /// mounted for the agent alone, in a mount namespace of its own.
-fn with_tracefs(command: Command) -> Command {
+#[must_use]
+pub fn with_tracefs(command: Command) -> Command {
     if hook::forced() != Some(HookSet::Syscall) || Path::new("/sys/kernel/tracing/events").exists() {
         return command;
     }
@@ -173,6 +174,14 @@ impl Agent {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// All it has logged so far.
+    ///
+    /// # Errors
+    /// What reading reports.
+    pub fn stderr(&self) -> anyhow::Result<String> {
+        self.program.stderr()
     }
 
     /// Its process id.
