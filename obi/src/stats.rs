@@ -95,15 +95,15 @@ impl Equivalent<OwnedLoss> for Loss<'_> {
     }
 }
 
-/// Run-time statistics of one kernel program, as the kernel reports them.
+/// What the kernel reports of one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// Its name.
-    pub name: String,
-    /// Nanoseconds it has run since it was loaded.
-    pub run_time: u64,
-    /// How often it ran.
-    pub runs: u64,
+    pub name: &'static str,
+    /// Nanoseconds it has run and how often, since it was loaded; `None` while the kernel keeps no statistics.
+    pub run: Option<(u64, u64)>,
+    /// Runs that never happened; `None` where the kernel does not tell.
+    pub misses: Option<u64>,
 }
 
 /// Kernel memory of the maps of one subsystem.
@@ -128,7 +128,7 @@ pub struct Stats {
     pub watched_processes: u64,
     /// The hook set in use; empty until capture is attached.
     pub hook_set: &'static str,
-    /// Kernel programs; empty while the kernel keeps no statistics.
+    /// Kernel programs.
     pub programs: Vec<Program>,
     /// Map memory by subsystem.
     pub maps: Vec<MapMemory>,

@@ -15,7 +15,7 @@ use super::tally::Tallies;
 use super::wait::Wait;
 use crate::capture::discover::Verdict;
 use crate::capture::event::{Event, decode};
-use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Preallocated, Programs};
+use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Measured, Preallocated, Programs};
 use crate::clock::monotonic_ns;
 use crate::protocol::Exchanges;
 use crate::stats::{MapMemory, Program, Stage};
@@ -195,11 +195,11 @@ impl Pipeline {
             MapMemory { subsystem: "capture", bytes: u64::from(self.programs.ring_bytes()) + tables.capture },
             MapMemory { subsystem: "discover", bytes: tables.discover },
         ];
-        let program = |(name, time): (&str, crate::capture::run_time::RunTime)| Program {
-            name: name.to_owned(),
-            run_time: time.nanoseconds,
-            runs: time.runs,
+        let program = |measured: Measured| Program {
+            name: measured.name,
+            run: measured.statistics.then_some((measured.info.nanoseconds, measured.info.runs)),
+            misses: measured.misses,
         };
-        stats.programs = self.programs.run_times().into_iter().map(program).collect();
+        stats.programs = self.programs.measure().into_iter().map(program).collect();
     }
 }

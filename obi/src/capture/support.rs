@@ -3,7 +3,6 @@
 //! In: the running kernel. Out: [`Support`], with the hook set to use and what is missing. Versions are never compared:
 //! a backport or a locked-down machine makes them lie. Refuses to change anything: what it creates goes at once.
 
-mod bpf;
 mod capability;
 mod namespace;
 
@@ -15,6 +14,7 @@ use thiserror::Error;
 
 pub use self::capability::Capabilities;
 pub use self::namespace::PidNamespace;
+use super::bpf::create::{self, Kind};
 use super::hook_set::HookSet;
 
 /// One thing that was tried.
@@ -192,7 +192,7 @@ fn tracepoint(btf: &Btf, name: &str) -> Option<u32> {
 
 fn ring_buffer(capabilities: &Capabilities) -> Check {
     const NAME: &str = "ring buffer";
-    match bpf::create_ring(u32::try_from(rustix::param::page_size()).unwrap_or(4096)) {
+    match create::ring(u32::try_from(rustix::param::page_size()).unwrap_or(4096)) {
         Ok(_) => Check::new(NAME, Outcome::Available),
         Err(error) => {
             Check::missing(NAME, format!("failed to create a map: {error}"), remedy(&error, capabilities))
@@ -202,7 +202,7 @@ fn ring_buffer(capabilities: &Capabilities) -> Check {
 
 fn program(tracepoint: u32, capabilities: &Capabilities) -> Check {
     const NAME: &str = "kernel program";
-    match bpf::load_tracepoint(tracepoint) {
+    match create::program(Kind::BtfTracepoint(tracepoint)) {
         Ok(_) => Check::new(NAME, Outcome::Available),
         Err(error) => Check::missing(
             NAME,

@@ -57,6 +57,6 @@ fn remedies_fit_the_error() {
 
 #[test]
 fn a_program_for_no_tracepoint_is_refused() {
-    assert!(bpf::load_tracepoint(0).is_err());
-    assert!(bpf::create_ring(1).is_err(), "not a multiple of the page size");
+    assert!(create::program(Kind::BtfTracepoint(0)).is_err());
+    assert!(create::ring(1).is_err(), "not a multiple of the page size");
 }
