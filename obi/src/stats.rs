@@ -106,6 +106,17 @@ pub struct Program {
     pub misses: Option<u64>,
 }
 
+/// What became of one hook set at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookSetState {
+    /// Its name.
+    pub set: &'static str,
+    /// `used`, `spare`, `unsupported` or `refused`.
+    pub state: &'static str,
+    /// Why it is not used; empty for the one that is.
+    pub reason: String,
+}
+
 /// Kernel memory of the maps of one subsystem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapMemory {
@@ -128,6 +139,8 @@ pub struct Stats {
     pub watched_processes: u64,
     /// The hook set in use; empty until capture is attached.
     pub hook_set: &'static str,
+    /// All hook sets, the cheapest first; empty until capture is attached.
+    pub hook_sets: Vec<HookSetState>,
     /// Kernel programs.
     pub programs: Vec<Program>,
     /// Map memory by subsystem.
@@ -184,6 +197,7 @@ impl Stats {
             uncovered: self.uncovered.clone(),
             watched_processes: self.watched_processes,
             hook_set: self.hook_set,
+            hook_sets: self.hook_sets.clone(),
             programs: self.programs.clone(),
             maps: self.maps.clone(),
         }
@@ -205,6 +219,8 @@ pub struct Snapshot {
     pub watched_processes: u64,
     /// Hook set; empty until attached.
     pub hook_set: &'static str,
+    /// All hook sets, the cheapest first; empty until capture is attached.
+    pub hook_sets: Vec<HookSetState>,
     /// Kernel programs.
     pub programs: Vec<Program>,
     /// Map memory.

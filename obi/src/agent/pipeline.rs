@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use obi_ebpf::{PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, VERDICT_IGNORE, process_event};
 use tokio::sync::mpsc;
 
+use super::misses::Misses;
 use super::outlet::Outlet;
 use super::tally::Tallies;
 use super::wait::Wait;
@@ -43,6 +44,7 @@ pub(super) struct Pipeline {
     pub(super) exchanges: Exchanges,
     pub(super) outlet: Outlet,
     pub(super) tallies: Tallies,
+    pub(super) misses: Misses,
     /// Processes that the kernel side has been told to ignore.
     pub(super) ignored: HashSet<u32>,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -159,6 +161,7 @@ impl Pipeline {
             self.exchanges.forget(number);
         }
         self.tallies.read(&mut self.maps, &mut self.outlet);
+        self.misses.read(&self.programs.measure(), &mut self.outlet.stats);
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
         self.outlet.processes.sweep(now);
         self.outlet.clock.tick();
@@ -200,6 +203,8 @@ impl Pipeline {
             run: measured.statistics.then_some((measured.info.nanoseconds, measured.info.runs)),
             misses: measured.misses,
         };
-        stats.programs = self.programs.measure().into_iter().map(program).collect();
+        let measured = self.programs.measure();
+        self.misses.read(&measured, stats);
+        stats.programs = measured.into_iter().map(program).collect();
     }
 }

@@ -7,5 +7,6 @@ pub mod event;
 pub mod hook_set;
 pub mod kernel_types;
 pub mod program;
+pub mod select;
 pub mod support;
 pub mod tracefs;

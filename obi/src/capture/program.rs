@@ -261,7 +261,8 @@ impl Programs {
             (None, None) => None,
             (skipped, undelivered) => Some(skipped.unwrap_or(0) + undelivered.unwrap_or(0)),
         };
-        Some(Measured { name: entry.name, info, misses, statistics: self.statistics.is_some() })
+        let statistics = self.statistics.is_some();
+        Some(Measured { name: entry.name, info, misses, silent: entry.is_silent_when_missed(), statistics })
     }
 }
 
@@ -274,6 +275,8 @@ pub struct Measured {
     pub info: ProgramInfo,
     /// Runs that never happened, as far as this kernel tells (5.12; kprobes wholly from 6.7).
     pub misses: Option<u64>,
+    /// Nothing else tells of a run that never happened.
+    pub silent: bool,
     /// We have switched statistics on: run time and runs are meant.
     pub statistics: bool,
 }

@@ -61,15 +61,30 @@ impl Hook {
     }
 }
 
+impl Entry {
+    /// A run that the kernel skipped goes unnoticed: of bytes on unix sockets, which carry no stream offsets. On TCP
+    /// the next run finds the gap and counts the exchanges, so a skipped run must not count as well.
+    #[must_use]
+    pub fn is_silent_when_missed(self) -> bool {
+        let target = self.hook.target();
+        target.starts_with("unix_stream_") || target == "skb_copy_datagram_from_iter"
+    }
+}
+
 /// The programs of a set, in the order in which they are attached.
 pub fn programs(set: HookSet) -> impl Iterator<Item = Entry> {
-    let own = match set {
-        HookSet::Socket => &SOCKET[..],
+    LIFE.iter().chain(own(set)).copied()
+}
+
+/// The programs that a set has beyond [`LIFE`].
+#[must_use]
+pub fn own(set: HookSet) -> &'static [Entry] {
+    match set {
+        HookSet::Socket => &SOCKET,
         HookSet::Fentry => &FENTRY,
         HookSet::Kprobe => &KPROBE,
         HookSet::Syscall => &SYSCALL,
-    };
-    LIFE.iter().chain(own).copied()
+    }
 }
 
 const fn required(name: &'static str, hook: Hook) -> Entry {
@@ -97,7 +112,7 @@ const fn syscall(name: &'static str) -> Entry {
 }
 
 /// Processes and connections come and go: every set needs to know.
-const LIFE: [Entry; 4] = [
+pub const LIFE: [Entry; 4] = [
     tracepoint("sched_process_fork"),
     tracepoint("sched_process_exec"),
     tracepoint("sched_process_exit"),

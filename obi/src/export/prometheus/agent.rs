@@ -16,7 +16,7 @@ use prometheus_client::registry::Unit;
 use super::label;
 use crate::export::{Metrics, Unseen};
 use crate::red::{ServiceTotals, seconds};
-use crate::stats::{Counter, Process, Program, Snapshot, Stage};
+use crate::stats::{Counter, HookSetState, Process, Program, Snapshot, Stage};
 
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -79,6 +79,13 @@ fn write_capture(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
     out.gauge(("obi_watched_processes", "Processes watched now", None), stats.watched_processes)?;
     if !stats.hook_set.is_empty() {
         out.info("obi_hook", "The set of kernel hooks in use", &[("set", stats.hook_set)])?;
+    }
+    if !stats.hook_sets.is_empty() {
+        let help = "Every set of kernel hooks: used, spare, unsupported here, or refused by the kernel";
+        let mut family = out.family(("obi_hook_set", help, None), MetricType::Info)?;
+        for HookSetState { set, state, .. } in &stats.hook_sets {
+            family.encode_info(&LabelSet(&[("set", set), ("state", state)]))?;
+        }
     }
     write_programs(out, &stats.programs)?;
     let mut family = out.family(
