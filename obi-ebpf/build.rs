@@ -9,11 +9,26 @@ fn main() {
     println!("cargo::rerun-if-changed=src/bpf");
     println!("cargo::rerun-if-env-changed=OBI_CLANG");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    if let Err(message) = generate_event_types(&out).and_then(|()| compile("socket", &out)) {
+    let objects = OBJECTS.iter().try_for_each(|object| compile(object, &out));
+    if let Err(message) = objects.and_then(|()| generate_event_types(&out)) {
         println!("cargo::error={message}");
         std::process::exit(1);
     }
 }
+
+/// A hook set's source, compiled for newer or (`portable`) for all supported kernels.
+#[derive(Debug)]
+struct Object {
+    set: &'static str,
+    portable: bool,
+}
+
+const OBJECTS: [Object; 4] = [
+    Object { set: "socket", portable: false },
+    Object { set: "fentry", portable: false },
+    Object { set: "kprobe", portable: false },
+    Object { set: "syscall", portable: false },
+];
 
 const INSTALL: &str =
     "install it with `apt-get install clang-19 llvm-19 libclang1-19 libbpf-dev linux-libc-dev`";
@@ -34,7 +49,7 @@ fn find_clang() -> Result<String, String> {
         .ok_or_else(|| format!("no clang found (tried {}): {INSTALL}", candidates.join(", ")))
 }
 
-fn compile(set: &str, out: &Path) -> Result<(), String> {
+fn compile(object: &Object, out: &Path) -> Result<(), String> {
     let clang = find_clang()?;
     let architecture = match std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
@@ -42,7 +57,9 @@ fn compile(set: &str, out: &Path) -> Result<(), String> {
         other => return Err(format!("no kernel programs for target architecture {other:?}")),
     };
     let multiarch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let object = out.join(format!("{set}.bpf.o"));
+    let Object { set, portable } = object;
+    let (suffix, flavour) = if *portable { (".portable", Some("-DOBI_PORTABLE")) } else { ("", None) };
+    let path = out.join(format!("{set}{suffix}.bpf.o"));
     let output = Command::new(&clang)
         .args(["-target", "bpf", "-g", "-O2", "-Wall", "-Wextra", "-Werror"])
         // The macros for typed programs declare a context that most of them do not use.
@@ -50,11 +67,12 @@ fn compile(set: &str, out: &Path) -> Result<(), String> {
         // v3 adds 32-bit and atomic instructions; every kernel from 5.10 on accepts it.
         .arg("-mcpu=v3")
         .arg(format!("-D__TARGET_ARCH_{architecture}"))
+        .args(flavour)
         .arg(format!("-I{multiarch}"))
         .arg("-c")
         .arg(format!("src/bpf/{set}.bpf.c"))
         .arg("-o")
-        .arg(&object)
+        .arg(&path)
         .output()
         .map_err(|error| format!("failed to run `{clang}`: {error}"))?;
     if !output.status.success() {

@@ -83,10 +83,45 @@ impl Ledger {
         for truth in &done.truths {
             let shape = calls.get(truth.id.as_str()).expect("clients report only what they were told to do");
             self.expect(shape, truth, Kind::Client, &done.service);
-            for (kind, service) in roles {
-                self.expect(shape, truth, *kind, service);
-            }
+            self.expect_roles(shape, truth, roles);
         }
+    }
+
+    /// The same without the client's own spans.
+    ///
+    /// # Panics
+    /// As [`Self::enter`].
+    pub fn enter_server(&mut self, calls: &[Call], done: &Done, roles: &[(Kind, String)]) {
+        let calls: BTreeMap<&str, &Shape> =
+            calls.iter().map(|call| (call.id.as_str(), &call.shape)).collect();
+        for truth in &done.truths {
+            let shape = calls.get(truth.id.as_str()).expect("clients report only what they were told to do");
+            self.expect_roles(shape, truth, roles);
+        }
+    }
+
+    fn expect_roles(&mut self, shape: &Shape, truth: &Truth, roles: &[(Kind, String)]) {
+        for (kind, service) in roles {
+            self.expect(shape, truth, *kind, service);
+        }
+    }
+
+    /// Enters all of `other`.
+    pub fn add(&mut self, other: &Self) {
+        self.services.extend(other.services.iter().cloned());
+        self.expected.extend(other.expected.iter().map(|(key, expected)| (key.clone(), expected.clone())));
+    }
+
+    /// Spans expected.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.expected.len()
+    }
+
+    /// Whether nothing is expected.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.expected.is_empty()
     }
 
     /// Enters a single span.

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,6 +18,8 @@ use tempfile::TempDir;
 
 use crate::exposition::Exposition;
 use crate::fetch;
+use crate::hook::{self, HookSet};
+use crate::patience::patience;
 use crate::process::{Ended, Program, free_port};
 use crate::program;
 use crate::span::{Page, Span};
@@ -96,18 +99,34 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts the agent on a free port and waits until it is attached.
+    /// Starts the agent on a free port and waits until it is attached; with the hook set that `OBI_HOOKS` forces.
     ///
     /// # Errors
-    /// When it ends or does not get ready, with its stderr.
+    /// When it ends or does not get ready, with its stderr, or uses another set than it was told to.
     pub fn start(config: Config) -> anyhow::Result<Self> {
+        Self::start_in(config, |command| command)
+    }
+
+    /// The same, in a command that `wrap` makes: another user, fewer rights. What it returns is executed in the end by
+    /// the same process, or the pid is another's.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_in(config: Config, wrap: impl FnOnce(Command) -> Command) -> anyhow::Result<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let files = tempfile::tempdir()?;
         let file: PathBuf = files.path().join("obi.yaml");
+        let config = match hook::forced() {
+            Some(set) => config.set("capture", "hooks", set.name()),
+            None => config,
+        };
         fs::write(&file, config.set("web", "listen", address.to_string()).text())?;
+        // Whoever the agent is run as may read it.
+        fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755))?;
         let mut command = command()?;
         command.arg("run").arg("--config").arg(&file);
+        let command = wrap(command);
         let begun = Instant::now();
         let mut agent = Self {
             program: Program::spawn("agent", command)?,
@@ -119,12 +138,16 @@ impl Agent {
             _one: one,
         };
         while !fetch::get(address, "/readyz", "*/*").is_ok_and(|answer| answer.status == 200) {
-            if !agent.program.is_running()? || begun.elapsed() > READY {
+            if !agent.program.is_running()? || begun.elapsed() > patience(READY) {
                 bail!("agent did not get ready within {:?}: {}", begun.elapsed(), agent.program.stderr()?);
             }
             thread::sleep(Duration::from_millis(5));
         }
         agent.ready_after = begun.elapsed();
+        let used = agent.hook_set()?;
+        if let Some(forced) = hook::forced().filter(|forced| *forced != used) {
+            bail!("agent uses hook set {used}, although {forced} was forced");
+        }
         Ok(agent)
     }
 
@@ -138,6 +161,17 @@ impl Agent {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.program.pid()
+    }
+
+    /// The hook set it uses.
+    ///
+    /// # Errors
+    /// When its metrics name none that is known.
+    pub fn hook_set(&self) -> anyhow::Result<HookSet> {
+        let metrics = self.metrics()?;
+        let info = metrics.matching("obi_hook_info", &[]).find(|sample| sample.value == 1.0);
+        let name = info.and_then(|sample| sample.labels.get("set")).context("obi_hook_info names no set")?;
+        HookSet::by_name(name).with_context(|| format!("obi_hook_info names {name}"))
     }
 
     /// From its start to the first 200 of `/readyz`.
@@ -179,7 +213,7 @@ impl Agent {
         limit: Duration,
         mut is_enough: impl FnMut(&[Span]) -> bool,
     ) -> anyhow::Result<&[Span]> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + patience(limit);
         while !is_enough(self.spans()?) && Instant::now() < deadline {
             thread::sleep(LOOK);
         }
@@ -216,7 +250,7 @@ impl Agent {
         limit: Duration,
         mut is_enough: impl FnMut(&Exposition) -> bool,
     ) -> anyhow::Result<Exposition> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + patience(limit);
         loop {
             let metrics = self.metrics()?;
             if is_enough(&metrics) || Instant::now() >= deadline {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use crate::patience::patience;
+
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An answer.
@@ -27,8 +29,9 @@ pub struct Answer {
 /// # Errors
 /// When the connection fails or the answer is no HTTP.
 pub fn get(address: SocketAddr, path: &str, accept: &str) -> anyhow::Result<Answer> {
-    let mut stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
-    stream.set_read_timeout(Some(TIMEOUT))?;
+    let timeout = patience(TIMEOUT);
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
     write!(stream, "GET {path} HTTP/1.0\r\nhost: {address}\r\naccept: {accept}\r\n\r\n")?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;

@@ -6,17 +6,22 @@
 //! - [`wire`]: sockets, one system call at a time; [`script`]: how the raw client and server follow a shape.
 //! - [`process`], [`program`]: running and compiling the workloads.
 //! - [`server`], [`client`]: one builder per workload program.
+//! - [`hook`]: what each hook set can see; [`patience`]: how long things may take here.
 //! - [`agent`]: the real agent; [`span`], [`exposition`]: what it says.
 //! - [`load`]: random shapes that a server and a client both know.
 //! - [`accuracy`]: what happened against what the agent says.
 //! - [`seed`]: repeatable randomness.
+//! - [`kernel`]: other kernels than this machine's.
 
 pub mod accuracy;
 pub mod agent;
 pub mod client;
 pub mod exposition;
 pub mod fetch;
+pub mod hook;
+pub mod kernel;
 pub mod load;
+pub mod patience;
 pub mod plan;
 pub mod process;
 pub mod program;

@@ -15,7 +15,10 @@ use anyhow::{Context as _, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-/// How long a workload program may take to get ready: a JVM on a busy machine needs some seconds.
+use crate::patience::patience;
+
+/// How long a workload program may take to get ready: a JVM on a busy machine needs some seconds. As all limits, it
+/// passes through [`patience`] where it is waited for.
 pub const READY: Duration = Duration::from_secs(60);
 
 /// A running program in a process group of its own. Dropping it kills the whole group.
@@ -84,6 +87,7 @@ impl Program {
     /// # Errors
     /// When the program ends or `timeout` passes first, with its stderr.
     pub fn await_line(&mut self, prefix: &str, timeout: Duration) -> anyhow::Result<String> {
+        let timeout = patience(timeout);
         let deadline = Instant::now() + timeout;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -126,6 +130,7 @@ impl Program {
     /// # Errors
     /// When it takes longer than `timeout`.
     pub fn wait(&mut self, timeout: Duration) -> anyhow::Result<Ended> {
+        let timeout = patience(timeout);
         if self.is_running()? {
             let pidfd = pidfd_open(self.raw_pid(), PidfdFlags::empty())?;
             let limit = Timespec {

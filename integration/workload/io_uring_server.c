@@ -128,9 +128,18 @@ static int listening(unsigned short *port)
 	return fd;
 }
 
-int main(void)
+/* One at a time: accepting many with one request needs Linux 5.19. */
+static void await(int listener)
 {
 	static struct connection acceptor = { .operation = ACCEPT };
+	struct io_uring_sqe *sqe = entry();
+
+	io_uring_prep_accept(sqe, listener, NULL, NULL, 0);
+	io_uring_sqe_set_data(sqe, &acceptor);
+}
+
+int main(void)
+{
 	static char decoy[] = "GET /decoy HTTP/1.1\r\nhost: decoy\r\n\r\n";
 	char unrelated[sizeof(decoy)];
 	unsigned short port;
@@ -142,9 +151,7 @@ int main(void)
 	}
 	printf("ready %d\n", port);
 	fflush(stdout);
-	struct io_uring_sqe *sqe = entry();
-	io_uring_prep_multishot_accept(sqe, listener, NULL, NULL, 0);
-	io_uring_sqe_set_data(sqe, &acceptor);
+	await(listener);
 	for (;;) {
 		struct io_uring_cqe *cqe;
 
@@ -163,6 +170,7 @@ int main(void)
 					return 1;
 				c->fd = result;
 				receive(c);
+				await(listener);
 			} else {
 				completed(c, result);
 			}

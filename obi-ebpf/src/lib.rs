@@ -24,20 +24,36 @@ pub use generated::*;
 #[derive(Debug)]
 struct Aligned<T: ?Sized>(T);
 
-/// How much of the kernel an object asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which kernels an object is compiled for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flavour {
-    /// What kernels from 5.17 on have.
+    /// Loops and functions as the verifier knows them since 5.17.
     Modern,
-    /// What kernels from 5.10 on have.
+    /// What every supported kernel takes, 5.10 on: functions are verified at each call, long walks go
+    /// on by tail call (program `walk`, to be put into the map `walks`).
     Portable,
 }
 
-/// The object of a hook set, a relocatable BPF ELF; `None` when the set has none of this flavour.
+macro_rules! objects {
+    ($($set:literal $flavour:ident $file:literal),* $(,)?) => {
+        /// Every embedded object: hook set, flavour, and the relocatable BPF ELF bytes.
+        pub static OBJECTS: &[(&str, Flavour, &[u8])] = &[$(($set, Flavour::$flavour, {
+            static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $file)));
+            &OBJECT.0
+        })),*];
+    };
+}
+
+objects! {
+    "socket" Modern "socket.bpf.o",
+    "fentry" Modern "fentry.bpf.o",
+    "kprobe" Modern "kprobe.bpf.o",
+    "syscall" Modern "syscall.bpf.o",
+}
+
+/// The object of a hook set (`socket`, `fentry`, `kprobe`, `syscall`), as a relocatable BPF ELF file;
+/// `None` when the set does not come in that flavour.
+#[must_use]
 pub fn object(set: &str, flavour: Flavour) -> Option<&'static [u8]> {
-    static SOCKET: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/socket.bpf.o")));
-    match (set, flavour) {
-        ("socket", Flavour::Modern) => Some(&SOCKET.0),
-        _ => None,
-    }
+    OBJECTS.iter().find(|(name, of, _)| *name == set && *of == flavour).map(|(_, _, bytes)| *bytes)
 }

@@ -15,6 +15,7 @@ use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 
 use super::{Features, KEPT, REQUEST_FRAMINGS, Server, service};
+use crate::patience::patience;
 use crate::plan::Address;
 use crate::process::{Program, READY, free_port};
 use crate::span::Kind;
@@ -153,7 +154,7 @@ fn start(name: &str, folder: TempDir, blocks: &str, port: u16, features: Feature
     let mut program = Program::spawn(name, command)?;
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        if !program.is_running()? || begun.elapsed() > READY {
+        if !program.is_running()? || begun.elapsed() > patience(READY) {
             bail!("{name} did not get ready: {}", program.stderr()?);
         }
         thread::sleep(Duration::from_millis(5));

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 use super::{Features, Server, service};
+use crate::patience::patience;
 use crate::plan::{Address, ServerPlan, Truth};
 use crate::process::{Program, READY};
 use crate::program;
@@ -105,7 +106,7 @@ impl ShapeServer {
     /// # Errors
     /// When the log is unreadable or stays shorter.
     pub fn truths_of(&self, count: usize) -> anyhow::Result<Vec<Truth>> {
-        let deadline = Instant::now() + READY;
+        let deadline = Instant::now() + patience(READY);
         loop {
             let truths = self.truths()?;
             if truths.len() >= count {

@@ -17,6 +17,7 @@ use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 
 use super::multiple::{self, recvmmsg, sendmmsg};
 use super::{ReadMode, WriteMode};
+use crate::patience::patience;
 use crate::plan::Address;
 
 /// Most bytes that go through a pipe at once: its default capacity.
@@ -72,8 +73,8 @@ impl Stream {
         if is_tcp {
             sockopt::set_tcp_nodelay(&socket, true)?;
         }
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(TIMEOUT))?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(TIMEOUT))?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(patience(TIMEOUT)))?;
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(patience(TIMEOUT)))?;
         Ok(Self { socket })
     }
 

@@ -4,6 +4,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use integration::agent::{self, Agent, Config};
+use integration::hook;
+use integration::patience::patience;
 use integration::process::{Ended, Program};
 use integration::seed::note;
 use serde_json::Value;
@@ -35,8 +37,9 @@ fn doctor_names_the_hook_set() {
     let hook_set = report["hook_set"].as_str().unwrap_or_default().to_owned();
     assert!(["socket", "fentry", "kprobe", "syscall"].contains(&hook_set.as_str()), "{report}");
     let agent = Agent::start(Config::default()).unwrap();
-    let used = agent.metrics().unwrap();
-    assert_eq!(used.sum("obi_hook_info", &[("set", &hook_set)]), 1.0, "doctor and run disagree");
+    if hook::forced().is_none() {
+        assert_eq!(agent.hook_set().unwrap().name(), hook_set, "doctor and run disagree");
+    }
     let plain = obi(&["doctor"]);
     assert!(plain.code == 0 && plain.lines.join("\n").contains(&hook_set), "{plain:?}");
 }
@@ -67,7 +70,7 @@ fn ready_soon() {
     let agent = Agent::start(Config::default()).unwrap();
     note(&format!("ready after {:?}", agent.ready_after()));
     // The bar of 1 s is measured by the benchmark on a quiet machine; tests share theirs.
-    assert!(agent.ready_after() < Duration::from_secs(5), "ready after {:?}", agent.ready_after());
+    assert!(agent.ready_after() < patience(Duration::from_secs(5)), "ready after {:?}", agent.ready_after());
     let info = agent.metrics().unwrap();
     for name in ["obi_build_info", "obi_hook_info", "obi_bpf_map_bytes", "obi_watched_processes"] {
         assert!(info.sum(name, &[]) > 0.0, "{name} says nothing");

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use integration::agent::{self, Agent, Config};
 use integration::client::Kind;
+use integration::patience::patience;
 use integration::plan::{Call, ServerPlan};
 use integration::process::{Ended, Program, run};
 use integration::server::shape::ShapeServer;
@@ -102,7 +103,7 @@ fn of_machine(kind: &str) -> Vec<Value> {
 /// Waits until none of the objects exist: the kernel frees them a little after their last holder.
 #[track_caller]
 fn assert_gone(held: &[(&str, BTreeSet<u64>)]) {
-    let deadline = Instant::now() + LIMIT;
+    let deadline = Instant::now() + patience(LIMIT);
     for (kind, ids) in held {
         loop {
             let left: Vec<Value> = of_machine(kind)
@@ -148,6 +149,6 @@ fn a_request_to_end_is_followed() {
     let begun = Instant::now();
     let ended = agent.stop().unwrap();
     assert_eq!(ended.code, 0, "{}", ended.stderr);
-    assert!(begun.elapsed() < Duration::from_secs(5), "took {:?} to end", begun.elapsed());
+    assert!(begun.elapsed() < patience(Duration::from_secs(5)), "took {:?} to end", begun.elapsed());
     assert_gone(&held);
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::client;
+use integration::patience::patience;
 use integration::plan::{Call, ConnectionPlan, Plan, ServerPlan};
 use integration::script;
 use integration::server::shape::ShapeServer;
@@ -30,7 +31,7 @@ fn check(framing: Framing) {
     let plan = Plan { seed: 0, concurrency: 1, rate: 0, connections };
     let (mut agent, done) = thread::scope(|scope| {
         let client = scope.spawn(|| client::follow(&plan));
-        let deadline = Instant::now() + gate::PATIENCE;
+        let deadline = Instant::now() + patience(gate::PATIENCE);
         while !gate.with_extension("waiting").exists() {
             assert!(Instant::now() < deadline, "the server does not send");
             thread::sleep(Duration::from_millis(2));

@@ -1,18 +1,19 @@
 //! End-to-end tests of the agent with real programs on this machine's kernel.
 //!
 //! They need root: a missing privilege fails them. Build the workspace first (`cargo build --workspace`).
-//! `OBI_TEST_SEED` repeats a run, `OBI_BINARY` chooses the agent.
+//! `OBI_TEST_SEED` repeats a run, `OBI_BINARY` chooses the agent, `OBI_HOOKS` its hook set, `OBI_TEST_SLOWNESS`
+//! multiplies every time limit.
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
 )]
 
+mod accuracy;
 mod commands;
 mod discovery;
 mod failure;
 mod gate;
 mod http1;
-mod io_uring;
 mod join;
 mod overload;
 mod process;

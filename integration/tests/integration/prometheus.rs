@@ -12,6 +12,7 @@ use integration::agent::{Agent, Config, OPENMETRICS, TEXT};
 use integration::client::Kind;
 use integration::fetch;
 use integration::load;
+use integration::patience::patience;
 use integration::process::{Program, free_port};
 use integration::seed::seeded;
 use integration::server::shape::{ShapeServer, every_way};
@@ -52,7 +53,7 @@ impl Prometheus {
 
     /// Asks until `is_enough`, or until patience is over.
     fn ask_until(&self, path: &str, is_enough: impl Fn(&Value) -> bool) -> Value {
-        let deadline = Instant::now() + gate::PATIENCE;
+        let deadline = Instant::now() + patience(gate::PATIENCE);
         loop {
             let data = self.ask(path);
             if is_enough(&data) || Instant::now() > deadline {

@@ -8,6 +8,7 @@ use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::client::{self, Kind};
 use integration::load;
+use integration::patience::patience;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, Segmentation, ServerPlan};
 use integration::script;
 use integration::seed::seeded;
@@ -259,7 +260,11 @@ fn a_span_is_visible_within_a_second_on_an_idle_connection() {
     let is_it = |span: &Span| span.request_id() == Some(&call.id) && span.service.name == service;
     let spans = bench.agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
     assert!(spans.iter().any(is_it), "no span while the connection stays open");
-    assert!(answered.elapsed() < Duration::from_secs(1), "visible only after {:?}", answered.elapsed());
+    assert!(
+        answered.elapsed() < patience(Duration::from_secs(1)),
+        "visible only after {:?}",
+        answered.elapsed()
+    );
 }
 
 /// The server is this process: it lets a request wait before it reads it.

@@ -360,17 +360,18 @@ struct host_segment {
 void host_segment(struct sock *sk, const struct host_segment *from)
 {
 	struct cursor *c = from->sending ? &sk->connection.send : &sk->connection.receive;
-	struct walk walk = { .connection = &sk->connection, .sk = sk, .segment = {
+	struct segment segment = {
 		.time = from->time, .arrival = from->time, .left = from->length, .gap = from->gap, .sending = from->sending,
-	} };
-	struct source *source = &walk.segment.source;
+	};
+	struct walk walk = { .connection = &sk->connection, .sk = sk, .segment = &segment };
+	struct source *source = &segment.source;
 	CHECK(from->scattered || from->opaque || from->n_parts <= 1);
 	now = from->time;
 	user = from->parts;
 	n_user = from->opaque ? 0 : from->n_parts;
 	vector_readable = from->scattered;
 	/* As place() of the hook set does. */
-	walk.segment.offset = c->next + from->gap;
+	segment.offset = c->next + from->gap;
 	c->next += from->gap + from->length;
 	source->opaque = from->opaque;
 	if (from->opaque) {

@@ -12,7 +12,7 @@ struct chunk_bytes {
 };
 
 /* Up to `n` bytes of a chunk-size line or trailer; `used` of them in the low half of the result, chunk_result above. */
-__noinline int scan_chunk(struct cursor *c, const struct chunk_bytes *bytes, u32 n)
+SHARED int scan_chunk(struct cursor *c, const struct chunk_bytes *bytes, u32 n)
 {
 	u32 used = 0;
 	u8 result = CHUNK_MORE;
@@ -36,16 +36,16 @@ static __always_inline void chunk_piece(struct connection *k, struct segment *s)
 	if (n > CHUNK_READ_BYTES)
 		n = CHUNK_READ_BYTES;
 	if (bpf_probe_read_user(&bytes, n, (void *)s->source.base)) {
-		desynchronise(k, s, LOSS_FAULT);
+		come_to(s, OUTCOME_LOST, LOSS_FAULT);
 		return;
 	}
 	scanned = scan_chunk(cursor_of(k, s), &bytes, n);
 	result = scanned >> 16;
 	advance(s, scanned & 0xffff);
 	if (result == CHUNK_END)
-		message_end(k, s->sending, s->time);
+		come_to(s, OUTCOME_MESSAGE_END, 0);
 	else if (result == CHUNK_MALFORMED)
-		desynchronise(k, s, LOSS_FRAMING);
+		come_to(s, OUTCOME_LOST, LOSS_FRAMING);
 }
 
 static __always_inline bool is_skipping(u8 mode)
@@ -54,7 +54,7 @@ static __always_inline bool is_skipping(u8 mode)
 }
 
 /* Hops over what it can of the gap or of the segment. */
-__noinline int skip_body(struct connection *k, struct segment *s)
+SHARED int skip_body(struct connection *k, struct segment *s)
 {
 	struct cursor *c;
 	u32 n;
@@ -69,7 +69,7 @@ __noinline int skip_body(struct connection *k, struct segment *s)
 	else
 		advance(s, n);
 	if (c->mode == MODE_LENGTH && !c->remaining)
-		message_end(k, s->sending, s->time);
+		come_to(s, OUTCOME_MESSAGE_END, 0);
 	return 0;
 }
 

@@ -63,6 +63,12 @@ enum scan_result {
 #define CURSOR_KEPT \
 	(CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT | CURSOR_EARLY)
 
+/* A line that decides about framing: its beginning, and its end, the newline last. */
+struct framing_line {
+	u8 first[CARRY_BYTES];
+	u8 last[16];
+};
+
 /* Where one direction of a connection stands. */
 struct cursor {
 	u64 remaining;  /* bytes to the next boundary, in MODE_LENGTH and MODE_CHUNK_BODY; the size so far in MODE_CHUNK_SIZE */
@@ -84,6 +90,7 @@ struct cursor {
 	u8 pad[2];
 	u64 arrival;    /* of the first byte of the current head */
 	u64 started;
+	struct framing_line copy; /* of the line being judged; here, because the stack is short */
 	u8 carry[CARRY_BYTES]; /* the last bytes of the unfinished line, right-aligned */
 };
 

@@ -3,7 +3,7 @@
 #ifndef OBI_EMIT_H
 #define OBI_EMIT_H
 
-#include "tally.h"
+#include "state.h"
 
 /*
  * Waking the agent for every record would cost more than the record. It polls

@@ -176,7 +176,7 @@ struct tally_key {
 /* Value of the `thread` map: what a thread is serving. */
 struct thread_state {
 	__u64 exchange;   /* current exchange number, 0: none */
-	__u64 mmsg_vector; /* user address of the array a sendmmsg/recvmmsg walks */
+	__u64 call;       /* what its system call is about: the user's array of a sendmmsg or recvmmsg, or (kprobe) the socket */
 	__u32 mmsg_index;  /* message within it that comes next */
 	__u32 pad;
 };

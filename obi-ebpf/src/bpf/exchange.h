@@ -27,6 +27,35 @@ static __always_inline u32 pending(const struct connection *k)
 	return n > 0 ? n : 0;
 }
 
+#ifdef OBI_PORTABLE
+/* Atomic additions that return something came with 5.12: each CPU numbers its own. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} connection_count SEC(".maps");
+
+enum { COUNT_BITS = 28 };
+
+static __always_inline u64 next_connection_number(void)
+{
+	u32 zero = 0;
+	u64 *count = bpf_map_lookup_elem(&connection_count, &zero);
+	u64 cpu = bpf_get_smp_processor_id() + 1;
+	__sync_fetch_and_add(&global.n_connections, 1);
+	if (!count)
+		return 0; /* cannot be: an array has its elements */
+	*count += 1;
+	return cpu << COUNT_BITS | (*count & ((1u << COUNT_BITS) - 1));
+}
+#else
+static __always_inline u64 next_connection_number(void)
+{
+	return __sync_fetch_and_add(&global.n_connections, 1) + 1;
+}
+#endif
+
 /* === the thread's current exchange === */
 
 static __always_inline void set_current(struct connection *k, u64 exchange)
@@ -187,7 +216,7 @@ static __always_inline bool request_incomplete(struct connection *k, const struc
 }
 
 /* A message ended after its head: tells the agent, goes on to the next. */
-__noinline int message_end(struct connection *k, u32 sending, u64 time)
+SHARED int message_end(struct connection *k, u32 sending, u64 time)
 {
 	struct cursor *c;
 	u16 flags;
@@ -269,7 +298,7 @@ static __always_inline bool emit_close(const struct connection *k, const struct 
 }
 
 /* Every pending exchange of the connection ends here; both counts agree afterwards. */
-__noinline int end_pending(struct connection *k, const struct ending *how)
+SHARED int end_pending(struct connection *k, const struct ending *how)
 {
 	struct cursor *request, *response;
 	u32 n, n_partial = 0, n_begun = 0, n_lost;
@@ -315,7 +344,7 @@ __noinline int end_pending(struct connection *k, const struct ending *how)
 }
 
 /* The connection is over. A response that ends with it is whole. */
-__noinline int end_connection(struct connection *k, const struct ending *how)
+SHARED int end_connection(struct connection *k, const struct ending *how)
 {
 	struct cursor *response;
 	if (!k || !how || k->flags & CONNECTION_FINISHED)

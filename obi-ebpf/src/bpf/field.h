@@ -5,19 +5,14 @@
 
 #include "cursor.h"
 
-/* A line that decides about framing: its beginning, and its end, the newline last. */
-struct framing_line {
-	u8 first[CARRY_BYTES];
-	u8 last[16];
-};
-
 /*
  * Content-Length (RFC 9110 §8.6). Two different values are a framing error
  * (RFC 9112 §6.3). Value and digits are cursor fields, not locals: as locals
  * the verifier would follow each of their histories.
  */
-static __always_inline u8 content_length(struct cursor *c, const struct framing_line *line, u32 length)
+static __always_inline u8 content_length(struct cursor *c, u32 length)
 {
+	const struct framing_line *line = &c->copy;
 	u64 before = c->content_length;
 	/* Volatile: in registers the verifier would know them, and tell apart all the ways to get there. */
 	volatile u64 *value = &c->content_length;
@@ -51,8 +46,9 @@ static __always_inline u8 content_length(struct cursor *c, const struct framing_
 }
 
 /* The last coding decides (RFC 9112 §6.1), whatever white space follows it. */
-static __always_inline void transfer_encoding(struct cursor *c, const struct framing_line *line)
+static __always_inline void transfer_encoding(struct cursor *c)
 {
+	const struct framing_line *line = &c->copy;
 	const u32 size = sizeof(line->last);
 	u32 at = line->last[size - 2] == '\r' ? size - 3 : size - 2; /* the last byte of the value */
 	u64 word;
@@ -83,13 +79,13 @@ enum framing_field {
  * Reads the value. A global function, and a copy of the line instead of the area: the verifier goes
  * through it once, not once for each way and each position in which a line can be found.
  */
-__noinline int framing_value(struct cursor *c, const struct framing_line *line, u32 length, u32 field)
+SHARED int framing_value(struct cursor *c, u32 length, u32 field)
 {
-	if (!c || !line)
+	if (!c)
 		return SCAN_MALFORMED;
 	if (field == FIELD_CONTENT_LENGTH)
-		return content_length(c, line, length);
-	transfer_encoding(c, line);
+		return content_length(c, length);
+	transfer_encoding(c);
 	return SCAN_MORE;
 }
 

@@ -86,7 +86,6 @@ static __always_inline u8 head_line(struct cursor *c, const u8 *area, s32 line, 
 	u32 length = end - (u32)line;
 	bool blank = length == 1 || (length == 2 && area[end - 2] == '\r');
 	u32 start = (u32)line, field;
-	struct framing_line copy;
 	if (c->lines == 0) {
 		u8 verdict = SCAN_MORE;
 		/* Empty lines before a request line are skipped (RFC 9112 §2.2). */
@@ -112,9 +111,9 @@ static __always_inline u8 head_line(struct cursor *c, const u8 *area, s32 line, 
 	field = framing_header(area, start);
 	if (field == FIELD_OTHER)
 		return SCAN_MORE;
-	__builtin_memcpy(copy.first, area + start, sizeof(copy.first));
-	__builtin_memcpy(copy.last, area + (end - sizeof(copy.last)), sizeof(copy.last));
-	return framing_value(c, &copy, length, field);
+	__builtin_memcpy(c->copy.first, area + start, sizeof(c->copy.first));
+	__builtin_memcpy(c->copy.last, area + (end - sizeof(c->copy.last)), sizeof(c->copy.last));
+	return framing_value(c, length, field);
 }
 
 /* Byte flags (0x80) of the newlines in a word; exact for every byte. */

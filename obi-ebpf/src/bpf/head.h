@@ -190,7 +190,7 @@ static __always_inline void fill_head(struct connection *k, struct segment *s, s
  * The piece in `r` has been scanned and `n` bytes of it are the head's: decides
  * what it means. Returns 1 when the record is to be submitted.
  */
-__noinline int finish_piece(struct connection *k, struct segment *s, struct head_event *r, u32 n)
+SHARED int finish_piece(struct connection *k, struct segment *s, struct head_event *r, u32 n)
 {
 	struct cursor *c;
 	u32 flags, position, length, allowed;
@@ -209,7 +209,7 @@ __noinline int finish_piece(struct connection *k, struct segment *s, struct head
 	if (c->flags & CURSOR_RESYNCED && result == SCAN_MORE && !c->lines)
 		result = SCAN_NOT_HTTP; /* found by luck: only a whole start line will do */
 	if (result > SCAN_HEAD_END) {
-		reject(k, s, result);
+		come_to(s, OUTCOME_REJECTED, result);
 		return 0;
 	}
 	length = c->unsent + n;
@@ -222,7 +222,7 @@ __noinline int finish_piece(struct connection *k, struct segment *s, struct head
 		return 0;
 	}
 	if (!(c->flags & CURSOR_CLASSIFIED) || (k->side && k->side != side)) {
-		reject(k, s, SCAN_NOT_HTTP);
+		come_to(s, OUTCOME_REJECTED, SCAN_NOT_HTTP);
 		return 0;
 	}
 	k->side = side;
@@ -238,7 +238,7 @@ __noinline int finish_piece(struct connection *k, struct segment *s, struct head
 	flags = c->flags & CURSOR_PIECES ? 0 : FLAG_FIRST_PIECE;
 	if (whole) {
 		if (!response && c->flags & CURSOR_ENCODED) {
-			reject(k, s, SCAN_MALFORMED);
+			come_to(s, OUTCOME_REJECTED, SCAN_MALFORMED);
 			return 0;
 		}
 		flags |= response ? response_complete(k, s, n) : request_complete(k, s, n, exchange);

@@ -19,6 +19,7 @@
 #endif
 /* Tests change the settings between runs. */
 #define SETTING volatile
+#define SHARED __noinline
 
 struct sock;
 

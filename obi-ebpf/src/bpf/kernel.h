@@ -28,17 +28,43 @@ typedef __s64 s64;
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_endian.h>
 
+/*
+ * A function that is more than once in a program. Global ones the verifier checks once, and by
+ * themselves; handing them pointers came with 5.12.
+ */
+#ifdef OBI_PORTABLE
+#define SHARED static __noinline
+#else
+#define SHARED __noinline
+#endif
+
 /* Written by the agent before the programs load; constant to the verifier. */
 #define SETTING const volatile
+
+/*
+ * How fields are read. Typed programs (tp_btf, fentry) may follow the pointers that they are given; all
+ * others, and those whose pointers come out of memory, ask a helper.
+ */
+#define READ(pointer, ...) BPF_CORE_READ(pointer, __VA_ARGS__)
+#ifdef OBI_TYPED_SOCKET
+#define FIELD(pointer, path) ((pointer)->path)
+#else
+#define FIELD(pointer, path) READ(pointer, path)
+#endif
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
-	unsigned long di;
-	unsigned long si;
+	unsigned long r10;
+	unsigned long r8;
+	unsigned long ax;
+	unsigned long cx;
 	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
 	unsigned long orig_ax;
+	unsigned long cs;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {
@@ -56,8 +82,22 @@ struct pt_regs {
 };
 #endif
 
+struct inode {
+	u16 i_mode;
+	unsigned long i_ino;
+};
+
 struct file {
 	void *private_data;
+	struct inode *f_inode;
+	struct {
+		s64 counter;
+	} f_count; /* references, before 6.13 */
+	struct {
+		struct {
+			s64 counter;
+		} refcnt;
+	} f_ref; /* references but one, since */
 };
 
 struct fdtable {
@@ -78,6 +118,7 @@ struct signal_struct {
 };
 
 struct task_struct {
+	void *stack;
 	unsigned int flags;
 	int pid;
 	int tgid;
@@ -89,6 +130,7 @@ struct task_struct {
 
 struct socket {
 	struct file *file;
+	struct sock *sk;
 };
 
 struct in6_addr {
@@ -103,6 +145,7 @@ struct sock_common {
 	u8 skc_state;
 	u16 skc_dport; /* network order */
 	u16 skc_num;   /* host order */
+	u32 skc_portpair; /* both of them */
 	u32 skc_daddr;
 	u32 skc_rcv_saddr;
 	struct in6_addr skc_v6_daddr;
@@ -151,8 +194,23 @@ struct iov_iter {
 	u64 nr_segs;
 };
 
+/* Before 5.14 the kind of an iterator was a bit mask with its direction in bit 0. */
+struct iov_iter___mask {
+	unsigned int type;
+};
+
+/* Before 6.4. */
+struct iov_iter___iov {
+	const void *iov;
+};
+
 struct msghdr {
 	struct iov_iter msg_iter;
+	unsigned int msg_flags;
+};
+
+struct sk_buff {
+	struct sock *sk;
 };
 
 #pragma clang attribute pop
@@ -172,6 +230,13 @@ struct user_iovec {
 };
 
 enum {
+	/* struct user_msghdr: where msg_iov and msg_iovlen stand; struct mmsghdr: where msg_len stands, and its size. */
+	MSGHDR_VECTOR = 16,
+	MMSGHDR_LENGTH = 56,
+	MMSGHDR_BYTES = 64,
+};
+
+enum {
 	FAMILY_UNIX = 1,
 	FAMILY_INET = 2,
 	FAMILY_INET6 = 10,
@@ -183,18 +248,24 @@ enum {
 	FLAG_PEEK = 0x2,
 	FLAG_TRUNC = 0x20,
 	FLAG_ERRQUEUE = 0x2000,
+	FLAG_SPLICE_PAGES = 0x8000000, /* inside the kernel, since 6.5: pages, not user memory */
 
 	SOCKET_DONE = 1, /* bit of skc_flags: the peer's FIN has arrived */
 	SHUTDOWN_RECEIVE = 1,
 	SHUTDOWN_BOTH = 3,
 
+	STATE_ESTABLISHED = 1,
 	STATE_FIN_WAIT1 = 4,
 	STATE_CLOSE = 7,
+	STATE_CLOSE_WAIT = 8,
 	STATE_LAST_ACK = 9,
 
 	ERROR_PIPE = 32,
 	ERROR_RESET = 104,
 	ERROR_TIMEOUT = 110,
+
+	MODE_KIND = 0xf000,   /* S_IFMT */
+	MODE_SOCKET = 0xc000, /* S_IFSOCK */
 
 	TASK_IO_WORKER = 0x10,   /* PF_IO_WORKER */
 	TASK_KTHREAD = 0x200000, /* PF_KTHREAD */

@@ -84,14 +84,6 @@ struct {
 	__type(value, u64);
 } forgotten SEC(".maps");
 
-/* Next connection number of each CPU; never 0. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} connection_number SEC(".maps");
-
 enum note_flag {
 	NOTE_HEAD = 1,    /* the request's method is HEAD: its response has no body */
 	NOTE_CONNECT = 2, /* a 2xx response opens a tunnel */
@@ -118,15 +110,60 @@ enum connection_flag {
 	CONNECTION_FINISHED = 16,  /* its end has been reported */
 	CONNECTION_COUNTED = 32,   /* in global.n_open */
 	CONNECTION_DAMAGED = 64,   /* one of its directions could not be followed for a while */
+	CONNECTION_SPARE = 128,    /* it has spare memory */
 };
 
-/* User memory of a send in progress, kept from tcp_sendmsg_locked until the send returns. */
-struct send_source {
-	u64 base;   /* or the address of the iovec array */
-	u64 length; /* of the buffer; 0 with an iovec array */
-	u64 skip;   /* bytes of the first iovec already gone */
+/* User memory of a send or a receive in progress, kept from its beginning until bytes have moved. */
+struct transfer {
+	u64 base;    /* or the address of the iovec array */
+	u64 length;  /* of the buffer; 0 with an iovec array */
+	u64 skip;    /* bytes of the first iovec already gone */
+	u64 message; /* the kernel's msghdr */
+	u64 count;   /* bytes still to go in it when last looked at */
 	u32 vectors;
-	u32 tid; /* 0: none */
+	u32 opaque;  /* enum opacity */
+	u32 tid;     /* 0: none */
+	u32 pad;
+};
+
+enum opacity {
+	READABLE = 0,
+	UNKNOWN_BUFFER = 1, /* the user's buffer could not be found */
+	KERNEL_PAGES = 2,   /* sendfile, splice: the bytes never were in user memory */
+};
+
+/* Where the bytes of a segment are. All addresses are the user's. */
+struct source {
+	u64 base;    /* the contiguous range in hand */
+	u64 length;
+	u64 skip;    /* bytes to pass over before the next one of interest */
+	u64 vector;  /* iovec entries to come */
+	u32 vectors;
+	u32 opaque;  /* enum opacity */
+	u64 message; /* entries of a sendmmsg or recvmmsg to come */
+	u32 messages;
+	u32 message_left; /* bytes of the one in hand, behind those in hand; only with `bounded` */
+	u32 bounded;
+	u32 pad;
+};
+
+/*
+ * What is known of the bytes on their way. No pointers: global functions, which
+ * the verifier checks once and by themselves, cannot be handed any inside.
+ */
+struct segment {
+	u64 id; /* bpf_get_current_pid_tgid() */
+	u64 time;
+	u64 arrival;
+	struct source source;
+	u32 left;   /* bytes to go */
+	u32 gap;    /* bytes before them that passed unseen */
+	u32 offset; /* stream offset of the next byte */
+	u32 sending;
+	u32 begun;    /* 1: no longer at the first byte of the segment */
+	u32 sendable; /* 1: the piece in hand is a record, 0: spare memory */
+	u32 outcome;  /* enum outcome of the step just taken */
+	u32 detail;   /* of the outcome: a scan_result or a loss_reason */
 };
 
 /* State of one end of a connection. Never leaves the kernel. */
@@ -152,15 +189,13 @@ struct connection {
 	u64 last_response_byte;
 	struct cursor receive;
 	struct cursor send;
-	struct send_source source;
+	struct transfer sends;
+#ifndef OBI_SOCKET_SET
+	struct transfer receives;
+	struct segment segment[2]; /* the ones being walked, received and sent: too large for the stack */
+	u64 birth; /* tells sockets that follow each other at one address apart */
+#endif
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct connection);
-} connection SEC(".maps");
 
 /*
  * Room to look at head bytes when the ring is full: the exchange is lost, the
@@ -173,12 +208,5 @@ struct spare {
 		u8 bytes[SMALL_PIECE_BYTES];
 	} direction[2];
 };
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct spare);
-} spare SEC(".maps");
 
 #endif

@@ -50,7 +50,7 @@ static long large_steps(u32 index, struct scan *scan)
 }
 
 /* Global functions: the verifier checks each once, whatever the callers' state. */
-__noinline int scan_small(struct cursor *c, struct small_record *r)
+SHARED int scan_small(struct cursor *c, struct small_record *r)
 {
 	if (!c || !r)
 		return 0;
@@ -61,7 +61,7 @@ __noinline int scan_small(struct cursor *c, struct small_record *r)
 	return 0;
 }
 
-__noinline int scan_large(struct cursor *c, struct large_record *r)
+SHARED int scan_large(struct cursor *c, struct large_record *r)
 {
 	if (!c || !r)
 		return 0;
@@ -95,7 +95,7 @@ static __always_inline int head_piece(struct connection *k, struct segment *s, s
 		c->started = s->time;
 	}
 	if (bpf_probe_read_user((u8 *)(r + 1), n, (void *)s->source.base)) {
-		desynchronise(k, s, LOSS_FAULT);
+		come_to(s, OUTCOME_LOST, LOSS_FAULT);
 		return 0;
 	}
 	if (c->head_bytes)
@@ -112,10 +112,10 @@ static __always_inline int head_piece(struct connection *k, struct segment *s, s
 
 static __always_inline void spare_piece(struct connection *k, struct segment *s, struct sock *sk)
 {
-	struct spare *memory = bpf_sk_storage_get(&spare, sk, NULL, BPF_SK_STORAGE_GET_F_CREATE);
+	struct spare *memory = make_spare(k, sk);
 	s->sendable = 0;
 	if (!memory)
-		desynchronise(k, s, LOSS_NO_STATE);
+		come_to(s, OUTCOME_LOST, LOSS_NO_STATE);
 	else if (s->sending)
 		head_piece(k, s, &memory->direction[1].head, SMALL_PIECE_BYTES);
 	else

@@ -39,8 +39,7 @@ int BPF_PROG(sched_process_fork, struct task_struct *parent, struct task_struct 
 	return emit_process(child, parent->tgid, PROCESS_FORK);
 }
 
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(sched_process_exit, struct task_struct *task)
+static __always_inline int process_exits(struct task_struct *task)
 {
 	u32 tid = task->pid, tgid = task->tgid;
 	bpf_map_delete_elem(&thread, &tid);
@@ -49,5 +48,13 @@ int BPF_PROG(sched_process_exit, struct task_struct *task)
 	bpf_map_delete_elem(&process, &tgid);
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXIT);
 }
+
+#ifndef OBI_CALL_SET
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(sched_process_exit, struct task_struct *task)
+{
+	return process_exits(task);
+}
+#endif
 
 #endif

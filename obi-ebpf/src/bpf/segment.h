@@ -12,70 +12,28 @@
 /* Segments without a head after which a connection joined in the middle counts as uncovered. */
 #define RESYNC_LIMIT 1024
 
-enum opacity {
-	READABLE = 0,
-	UNKNOWN_BUFFER = 1, /* the user's buffer could not be found */
-	KERNEL_PAGES = 2,   /* sendfile, splice: the bytes never were in user memory */
-};
-
-/* Where the bytes of a segment are. All addresses are the user's. */
-struct source {
-	u64 base;    /* the contiguous range in hand */
-	u64 length;
-	u64 skip;    /* bytes to pass over before the next one of interest */
-	u64 vector;  /* iovec entries to come */
-	u32 vectors;
-	u32 opaque;  /* enum opacity */
-};
-
-/*
- * What is known of the bytes on their way. No pointers: global functions, which
- * the verifier checks once and by themselves, cannot be handed any inside.
- */
-struct segment {
-	u64 id; /* bpf_get_current_pid_tgid() */
-	u64 time;
-	u64 arrival;
-	struct source source;
-	u32 left;   /* bytes to go */
-	u32 gap;    /* bytes before them that passed unseen */
-	u32 offset; /* stream offset of the next byte */
-	u32 sending;
-	u32 begun;    /* 1: no longer at the first byte of the segment */
-	u32 sendable; /* 1: the piece in hand is a record, 0: spare memory */
-};
-
 static __always_inline struct cursor *cursor_of(struct connection *k, const struct segment *s)
 {
 	return s->sending ? &k->send : &k->receive;
 }
 
-/* === losing the thread, and giving up === */
+/*
+ * What a step has come to when that is more than going on. Steps only say so;
+ * settle() draws the consequences, in one place: stack is short, and below 5.12
+ * the verifier goes through a function at every call of it.
+ */
+enum outcome {
+	OUTCOME_NONE = 0,
+	OUTCOME_MESSAGE_END, /* the message has ended with the bytes walked */
+	OUTCOME_REJECTED,    /* the bytes are no head; detail: scan_result */
+	OUTCOME_LOST,        /* the bytes cannot be followed; detail: loss_reason */
+	OUTCOME_IGNORED,     /* no HTTP/1, here or ever; detail: scan_result */
+};
 
-__noinline int desynchronise(struct connection *k, struct segment *s, u32 loss)
+static __always_inline void come_to(struct segment *s, u32 outcome, u32 detail)
 {
-	struct ending how = { .reason = CLOSE_ABANDONED, .loss = loss };
-	struct cursor *c;
-	bool requests;
-	if (!k || !s)
-		return 0;
-	how.time = s->time;
-	c = cursor_of(k, s);
-	requests = !k->side || c == request_cursor(k);
-	how.keeps_request = !requests;
-	k->flags |= CONNECTION_DAMAGED;
-	if (requests && loss != LOSS_FRAMING)
-		k->flags |= CONNECTION_UNREADABLE;
-	/* Requests that are whole are not touched by what is lost behind them. */
-	if (!requests || c->mode != MODE_START)
-		end_pending(k, &how);
-	/* How many responses passed unseen is not known. */
-	if (!requests)
-		k->n_abandoned = 0;
-	cursor_reset(c, MODE_RESYNC);
-	s->left = 0;
-	s->gap = 0;
-	return 0;
+	s->outcome = outcome;
+	s->detail = detail;
 }
 
 /* Not HTTP/1 from here on. What looked like the beginning of a request is none. */
@@ -88,43 +46,88 @@ static __always_inline void ignore_connection(struct connection *k)
 	cursor_reset(&k->send, MODE_IGNORED);
 }
 
-/* The bytes are no head. */
-__noinline int reject(struct connection *k, struct segment *s, u32 result)
+/* The bytes are no head: is that the end of this message, or of all? */
+static __always_inline void rejected(struct connection *k, struct segment *s)
 {
-	struct cursor *c;
-	if (!k || !s)
-		return 0;
-	c = cursor_of(k, s);
+	struct cursor *c = cursor_of(k, s);
+	u32 result = s->detail;
 	if (c->lines && (result == SCAN_MALFORMED || c->flags & CURSOR_PIECES)) {
 		/* The start line has shown that it is HTTP, and an exchange. */
 		if (!k->side)
 			k->side = !!(c->flags & CURSOR_RESPONSE) == !!s->sending ? SIDE_SERVER : SIDE_CLIENT;
-		desynchronise(k, s, LOSS_FRAMING);
-	} else if (c->flags & CURSOR_RESYNCED) {
-		if (result == SCAN_TLS && !(k->flags & CONNECTION_HTTP)) {
-			tally_uncovered(k, UNCOVERED_TLS);
-			ignore_connection(k);
-		} else {
-			cursor_reset(c, MODE_RESYNC);
-			if (++k->n_resync >= RESYNC_LIMIT && k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP))
-				tally_uncovered(k, UNCOVERED_JOINED);
-		}
-		s->left = 0;
-	} else if (k->flags & CONNECTION_HTTP) {
-		desynchronise(k, s, LOSS_FRAMING);
+		come_to(s, OUTCOME_LOST, LOSS_FRAMING);
+		return;
+	}
+	if (!(c->flags & CURSOR_RESYNCED)) {
+		if (k->flags & CONNECTION_HTTP)
+			come_to(s, OUTCOME_LOST, LOSS_FRAMING);
+		else
+			come_to(s, OUTCOME_IGNORED, result);
+		return;
+	}
+	if (result == SCAN_TLS && !(k->flags & CONNECTION_HTTP)) {
+		tally_uncovered(k, UNCOVERED_TLS);
+		ignore_connection(k);
 	} else {
-		struct ending how = { .time = s->time, .reason = CLOSE_ABANDONED, .loss = LOSS_FRAMING };
-		const struct cursor *request = request_cursor(k);
+		cursor_reset(c, MODE_RESYNC);
+		if (++k->n_resync >= RESYNC_LIMIT && k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP))
+			tally_uncovered(k, UNCOVERED_JOINED);
+	}
+	s->left = 0;
+}
+
+/* Before the exchanges that cannot be followed end. Returns whether there are any. */
+static __always_inline bool lose(struct connection *k, struct segment *s, struct ending *how)
+{
+	const struct cursor *c = cursor_of(k, s);
+	bool requests = !k->side || c == request_cursor(k);
+	how->reason = CLOSE_ABANDONED;
+	how->time = s->time;
+	if (s->outcome == OUTCOME_IGNORED) {
+		how->loss = LOSS_FRAMING;
 		/* A request line has been seen on the other cursor: its exchange is one. */
-		if (request->lines)
-			end_pending(k, &how);
-		if (result == SCAN_TLS)
+		return request_cursor(k)->lines;
+	}
+	how->loss = s->detail;
+	how->keeps_request = !requests;
+	k->flags |= CONNECTION_DAMAGED;
+	if (requests && s->detail != LOSS_FRAMING)
+		k->flags |= CONNECTION_UNREADABLE;
+	/* Requests that are whole are not touched by what is lost behind them. */
+	return !requests || c->mode != MODE_START;
+}
+
+SHARED int settle(struct connection *k, struct segment *s)
+{
+	struct ending how = {};
+	if (!k || !s)
+		return 0;
+	if (s->outcome == OUTCOME_REJECTED)
+		rejected(k, s);
+	if (s->outcome == OUTCOME_MESSAGE_END)
+		message_end(k, s->sending, s->time);
+	if (s->outcome != OUTCOME_LOST && s->outcome != OUTCOME_IGNORED)
+		goto out;
+	if (lose(k, s, &how))
+		end_pending(k, &how);
+	if (s->outcome == OUTCOME_IGNORED) {
+		if (s->detail == SCAN_TLS)
 			tally_uncovered(k, UNCOVERED_TLS);
-		else if (result == SCAN_HTTP2)
+		else if (s->detail == SCAN_HTTP2)
 			tally_uncovered(k, UNCOVERED_HTTP2);
 		ignore_connection(k);
-		s->left = 0;
+	} else {
+		/* How many responses passed unseen is not known. */
+		if (how.keeps_request)
+			k->n_abandoned = 0;
+		cursor_reset(cursor_of(k, s), MODE_RESYNC);
 	}
+	/* Behind a gap a head may begin. */
+	if (s->outcome == OUTCOME_IGNORED || s->detail != LOSS_GAP)
+		s->left = 0;
+	s->gap = 0;
+out:
+	s->outcome = OUTCOME_NONE;
 	return 0;
 }
 
@@ -145,16 +148,52 @@ static __always_inline void advance(struct segment *s, u32 n)
 	}
 }
 
-static __always_inline void next_vector(struct connection *k, struct segment *s)
+#ifdef OBI_CALL_SET
+/* The next message of a sendmmsg or recvmmsg: its bytes may be fewer than its vector has room for. */
+static __always_inline void next_message(struct segment *s)
+{
+	struct source *from = &s->source;
+	u64 vector[2];
+	u32 length;
+	if (bpf_probe_read_user(vector, sizeof(vector), (void *)(from->message + MSGHDR_VECTOR)) ||
+	    bpf_probe_read_user(&length, sizeof(length), (void *)(from->message + MMSGHDR_LENGTH))) {
+		come_to(s, OUTCOME_LOST, LOSS_FAULT);
+		return;
+	}
+	from->message += MMSGHDR_BYTES;
+	from->messages--;
+	from->vector = vector[0];
+	from->vectors = vector[1];
+	from->message_left = length;
+}
+#endif
+
+static __always_inline void next_vector(struct segment *s)
 {
 	struct source *from = &s->source;
 	struct user_iovec entry = {};
+#ifdef OBI_CALL_SET
+	if (from->bounded && !from->message_left) {
+		from->vectors = 0;
+		if (from->messages) {
+			next_message(s);
+			return;
+		}
+	}
+#endif
 	if (!from->vectors || bpf_probe_read_user(&entry, sizeof(entry), (void *)from->vector)) {
-		desynchronise(k, s, LOSS_FAULT);
+		come_to(s, OUTCOME_LOST, LOSS_FAULT);
 		return;
 	}
 	from->vector += sizeof(entry);
 	from->vectors--;
+#ifdef OBI_CALL_SET
+	if (from->bounded) {
+		if (entry.length > from->message_left)
+			entry.length = from->message_left;
+		from->message_left -= entry.length;
+	}
+#endif
 	if (from->skip >= entry.length) {
 		from->skip -= entry.length;
 		return;

@@ -5,7 +5,7 @@
 
 #include "map.h"
 
-__noinline int tally_add(u32 tgid, u32 kind_reason_side, u64 n)
+SHARED int tally_add(u32 tgid, u32 kind_reason_side, u64 n)
 {
 	struct tally_key key = {
 		.tgid = tgid,

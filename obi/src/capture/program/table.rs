@@ -133,8 +133,9 @@ const SOCKET: [Entry; 4] = [
     },
 ];
 
-/// `tcp_bpf_*` serve sockets that are in a sockmap, `tcp_sendpage` serves sendfile before 6.5.
-const FENTRY: [Entry; 11] = [
+/// `tcp_bpf_*` serve sockets that are in a sockmap, `*_sendpage` serve sendfile before 6.5, `*_splice_*` splice from
+/// a unix socket.
+const FENTRY: [Entry; 13] = [
     entry("tcp_sendmsg"),
     entry("tcp_recvmsg"),
     entry("release_sock"),
@@ -146,9 +147,11 @@ const FENTRY: [Entry; 11] = [
     optional("tcp_bpf_sendmsg", Hook::FunctionEntry("tcp_bpf_sendmsg")),
     optional("tcp_bpf_recvmsg", Hook::FunctionEntry("tcp_bpf_recvmsg")),
     optional("tcp_sendpage", Hook::FunctionEntry("tcp_sendpage")),
+    optional("unix_stream_sendpage", Hook::FunctionExit("unix_stream_sendpage")),
+    optional("unix_stream_splice_read", Hook::FunctionExit("unix_stream_splice_read")),
 ];
 
-const KPROBE: [Entry; 11] = [
+const KPROBE: [Entry; 14] = [
     kprobe("tcp_sendmsg"),
     kprobe("tcp_recvmsg"),
     kprobe("release_sock"),
@@ -160,6 +163,9 @@ const KPROBE: [Entry; 11] = [
     optional("tcp_bpf_sendmsg", Hook::Kprobe("tcp_bpf_sendmsg")),
     optional("tcp_bpf_recvmsg", Hook::Kprobe("tcp_bpf_recvmsg")),
     optional("tcp_sendpage", Hook::Kprobe("tcp_sendpage")),
+    optional("unix_stream_sendpage", Hook::Kprobe("unix_stream_sendpage")),
+    optional("unix_stream_splice_read", Hook::Kprobe("unix_stream_splice_read")),
+    optional("unix_stream_splice_actor", Hook::Kretprobe("unix_stream_splice_actor")),
 ];
 
 const SYSCALL: [Entry; 15] = [

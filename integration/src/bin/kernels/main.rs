@@ -1,0 +1,88 @@
+//! Other kernels than this machine's: `kernels list`, `kernels run 6.12 -- COMMAND…`.
+//!
+//! In: a command line. Out: what ran on which kernel and how it ended. Exit status: the command's, or 1.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+use integration::kernel::archive;
+use integration::kernel::machine::{Job, Machine};
+use integration::kernel::release::{RELEASES, Release};
+
+#[derive(Debug, Parser)]
+#[command(about = "Boots Debian's kernels under QEMU and runs commands there")]
+struct Cli {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// The kernels, fetched when they are not there
+    List,
+    /// Runs a command as root on this machine's files, which it cannot change
+    Run(Run),
+}
+
+#[derive(Debug, Args)]
+struct Run {
+    /// Kernel series, as `list` prints it
+    series: String,
+    /// Time for the whole machine in seconds
+    #[arg(long, default_value_t = 300)]
+    limit: u64,
+    /// More of the kernel's command line
+    #[arg(long, default_value = "")]
+    append: String,
+    /// Environment of the command, `NAME=VALUE`
+    #[arg(long = "env")]
+    environment: Vec<String>,
+    /// Print what the kernel said, too
+    #[arg(long)]
+    console: bool,
+    /// The command
+    #[arg(last = true, required = true)]
+    command: Vec<String>,
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    match Cli::parse().command {
+        Action::List => list(),
+        Action::Run(run) => run.run(),
+    }
+}
+
+fn list() -> anyhow::Result<ExitCode> {
+    for release in RELEASES {
+        let image = archive::fetch(&release)?;
+        println!("{}\t{}\t{}", release.series, image.release, image.root.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Run {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let release = Release::of_series(&self.series).with_context(|| {
+            let known = RELEASES.map(|release| release.series).join(", ");
+            format!("no kernel {}, only {known}", self.series)
+        })?;
+        let mut job = Job::new(self.command);
+        job.limit = Duration::from_secs(self.limit);
+        job.kernel_arguments = self.append;
+        for pair in &self.environment {
+            let (name, value) = pair.split_once('=').with_context(|| format!("{pair} is not NAME=VALUE"))?;
+            job.environment.push((name.to_owned(), value.to_owned()));
+        }
+        let outcome = Machine::new(archive::fetch(&release)?)?.run(&job, |text| {
+            // A closed stdout is noticed by whoever closed it.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+        })?;
+        if self.console {
+            eprint!("{}", outcome.console);
+        }
+        Ok(u8::try_from(outcome.status).map_or(ExitCode::FAILURE, ExitCode::from))
+    }
+}

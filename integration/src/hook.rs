@@ -1,0 +1,116 @@
+//! Hook sets, and what each of them cannot see.
+//!
+//! In: `OBI_HOOKS`. Out: the set that the agents of this run are told to use, and what a test may expect of it: the
+//! suite is the same for every set, expectations that differ are in one table here. Refuses to know how a set works.
+
+use std::fmt;
+use std::sync::OnceLock;
+
+/// A set of kernel hooks by its name in the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum HookSet {
+    /// Socket tracepoints.
+    Socket,
+    /// Trampolines on functions.
+    Fentry,
+    /// Kernel probes on the same functions.
+    Kprobe,
+    /// Tracepoints of system calls.
+    Syscall,
+}
+
+/// A way for bytes to pass that some set cannot follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Passage {
+    /// By ordinary calls: every set sees them.
+    Call,
+    /// Received and sent by io_uring, without a system call of their own.
+    IoUring,
+    /// `splice` out of a TCP socket.
+    SpliceFromTcp,
+    /// `splice` out of a unix socket, which has no stream offsets that would tell of bytes that nobody saw.
+    SpliceFromUnix,
+}
+
+/// What a test demands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sight {
+    /// Every exchange is a span and says what happened.
+    Exact,
+    /// What is shown is true, and what is missing is counted as lost or its connection as uncovered.
+    Counted,
+    /// A limit that the README states: exchanges may be missing or wrong without a number, but none is invented.
+    Blind,
+}
+
+impl HookSet {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Socket, Self::Fentry, Self::Kprobe, Self::Syscall];
+
+    /// Its name in the configuration and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Socket => "socket",
+            Self::Fentry => "fentry",
+            Self::Kprobe => "kprobe",
+            Self::Syscall => "syscall",
+        }
+    }
+
+    /// The set of that name.
+    #[must_use]
+    pub fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|set| set.name() == name)
+    }
+
+    /// What to demand of exchanges whose bytes pass in this way.
+    #[must_use]
+    pub fn sight(self, passage: Passage) -> Sight {
+        match (self, passage) {
+            (_, Passage::Call | Passage::SpliceFromTcp) => Sight::Exact,
+            (Self::Fentry | Self::Kprobe, Passage::IoUring) => Sight::Exact,
+            // The registers of the thread are not those of the call that io_uring makes for it.
+            (Self::Socket | Self::Syscall, Passage::IoUring) => Sight::Counted,
+            (Self::Syscall, Passage::SpliceFromUnix) => Sight::Exact,
+            // Neither the tracepoints nor the receive functions are on its way.
+            (_, Passage::SpliceFromUnix) => Sight::Blind,
+        }
+    }
+}
+
+impl fmt::Display for HookSet {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+/// The set that `OBI_HOOKS` forces; `None` leaves the choice to the agent.
+///
+/// # Panics
+/// When it is no set's name.
+#[must_use]
+pub fn forced() -> Option<HookSet> {
+    static FORCED: OnceLock<Option<HookSet>> = OnceLock::new();
+    *FORCED.get_or_init(|| match std::env::var("OBI_HOOKS") {
+        Err(_) => None,
+        Ok(name) if name == "auto" => None,
+        Ok(name) => {
+            Some(HookSet::by_name(&name).unwrap_or_else(|| panic!("OBI_HOOKS is `{name}`, which is no set")))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back() {
+        for set in HookSet::ALL {
+            assert_eq!(HookSet::by_name(set.name()), Some(set));
+            assert_eq!(set.sight(Passage::Call), Sight::Exact);
+        }
+        assert_eq!(HookSet::by_name("auto"), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! Every kernel program of ours: which objects there are, what each program attaches to, which ones may be absent.
+//!
+//! In: the embedded objects. Out: their programs by name, kind and target. Refuses to load anything.
+
+use std::fmt;
+
+use anyhow::{Context as _, bail};
+use object::{Object as _, ObjectSection as _};
+
+/// One embedded object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Embedded {
+    /// Its hook set.
+    pub set: &'static str,
+    /// For which kernels it is built.
+    pub flavour: Flavour,
+    /// ELF.
+    pub bytes: &'static [u8],
+}
+
+/// For which kernels an object is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Flavour {
+    /// From 5.17 on.
+    Modern,
+    /// From 5.10 on.
+    Portable,
+}
+
+/// All hook sets, cheapest first.
+pub const SETS: [&str; 4] = ["socket", "fentry", "kprobe", "syscall"];
+
+/// Programs that a hook set can do without, where the kernel has not what they attach to.
+const OPTIONAL: [(&str, &str); 15] = [
+    ("socket", "tcp_rcv_space_adjust"),
+    ("socket", "tcp_sendmsg_locked"),
+    ("fentry", "tcp_bpf_sendmsg"),
+    ("fentry", "tcp_bpf_recvmsg"),
+    ("fentry", "tcp_sendpage"),
+    ("kprobe", "tcp_bpf_sendmsg"),
+    ("kprobe", "tcp_bpf_recvmsg"),
+    ("kprobe", "tcp_sendpage"),
+    ("fentry", "unix_stream_sendpage"),
+    ("fentry", "unix_stream_splice_read"),
+    ("kprobe", "unix_stream_sendpage"),
+    ("kprobe", "unix_stream_splice_read"),
+    ("kprobe", "unix_stream_splice_actor"),
+    ("syscall", "sys_exit_preadv2"),
+    ("syscall", "sys_exit_pwritev2"),
+];
+
+/// Whether hook set `set` can do without `program`.
+#[must_use]
+pub fn is_optional(set: &str, program: &str) -> bool {
+    OPTIONAL.contains(&(set, program))
+}
+
+/// All embedded objects.
+#[must_use]
+pub fn embedded() -> Vec<Embedded> {
+    let flavour = |of| match of {
+        obi_ebpf::Flavour::Modern => Flavour::Modern,
+        obi_ebpf::Flavour::Portable => Flavour::Portable,
+    };
+    obi_ebpf::OBJECTS.iter().map(|&(set, of, bytes)| Embedded { set, flavour: flavour(of), bytes }).collect()
+}
+
+impl Flavour {
+    /// As in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Modern => "modern",
+            Self::Portable => "portable",
+        }
+    }
+
+    /// The flavour of this name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        [Self::Modern, Self::Portable].into_iter().find(|flavour| flavour.name() == name)
+    }
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+/// How a program is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A tracepoint with type information.
+    TypedTracepoint,
+    /// The entry of a kernel function, by trampoline.
+    Entry,
+    /// Its return, likewise.
+    Exit,
+    /// A breakpoint on a kernel function or its return.
+    Probe,
+    /// A plain tracepoint.
+    Tracepoint,
+}
+
+/// What a program attaches to, from its section's name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// How.
+    pub kind: Kind,
+    /// To what: a function, or a tracepoint (`category/name` for plain ones).
+    pub target: String,
+}
+
+impl Attachment {
+    /// Reads a section name such as `fentry/tcp_sendmsg`.
+    #[must_use]
+    pub fn parse(section: &str) -> Option<Self> {
+        let (kind, target) = section.split_once('/')?;
+        let kind = match kind {
+            "tp_btf" => Kind::TypedTracepoint,
+            "fentry" => Kind::Entry,
+            "fexit" => Kind::Exit,
+            "kprobe" | "kretprobe" => Kind::Probe,
+            "tracepoint" => Kind::Tracepoint,
+            _ => return None,
+        };
+        Some(Self { kind, target: target.to_owned() })
+    }
+}
+
+impl Embedded {
+    /// As in reports.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.set, self.flavour)
+    }
+
+    /// What the programs in section `index` attach to.
+    ///
+    /// # Errors
+    /// When the section is not there or its name says nothing.
+    pub fn attachment(&self, index: usize) -> anyhow::Result<Attachment> {
+        let file = object::File::parse(self.bytes).with_context(|| format!("parse {}", self.name()))?;
+        let section = file.section_by_index(object::SectionIndex(index))?;
+        let name = section.name()?;
+        match Attachment::parse(name) {
+            Some(attachment) => Ok(attachment),
+            None => bail!("{} has programs in section {name}, which attach to nothing known", self.name()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_says_what_its_programs_attach_to() {
+        let check = |section: &str, expected: Option<(Kind, &str)>| {
+            let expected = expected.map(|(kind, target)| Attachment { kind, target: target.to_owned() });
+            assert_eq!(Attachment::parse(section), expected, "{section}");
+        };
+        check("tp_btf/sched_process_exit", Some((Kind::TypedTracepoint, "sched_process_exit")));
+        check("fentry/tcp_sendmsg", Some((Kind::Entry, "tcp_sendmsg")));
+        check("fexit/unix_stream_sendmsg", Some((Kind::Exit, "unix_stream_sendmsg")));
+        check("kretprobe/unix_stream_read_actor", Some((Kind::Probe, "unix_stream_read_actor")));
+        check("tracepoint/syscalls/sys_exit_read", Some((Kind::Tracepoint, "syscalls/sys_exit_read")));
+        check(".text", None);
+        check("xdp", None);
+    }
+
+    #[test]
+    fn every_program_attaches_to_something() {
+        for embedded in embedded() {
+            let parsed = aya_obj::Object::parse(embedded.bytes).unwrap();
+            assert!(parsed.programs.len() > 5, "{} has programs", embedded.name());
+            for program in parsed.programs.values() {
+                embedded.attachment(program.section_index).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn optional_programs_exist() {
+        for embedded in embedded() {
+            let parsed = aya_obj::Object::parse(embedded.bytes).unwrap();
+            for (set, program) in OPTIONAL {
+                let is_there = set != embedded.set || parsed.programs.contains_key(program);
+                assert!(is_there, "{} has no program {program}", embedded.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/* How connections end: TCP by its state, unix sockets by what their two ends do. */
+#ifndef OBI_CLOSING_H
+#define OBI_CLOSING_H
+
+#include "stream.h"
+
+/* The peer has closed: for a client that is the end; a server may still answer. */
+static __always_inline int receive_end(struct sock *sk)
+{
+	struct ending how = { .reason = CLOSE_REMOTE };
+	struct connection *k;
+	struct sock *peer;
+	if (!is_stream(sk) || !(FIELD(sk, sk_shutdown) & SHUTDOWN_RECEIVE))
+		return 0;
+	k = find_connection(sk);
+	if (k && k->side == SIDE_CLIENT) {
+		how.time = bpf_ktime_get_ns();
+		end_connection(k, &how);
+	}
+	if (FIELD(sk, __sk_common.skc_family) != FAMILY_UNIX)
+		return 0;
+	/* Nothing tells of the local close of a unix socket; its peer's end of file does. */
+#ifdef OBI_TYPED_SOCKET
+	struct unix_sock *own = (struct unix_sock *)bpf_skc_to_unix_sock(sk);
+	peer = own ? own->peer : NULL;
+#else
+	peer = READ((struct unix_sock *)sk, peer);
+#endif
+	if (!peer || !(FIELD(peer, sk_shutdown) & SHUTDOWN_BOTH))
+		return 0;
+	k = find_connection(peer);
+	if (k && k->side == SIDE_SERVER) {
+		how.time = bpf_ktime_get_ns();
+		how.reason = CLOSE_LOCAL;
+		end_connection(k, &how);
+	}
+	return 0;
+}
+
+/* A unix socket whose peer is gone tells so only here. */
+static __always_inline int send_failed(struct sock *sk, int result)
+{
+	struct ending how = { .reason = CLOSE_RESET, .error = (u16)-result };
+	struct connection *k;
+	if ((result != -ERROR_PIPE && result != -ERROR_RESET) || !is_stream(sk) ||
+	    FIELD(sk, __sk_common.skc_family) != FAMILY_UNIX)
+		return 0;
+	k = find_connection(sk);
+	if (!k)
+		return 0;
+	how.time = bpf_ktime_get_ns();
+	return end_connection(k, &how);
+}
+
+/* The last descriptor of a unix socket is being closed. */
+static __always_inline int unix_closed(struct sock *sk)
+{
+	struct ending how = { .reason = CLOSE_LOCAL };
+	struct connection *k = find_connection(sk);
+	struct sock *peer;
+	if (!k)
+		return 0;
+	how.time = bpf_ktime_get_ns();
+	peer = READ((struct unix_sock *)sk, peer);
+	if (peer && k->side == SIDE_CLIENT && READ(peer, sk_shutdown) == SHUTDOWN_BOTH)
+		how.reason = CLOSE_REMOTE; /* the peer was first */
+	end_connection(k, &how);
+	drop_connection(k, sk);
+	return 0;
+}
+
+static __always_inline int tcp_state_changed(struct sock *sk, int new)
+{
+	struct ending how = {};
+	struct connection *k;
+	int error;
+	if (new != STATE_CLOSE && new != STATE_FIN_WAIT1 && new != STATE_LAST_ACK)
+		return 0;
+	k = find_connection(sk);
+	if (!k)
+		return 0;
+	how.time = bpf_ktime_get_ns();
+	if (new == STATE_CLOSE) {
+		error = FIELD(sk, sk_err);
+		how.error = error;
+		how.reason = error == ERROR_TIMEOUT		      ? CLOSE_TIMEOUT
+			     : error == ERROR_RESET || error == ERROR_PIPE ? CLOSE_RESET
+									   : CLOSE_LOCAL;
+		end_connection(k, &how);
+		drop_connection(k, sk);
+		return 0;
+	}
+	/* close() shuts both ways; a half-close only ends what we send. */
+	if (FIELD(sk, sk_shutdown) == SHUTDOWN_BOTH) {
+		how.reason = new == STATE_LAST_ACK ? CLOSE_REMOTE : CLOSE_LOCAL;
+		return end_connection(k, &how);
+	}
+	if (!(k->flags & CONNECTION_FINISHED) && k->side == SIDE_SERVER && k->send.mode == MODE_UNTIL_CLOSE)
+		message_end(k, 1, k->last_response_byte);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * For hook sets that see a send or receive begin: its user memory is kept with the
+ * connection; when the socket's lock is given back, what has moved is read off the
+ * stream offsets. That moment comes for every way of moving bytes, for each part of
+ * a call that waits in between, and never while another thread moves some.
+ * What moved with no call known is bytes we did not see: a known loss.
+ */
+#ifndef OBI_MOVEMENT_H
+#define OBI_MOVEMENT_H
+
+#include "closing.h"
+#include "message.h"
+
+static __always_inline struct transfer *transfer_of(struct connection *k, bool sending)
+{
+	return sending ? &k->sends : &k->receives;
+}
+
+/* A send or receive begins. `message` is NULL when there is none: the bytes are not in user memory. */
+static __always_inline int transfer_begins(struct sock *sk, struct msghdr *message, bool sending, bool discarding)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct connection *k;
+	struct transfer *t;
+	if (!is_stream(sk) || !is_watched(id >> 32))
+		return 0;
+	k = connection_of(sk, tcp_of(sk), 0, 0);
+	if (!k || (sending ? k->send.mode : k->receive.mode) == MODE_IGNORED)
+		return 0;
+	t = transfer_of(k, sending);
+	t->tid = 0;
+	if (message) {
+		message_source(t, message);
+	} else {
+		t->vectors = 0;
+		t->message = 0;
+	}
+	if (!message || discarding)
+		t->opaque = KERNEL_PAGES;
+	t->tid = id;
+	return 0;
+}
+
+/* Looking (PEEK) moves nothing: what an earlier call left must not be taken for its own. */
+static __always_inline int receive_begins(struct sock *sk, struct msghdr *message, u32 flags)
+{
+	struct connection *k;
+	if (flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB)) {
+		k = find_connection(sk);
+		if (k)
+			k->receives.tid = 0;
+		return 0;
+	}
+	return transfer_begins(sk, message, false, flags & FLAG_TRUNC && FIELD(sk, __sk_common.skc_family) != FAMILY_UNIX);
+}
+
+/*
+ * Whether the bytes that moved are those of the call that we saw begin: its message
+ * has come as far as the stream has. What follows begins behind them.
+ */
+static __always_inline bool is_of_transfer(struct transfer *t, u32 tid, u32 n)
+{
+	struct msghdr *message = (struct msghdr *)t->message;
+	if (t->tid != tid)
+		return false;
+	return t->opaque || t->count - READ(message, msg_iter.count) == n;
+}
+
+static __always_inline void advance_transfer(struct transfer *t, u32 n)
+{
+	t->count -= n;
+	if (t->vectors) {
+		t->skip += n;
+	} else {
+		t->base += n;
+		t->length -= n;
+	}
+}
+
+/* `n` bytes have moved in one direction. Not inlined: two walks in one frame would be too much stack. */
+static __noinline int moved(struct connection *k, struct sock *sk, struct tcp_sock *tcp, u32 n, bool sending)
+{
+	struct segment *s = begin_segment(k, sending);
+	struct walk walk = { .connection = k, .sk = sk, .segment = s };
+	struct cursor *c = sending ? &k->send : &k->receive;
+	struct transfer *t = transfer_of(k, sending);
+	s->id = bpf_get_current_pid_tgid();
+	s->time = s->arrival = bpf_ktime_get_ns();
+	s->left = n;
+	s->sending = sending;
+	if (tcp && !sending && k->side != SIDE_CLIENT)
+		s->arrival = arrival_time(tcp, s->time);
+	s->offset = c->next;
+	c->next += n;
+	if (is_of_transfer(t, s->id, n)) {
+		source_of_transfer(&s->source, t);
+		advance_transfer(t, n);
+	} else {
+		s->source.opaque = t->tid == (u32)s->id ? UNKNOWN_BUFFER : KERNEL_PAGES;
+		t->tid = 0;
+	}
+	if (c->mode != MODE_IGNORED)
+		capture(&walk);
+	return 0;
+}
+
+/* The lock of a socket is being given back: what has moved since the last time? */
+static __always_inline int lock_released(struct sock *sk)
+{
+	struct connection *k;
+	struct tcp_sock *tcp;
+	u32 n;
+	u8 state;
+	if (!*(volatile u32 *)&global.active)
+		return 0;
+	k = find_connection(sk);
+	if (!k || (k->send.mode == MODE_IGNORED && k->receive.mode == MODE_IGNORED) ||
+	    !is_watched(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	tcp = tcp_of(sk);
+	if (!tcp)
+		return 0;
+	n = read_position(sk, tcp) - k->receive.next;
+	if (n && (s32)n > 0)
+		moved(k, sk, tcp, n, false);
+	n = FIELD(tcp, write_seq) - k->send.next;
+	if (!n || (s32)n < 0)
+		return 0;
+	/* Beyond these states our own FIN counts as a byte. */
+	state = FIELD(sk, __sk_common.skc_state);
+	if (state == STATE_ESTABLISHED || state == STATE_CLOSE_WAIT)
+		moved(k, sk, tcp, n, true);
+	return 0;
+}
+
+/* Unix sockets have no stream offsets: `n` bytes have moved, their hook says. */
+static __always_inline int unix_moved(struct sock *sk, u32 n, bool sending)
+{
+	struct connection *k = find_connection(sk);
+	if (!k || !is_watched(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	return moved(k, sk, NULL, n, sending);
+}
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * What a socket tells: whether it is of interest, whose it is, how far its two
+ * streams have come, and the state that belongs to it.
+ */
+#ifndef OBI_STREAM_H
+#define OBI_STREAM_H
+
+#include "capture.h"
+
+static __always_inline bool is_watched(u32 tgid)
+{
+	u32 zero = 0, *count, *verdict;
+	if (tgid == self_tgid || !*(volatile u32 *)&global.active)
+		return false;
+	count = bpf_map_lookup_elem(&n_ignored, &zero);
+	if (count && !*count)
+		return true;
+	verdict = bpf_map_lookup_elem(&process, &tgid);
+	return !verdict || *verdict != VERDICT_IGNORE;
+}
+
+/* Stream sockets whose bytes could be HTTP/1. */
+static __always_inline bool is_stream(struct sock *sk)
+{
+	u16 family = FIELD(sk, __sk_common.skc_family);
+	return (family == FAMILY_INET || family == FAMILY_INET6 || family == FAMILY_UNIX) && FIELD(sk, sk_type) == TYPE_STREAM;
+}
+
+static __always_inline void fill_addresses(struct connection *k, struct sock *sk)
+{
+	u16 family = FIELD(sk, __sk_common.skc_family);
+	u16 port;
+	k->family = family;
+	if (family == FAMILY_UNIX)
+		return;
+	k->local_port = FIELD(sk, __sk_common.skc_num);
+	port = FIELD(sk, __sk_common.skc_dport);
+	k->remote_port = bpf_ntohs(port);
+	if (family == FAMILY_INET6) {
+		bpf_core_read(k->local_address, sizeof(k->local_address), &sk->__sk_common.skc_v6_rcv_saddr);
+		bpf_core_read(k->remote_address, sizeof(k->remote_address), &sk->__sk_common.skc_v6_daddr);
+		return;
+	}
+	k->local_address[10] = k->local_address[11] = 0xff;
+	k->remote_address[10] = k->remote_address[11] = 0xff;
+	*(u32 *)&k->local_address[12] = FIELD(sk, __sk_common.skc_rcv_saddr);
+	*(u32 *)&k->remote_address[12] = FIELD(sk, __sk_common.skc_daddr);
+}
+
+/* TCP state with sequence numbers, or NULL: unix and MPTCP sockets have none that we could use. */
+static __always_inline struct tcp_sock *tcp_of(struct sock *sk)
+{
+	if (FIELD(sk, __sk_common.skc_family) == FAMILY_UNIX || FIELD(sk, sk_protocol) != PROTOCOL_TCP)
+		return NULL;
+#ifdef OBI_TYPED_SOCKET
+	return (struct tcp_sock *)bpf_skc_to_tcp_sock(sk);
+#else
+	return (struct tcp_sock *)sk;
+#endif
+}
+
+/*
+ * The read position. The peer's FIN takes a sequence number of its own, and the
+ * call that reads the last data may step over it too: it is no byte.
+ */
+static __always_inline u32 read_position(struct sock *sk, struct tcp_sock *tcp)
+{
+	u32 position = FIELD(tcp, copied_seq);
+	if (position != FIELD(tcp, rcv_nxt))
+		return position;
+	return FIELD(sk, __sk_common.skc_flags) & 1ul << SOCKET_DONE ? position - 1 : position;
+}
+
+#ifndef OBI_SOCKET_SET
+/* What tells this socket from the one that had its address before. */
+static __always_inline u64 birth_of(struct sock *sk)
+{
+	if (FIELD(sk, __sk_common.skc_family) == FAMILY_UNIX)
+		return READ(sk, sk_socket, file, f_inode, i_ino);
+	return FIELD(sk, __sk_common.skc_portpair);
+}
+#endif
+
+/*
+ * First sight of a connection. Where the stream offsets do not start at the
+ * beginning it was joined in the middle: the next head has to be found.
+ */
+static __always_inline struct connection *open_connection(struct sock *sk, struct tcp_sock *tcp, u32 n_received, u32 n_sent)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct connection *k = make_connection(sk);
+	if (!k) {
+		tally_add(tgid, TALLY_LOST << 8 | LOSS_NO_STATE, 1);
+		return NULL;
+	}
+	k->tgid = tgid;
+	k->number = next_connection_number();
+#ifndef OBI_SOCKET_SET
+	k->birth = birth_of(sk);
+#endif
+	fill_addresses(k, sk);
+	if (tcp) {
+		u32 received = read_position(sk, tcp) - n_received, sent = FIELD(tcp, write_seq) - n_sent;
+		/* A client's SYN counts as acknowledged, a server's does not: off by one on one side. */
+		u32 n_sent_before = sent - (FIELD(tcp, snd_una) - (u32)FIELD(tcp, bytes_acked));
+		k->receive.next = received;
+		k->send.next = sent;
+		if (received != FIELD(tcp, rcv_nxt) - (u32)FIELD(tcp, bytes_received))
+			k->receive.mode = MODE_RESYNC;
+		if (n_sent_before > 1)
+			k->send.mode = MODE_RESYNC;
+		if (k->receive.mode || k->send.mode)
+			k->flags |= CONNECTION_JOINED;
+		count_open(k);
+	}
+	return k;
+}
+
+static __always_inline struct connection *connection_of(struct sock *sk, struct tcp_sock *tcp, u32 n_received, u32 n_sent)
+{
+	struct connection *k = find_connection(sk);
+#ifdef OBI_SOCKET_SET
+	return k ? k : open_connection(sk, tcp, n_received, n_sent);
+#else
+	if (k) {
+		if (k->birth == birth_of(sk))
+			return k;
+		/* Another socket at the same address: the end of the old one passed unseen. */
+		struct ending how = { .time = bpf_ktime_get_ns(), .reason = CLOSE_ABANDONED, .loss = LOSS_GAP };
+		end_connection(k, &how);
+		drop_connection(k, sk);
+	}
+	/* What is closed stays without state: nothing would take it away again. */
+	return tcp && FIELD(sk, __sk_common.skc_state) == STATE_CLOSE ? NULL : open_connection(sk, tcp, n_received, n_sent);
+#endif
+}
+
+#ifndef OBI_SOCKET_SET
+static __always_inline struct segment *begin_segment(struct connection *k, bool sending)
+{
+	struct segment *s = sending ? &k->segment[1] : &k->segment[0];
+	__builtin_memset(s, 0, sizeof(*s));
+	return s;
+}
+#endif
+
+/*
+ * When the data just read had arrived. tcp_mstamp is exact (µs) unless the
+ * socket has been busy since; lrcvtime (jiffies) tells whether it has. In doubt
+ * the wait is understated, never overstated.
+ */
+static __always_inline u64 arrival_time(struct tcp_sock *tcp, u64 now)
+{
+	u32 waited_ticks = (u32)bpf_jiffies64() - FIELD(tcp, inet_conn.icsk_ack.lrcvtime);
+	u64 stamp = FIELD(tcp, tcp_mstamp) * 1000, waited, least;
+	if (stamp > now || waited_ticks > 1u << 20)
+		return now;
+	waited = now - stamp;
+	least = waited_ticks > 1 ? (u64)(waited_ticks - 1) * tick_ns : 0;
+	if (waited <= (u64)(waited_ticks + 1) * tick_ns)
+		return waited >= least ? stamp : now - least;
+	return now - least;
+}
+
+/* Which stream offset the segment starts at, and how much passed unseen before it. */
+static __always_inline void place(struct segment *s, struct cursor *c, struct tcp_sock *tcp, u32 end, u32 n)
+{
+	if (!tcp) {
+		s->offset = c->next;
+		c->next += n;
+		return;
+	}
+	s->offset = end - n;
+	s->gap = s->offset - c->next;
+	/* Behind what was seen: another thread was here in between. The bytes are looked at as they are. */
+	if ((s32)s->gap < 0)
+		s->gap = 0;
+	c->next = end;
+}
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0)
+/*
+ * The `syscall` hook set: the ends of the system calls that move bytes. Needs no
+ * more than tracefs; sees nothing of io_uring, whose bytes show up as gaps. The
+ * socket is found from the descriptor, the user's memory from the arguments.
+ */
+#define OBI_CALL_SET
+#define OBI_STATE_IN_HASH
+#include "kernel.h"
+#include <bpf/bpf_tracing.h>
+#include "transfer.h"
+#include "call.h"
+#include "descriptor.h"
+#include "process.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Entries of a sendmmsg or recvmmsg that are followed. */
+#define MESSAGES_MOST 64
+
+/* As /sys/kernel/tracing/events/syscalls/…/format has it. */
+struct call_begun {
+	u64 common;
+	u64 number;
+	u64 argument[6];
+};
+
+struct call_done {
+	u64 common;
+	u64 number;
+	s64 result;
+};
+
+/* Arguments and result of a call that has ended. */
+struct call {
+	u32 number;
+	bool sending;
+	s64 result;
+	u64 argument[4];
+};
+
+static __always_inline void messages_source(struct source *from, const struct call *call)
+{
+	from->message = call->argument[1];
+	from->messages = call->result;
+	from->bounded = 1;
+}
+
+/* Bytes moved: a result, or the sum over the messages. */
+static __always_inline u32 bytes_moved(const struct call *call)
+{
+	u32 total = 0, length;
+	if (call->number != CALL_SENDMMSG && call->number != CALL_RECVMMSG)
+		return call->result;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < MESSAGES_MOST && i < call->result; i++) {
+		u64 at = call->argument[1] + i * MMSGHDR_BYTES + MMSGHDR_LENGTH;
+		if (bpf_probe_read_user(&length, sizeof(length), (void *)at))
+			break;
+		total += length;
+	}
+	return total;
+}
+
+static __always_inline u32 flags_of(const struct call *call)
+{
+	switch (call->number) {
+	case CALL_RECVFROM:
+	case CALL_RECVMMSG:
+		return call->argument[3];
+	case CALL_RECVMSG:
+		return call->argument[2];
+	}
+	return 0;
+}
+
+/* `n` bytes have moved between the socket and where the call's arguments say. */
+static __always_inline int moved(struct sock *sk, const struct call *call, u32 n)
+{
+	struct walk walk = {};
+	struct source *from;
+	u32 flags = flags_of(call);
+	if (!n || flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB) || !begin_transfer(&walk, sk, n, call->sending))
+		return 0;
+	from = &walk.segment->source;
+	if (flags & FLAG_TRUNC && walk.connection->family != FAMILY_UNIX)
+		from->opaque = KERNEL_PAGES; /* thrown away, not copied */
+	else if (call->number == CALL_SENDMMSG || call->number == CALL_RECVMMSG)
+		messages_source(from, call);
+	else if (needs_source(walk.segment, call->sending ? &walk.connection->send : &walk.connection->receive) &&
+		 !source_of_arguments(from, call->number, call->argument[1], call->argument[2], n))
+		from->opaque = KERNEL_PAGES; /* sendfile, splice */
+	capture(&walk);
+	return 0;
+}
+
+static __always_inline int call_done(s64 result, u32 number, bool sending)
+{
+	struct call call = { .number = number, .sending = sending, .result = result };
+	struct sock *sk;
+	/* Of failures only those of a send tell something; of empty sends nothing does. */
+	if (sending ? !result || (result < 0 && result != -ERROR_PIPE && result != -ERROR_RESET) : result < 0)
+		return 0;
+	if (!is_watched(bpf_get_current_pid_tgid() >> 32) || !read_arguments(number, call.argument))
+		return 0;
+	sk = socket_of(file_of(number == CALL_SPLICE && sending ? call.argument[2] : call.argument[0]));
+	if (!sk)
+		return 0;
+	if (result < 0)
+		return send_failed(sk, result);
+	return result ? moved(sk, &call, bytes_moved(&call)) : receive_end(sk);
+}
+
+#define CALL_ENDS(name, number, sending)			\
+	SEC("tracepoint/syscalls/sys_exit_" #name)		\
+	int sys_exit_##name(struct call_done *context)		\
+	{							\
+		return call_done(context->result, number, sending); \
+	}
+
+CALL_ENDS(read, CALL_READ, false)
+CALL_ENDS(readv, CALL_READV, false)
+CALL_ENDS(preadv2, CALL_PREADV2, false)
+CALL_ENDS(recvfrom, CALL_RECVFROM, false)
+CALL_ENDS(recvmsg, CALL_RECVMSG, false)
+CALL_ENDS(recvmmsg, CALL_RECVMMSG, false)
+CALL_ENDS(write, CALL_WRITE, true)
+CALL_ENDS(writev, CALL_WRITEV, true)
+CALL_ENDS(pwritev2, CALL_PWRITEV2, true)
+CALL_ENDS(sendto, CALL_SENDTO, true)
+CALL_ENDS(sendmsg, CALL_SENDMSG, true)
+CALL_ENDS(sendmmsg, CALL_SENDMMSG, true)
+CALL_ENDS(sendfile64, CALL_SENDFILE, true)
+
+/* Either end may be a socket. */
+SEC("tracepoint/syscalls/sys_exit_splice")
+int sys_exit_splice(struct call_done *context)
+{
+	call_done(context->result, CALL_SPLICE, false);
+	return call_done(context->result, CALL_SPLICE, true);
+}
+
+/* Nothing else tells of the end of a unix socket. */
+SEC("tracepoint/syscalls/sys_enter_close")
+int sys_enter_close(struct call_begun *context)
+{
+	return descriptor_closes(context->argument[0]);
+}
+
+/* What a dying process has open is closed without a call. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(sched_process_exit, struct task_struct *task)
+{
+	if (!task->signal->live.counter)
+		descriptors_close();
+	return process_exits(task);
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
+{
+	(void)old;
+	return tcp_state_changed(sk, new);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * Bytes that a system call has moved, seen when it is done: `result` bytes of one
+ * socket, somewhere in user memory. For hook sets that learn of a transfer at its
+ * end; the position of its bytes follows from the socket's own offsets.
+ */
+#ifndef OBI_TRANSFER_H
+#define OBI_TRANSFER_H
+
+#include "closing.h"
+
+/* The walk that a transfer begins, or false when there is nothing to follow. (In the socket set, which has room, the caller brings a segment.) */
+static __always_inline bool begin_transfer(struct walk *walk, struct sock *sk, u32 n, bool sending)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	struct connection *k;
+	struct tcp_sock *tcp;
+	struct segment *s;
+	struct cursor *c;
+	if (!is_stream(sk) || !is_watched(id >> 32))
+		return false;
+	tcp = tcp_of(sk);
+	k = connection_of(sk, tcp, sending ? 0 : n, sending ? n : 0);
+	if (!k)
+		return false;
+	walk->connection = k;
+	walk->sk = sk;
+	c = sending ? &k->send : &k->receive;
+	if (c->mode == MODE_IGNORED)
+		return false;
+#ifndef OBI_SOCKET_SET
+	walk->segment = begin_segment(k, sending);
+#endif
+	s = walk->segment;
+	s->id = id;
+	s->time = s->arrival = bpf_ktime_get_ns();
+	s->left = n;
+	s->sending = sending;
+	if (tcp && !sending && k->side != SIDE_CLIENT)
+		s->arrival = arrival_time(tcp, s->time);
+	place(s, c, tcp, !tcp ? 0 : sending ? FIELD(tcp, write_seq) : read_position(sk, tcp), n);
+	return true;
+}
+
+/* A segment that lies inside a body is hopped over unread. */
+static __always_inline bool needs_source(const struct segment *s, const struct cursor *c)
+{
+	return s->gap || !is_skipping(c->mode) || (c->mode != MODE_UNTIL_CLOSE && c->remaining < s->left);
+}
+
+#endif
