@@ -1,14 +1,16 @@
 //! Choices on invented kernels.
 
 use super::*;
-use crate::capture::support::blind_spot::BlindSpot::{IoUringReceives, IoUringSends, KernelTls, UnixSplice};
+use crate::capture::support::blind_spot::BlindSpot::{
+    IoUringReceives, IoUringSends, MultipathTcp, UnixSplice,
+};
 
 /// Every set usable, with these blind spots; then changed by a test.
 fn kernel(changes: impl Fn(&mut SetSupport)) -> Support {
     let mut sets = [
         SetSupport::invented(HookSet::Socket, &[IoUringReceives, UnixSplice]),
-        SetSupport::invented(HookSet::Fentry, &[UnixSplice, KernelTls]),
-        SetSupport::invented(HookSet::Kprobe, &[UnixSplice, KernelTls]),
+        SetSupport::invented(HookSet::Fentry, &[MultipathTcp]),
+        SetSupport::invented(HookSet::Kprobe, &[MultipathTcp]),
         SetSupport::invented(HookSet::Syscall, &[IoUringReceives, IoUringSends]),
     ];
     sets.iter_mut().for_each(changes);

@@ -24,8 +24,6 @@ pub enum BlindSpot {
     UnixSplice,
     /// Sockets of Multipath TCP.
     MultipathTcp,
-    /// Sockets whose encryption the kernel does.
-    KernelTls,
 }
 
 impl BlindSpot {
@@ -45,7 +43,6 @@ impl BlindSpot {
             Self::TcpSplice => "splice out of a TCP socket",
             Self::UnixSplice => "splice out of a unix socket",
             Self::MultipathTcp => "Multipath TCP",
-            Self::KernelTls => "TLS done by the kernel",
         }
     }
 
@@ -61,9 +58,7 @@ impl BlindSpot {
             Self::UnixSplice => {
                 "exchanges on such a connection can be lost, or end with a wrong body size; not counted"
             }
-            Self::MultipathTcp | Self::KernelTls => {
-                "such sockets use other functions of the kernel; not counted"
-            }
+            Self::MultipathTcp => "such sockets use other functions of the kernel; not counted",
         }
     }
 }
@@ -80,9 +75,8 @@ pub fn blind_spots(set: HookSet, types: &KernelTypes) -> Vec<BlindSpot> {
             Some(BlindSpot::UnixSplice),
         ],
         HookSet::Fentry | HookSet::Kprobe => vec![
-            Some(BlindSpot::UnixSplice),
+            unless(types.function("unix_stream_splice_read").is_some(), BlindSpot::UnixSplice),
             unless(!types.has_structure("mptcp_sock"), BlindSpot::MultipathTcp),
-            Some(BlindSpot::KernelTls),
         ],
         HookSet::Syscall => vec![
             Some(BlindSpot::IoUringReceives),

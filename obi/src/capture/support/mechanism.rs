@@ -6,8 +6,8 @@
 use std::io;
 use std::os::fd::AsFd as _;
 
+use super::Check;
 use super::requirement::{Refusal, try_load, try_tracing};
-use super::{Check, Reason};
 use crate::capture::bpf::attach;
 use crate::capture::bpf::create::Kind;
 use crate::capture::hook_set::HookSet;
@@ -94,10 +94,16 @@ fn without(target: &str) -> &'static str {
         "tcp_bpf_sendmsg" | "tcp_bpf_recvmsg" => {
             "the kernel has no sockmaps that could hide a socket: nothing is missed"
         }
-        "tcp_sendpage" => "the kernel sends files through tcp_sendmsg (6.5): nothing is missed",
+        "tcp_sendpage" | "unix_stream_sendpage" => {
+            "the kernel sends files as messages (6.5): nothing is missed"
+        }
+        "unix_stream_splice_read" | "unix_stream_splice_actor" => "splice out of a unix socket is not seen",
         _ => "the kernel has no such system call: nothing is missed",
     }
 }
+
+const FORBIDDEN: &str = "this kernel or a security policy forbids it: look at lockdown mode, AppArmor, SELinux and \
+                         seccomp, or use another hook set";
 
 fn trampolines(types: &KernelTypes) -> Check {
     const NAME: &str = "trampolines (fentry, fexit)";
@@ -141,12 +147,12 @@ fn tracepoints(tracefs: &Tracefs) -> Check {
 fn outcome(name: &str, place: &str, tried: Result<(), Refusal>, remedy: &str) -> Check {
     match tried {
         Ok(()) => Check::available(name),
-        Err(Refusal { step, error }) => Check {
-            name: name.to_owned(),
-            outcome: super::Outcome::Missing(Reason {
-                error: format!("failed to {step} (`{place}`): {error}"),
-                remedy: remedy.to_owned(),
-            }),
-        },
+        Err(Refusal { step, error }) => {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => FORBIDDEN,
+                _ => remedy,
+            };
+            Check::missing(name, format!("failed to {step} (`{place}`): {error}"), remedy)
+        }
     }
 }

@@ -50,7 +50,9 @@ fn this_machine_is_examined_whole() {
     }
     let sets: Vec<_> = support.sets.iter().map(|set| set.set).collect();
     assert!(sets == HookSet::ALL || support.types.is_none(), "{sets:?}");
-    assert!(support.sets.iter().all(|set| !set.not_seen.is_empty()), "no set sees everything everywhere");
+    for set in support.sets.iter().filter(|set| [HookSet::Socket, HookSet::Syscall].contains(&set.set)) {
+        assert!(set.not_seen.contains(&BlindSpot::IoUringReceives), "{set:?}");
+    }
 }
 
 #[test]
