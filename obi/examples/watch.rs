@@ -1,6 +1,8 @@
 //! Prints the records of the kernel programs as they come: a look at the wire, for whoever works on it.
 
 use obi::capture::event::{Event, decode};
+use obi::capture::hook_set::HookSet;
+use obi::capture::kernel_types::KernelTypes;
 use obi::capture::program::{Programs, Settings};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -11,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tick_ns: 4_000_000,
         statistics: true,
     };
-    let mut programs = Programs::load(&settings)?;
+    let mut programs = Programs::load(HookSet::Socket, &settings, &KernelTypes::read(None)?)?;
     let mut maps = programs.start()?;
     for (name, reason) in programs.skipped() {
         eprintln!("skipped {name}: {reason}");

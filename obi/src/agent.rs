@@ -3,6 +3,7 @@
 //! In: a checked configuration and a signal to stop. Out: when it returns, nothing of the agent is left
 //! in the kernel.
 
+mod misses;
 mod outlet;
 mod pipeline;
 mod tally;
@@ -17,18 +18,19 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use self::misses::Misses;
 use self::outlet::Outlet;
 use self::pipeline::Pipeline;
 use self::tally::Tallies;
 use self::wait::Wait;
 use crate::capture::discover::Processes;
-use crate::capture::hook_set::HookSet;
-use crate::capture::kernel_types::KernelTypes;
 use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
+use crate::capture::select::{self, Selection, State, Verdict};
 use crate::capture::support::Support;
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
 use crate::export::store::Store;
+use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
 use crate::red::Registry;
 use crate::shutdown::Shutdown;
@@ -36,7 +38,7 @@ use crate::span::assemble::Assembler;
 use crate::span::context::Ids;
 use crate::span::method::KnownMethods;
 use crate::span::service::Services;
-use crate::stats::Stats;
+use crate::stats::{HookSetState, Stats};
 use crate::web::{self, Handle};
 
 /// Questions of the web that may wait for the pipeline.
@@ -50,16 +52,13 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     let listener = TcpListener::bind(config.web.listen)
         .await
         .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
-    let hook_set = match config.capture.hooks.forced() {
-        Some(set) => set,
-        None => support.require()?,
-    };
 
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
-    let pipeline = build(&config, hook_set, commands, Arc::clone(&stopping))?;
+    let pipeline = build(&config, support, commands, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
-    announce(&pipeline, &listener)?;
+    let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    announce(&pipeline, &listener, &kept)?;
 
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
@@ -69,6 +68,9 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
         .name("pipeline".to_owned())
         .spawn(move || pipeline.run())
         .context("failed to start the pipeline thread")?;
+    // This thread only waits from now on; those of the runtime gave up everything when they started.
+    privilege::give_up()?;
+    privilege::verify(&kept)?;
 
     let (stop_web, web_stopped) = tokio::sync::oneshot::channel::<()>();
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -93,7 +95,7 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
 
 fn build(
     config: &Config,
-    hook_set: HookSet,
+    support: Support,
     commands: mpsc::Receiver<web::Command>,
     stopping: Arc<AtomicBool>,
 ) -> anyhow::Result<Pipeline> {
@@ -105,17 +107,19 @@ fn build(
         tick_ns: tick_ns(),
         statistics: config.capture.statistics,
     };
-    let types = KernelTypes::read(Some(&config.capture.btf)).context("capture.btf")?;
-    let mut programs = Programs::load(hook_set, &settings, &types)?;
-    drop(types);
+    let Selection { loaded: mut programs, why, verdicts, .. } =
+        select::load(&support, config.capture.hooks.forced(), &settings)?;
+    drop(support);
     return_memory();
+    report(&programs, &why, &verdicts);
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
     let maps = programs.start()?;
     // After the start: whoever begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
     let mut stats = Stats::default();
-    stats.hook_set = hook_set.name();
+    stats.hook_set = programs.set().name();
+    stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
     let outlet = Outlet {
         processes,
         assembler: Assembler::new(
@@ -148,6 +152,7 @@ fn build(
         exchanges: Exchanges::new(limits),
         outlet,
         tallies: Tallies::default(),
+        misses: Misses::default(),
         ignored: HashSet::new(),
         commands,
         wait,
@@ -155,18 +160,30 @@ fn build(
     })
 }
 
-/// One look at what is watched and what is not; afterwards the log is quiet.
-fn announce(pipeline: &Pipeline, listener: &TcpListener) -> anyhow::Result<()> {
-    for (program, reason) in pipeline.programs.skipped() {
+/// Which set captures and why; what should have worked and did not.
+fn report(programs: &Programs, why: &str, verdicts: &[Verdict]) {
+    for verdict in verdicts.iter().filter(|verdict| verdict.state == State::Refused) {
+        tracing::warn!(hook_set = %verdict.set, reason = verdict.reason, "hook set refused, the next one is used");
+    }
+    let object = flavour_name(programs.flavour());
+    tracing::info!(hook_set = %programs.set(), object, why, "kernel programs attached");
+    for (program, reason) in programs.skipped() {
         tracing::info!(program, reason, "optional kernel program not used");
     }
+}
+
+fn hook_set_state(verdict: Verdict) -> HookSetState {
+    HookSetState { set: verdict.set.name(), state: verdict.state.name(), reason: verdict.reason }
+}
+
+/// One look at what is watched and what is not; afterwards the log is quiet.
+fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow::Result<()> {
     let address = listener.local_addr().context("failed to read the listen address")?;
     tracing::info!(
-        hook_set = %pipeline.programs.set(),
-        object = flavour_name(pipeline.programs.flavour()),
         processes = pipeline.outlet.processes.watched(),
         "watching; not covered yet: TLS, HTTP/2, gRPC (counted in obi_uncovered_connections_total)"
     );
+    tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");
     Ok(())
 }

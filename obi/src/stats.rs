@@ -95,15 +95,26 @@ impl Equivalent<OwnedLoss> for Loss<'_> {
     }
 }
 
-/// Run-time statistics of one kernel program, as the kernel reports them.
+/// What the kernel reports of one program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Program {
     /// Its name.
-    pub name: String,
-    /// Nanoseconds it has run since it was loaded.
-    pub run_time: u64,
-    /// How often it ran.
-    pub runs: u64,
+    pub name: &'static str,
+    /// Nanoseconds it has run and how often, since it was loaded; `None` while the kernel keeps no statistics.
+    pub run: Option<(u64, u64)>,
+    /// Runs that never happened; `None` where the kernel does not tell.
+    pub misses: Option<u64>,
+}
+
+/// What became of one hook set at the start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HookSetState {
+    /// Its name.
+    pub set: &'static str,
+    /// `used`, `spare`, `unsupported` or `refused`.
+    pub state: &'static str,
+    /// Why it is not used; empty for the one that is.
+    pub reason: String,
 }
 
 /// Kernel memory of the maps of one subsystem.
@@ -128,7 +139,9 @@ pub struct Stats {
     pub watched_processes: u64,
     /// The hook set in use; empty until capture is attached.
     pub hook_set: &'static str,
-    /// Kernel programs; empty while the kernel keeps no statistics.
+    /// All hook sets, the cheapest first; empty until capture is attached.
+    pub hook_sets: Vec<HookSetState>,
+    /// Kernel programs.
     pub programs: Vec<Program>,
     /// Map memory by subsystem.
     pub maps: Vec<MapMemory>,
@@ -184,6 +197,7 @@ impl Stats {
             uncovered: self.uncovered.clone(),
             watched_processes: self.watched_processes,
             hook_set: self.hook_set,
+            hook_sets: self.hook_sets.clone(),
             programs: self.programs.clone(),
             maps: self.maps.clone(),
         }
@@ -205,6 +219,8 @@ pub struct Snapshot {
     pub watched_processes: u64,
     /// Hook set; empty until attached.
     pub hook_set: &'static str,
+    /// All hook sets, the cheapest first; empty until capture is attached.
+    pub hook_sets: Vec<HookSetState>,
     /// Kernel programs.
     pub programs: Vec<Program>,
     /// Map memory.

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use obi_ebpf::{PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, VERDICT_IGNORE, process_event};
 use tokio::sync::mpsc;
 
+use super::misses::Misses;
 use super::outlet::Outlet;
 use super::tally::Tallies;
 use super::wait::Wait;
 use crate::capture::discover::Verdict;
 use crate::capture::event::{Event, decode};
-use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Preallocated, Programs};
+use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Measured, Preallocated, Programs};
 use crate::clock::monotonic_ns;
 use crate::protocol::Exchanges;
 use crate::stats::{MapMemory, Program, Stage};
@@ -43,6 +44,7 @@ pub(super) struct Pipeline {
     pub(super) exchanges: Exchanges,
     pub(super) outlet: Outlet,
     pub(super) tallies: Tallies,
+    pub(super) misses: Misses,
     /// Processes that the kernel side has been told to ignore.
     pub(super) ignored: HashSet<u32>,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -159,6 +161,7 @@ impl Pipeline {
             self.exchanges.forget(number);
         }
         self.tallies.read(&mut self.maps, &mut self.outlet);
+        self.misses.read(&self.programs.measure(), &mut self.outlet.stats);
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
         self.outlet.processes.sweep(now);
         self.outlet.clock.tick();
@@ -195,11 +198,13 @@ impl Pipeline {
             MapMemory { subsystem: "capture", bytes: u64::from(self.programs.ring_bytes()) + tables.capture },
             MapMemory { subsystem: "discover", bytes: tables.discover },
         ];
-        let program = |(name, time): (&str, crate::capture::run_time::RunTime)| Program {
-            name: name.to_owned(),
-            run_time: time.nanoseconds,
-            runs: time.runs,
+        let program = |measured: Measured| Program {
+            name: measured.name,
+            run: measured.statistics.then_some((measured.info.nanoseconds, measured.info.runs)),
+            misses: measured.misses,
         };
-        stats.programs = self.programs.run_times().into_iter().map(program).collect();
+        let measured = self.programs.measure();
+        self.misses.read(&measured, stats);
+        stats.programs = measured.into_iter().map(program).collect();
     }
 }

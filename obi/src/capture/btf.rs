@@ -177,7 +177,7 @@ mod tests {
     /// `int take(int sk, int flags)` as BTF: an int, a prototype with two parameters, the function.
     fn sample() -> Vec<u8> {
         let strings = b"\0int\0take\0sk\0flags\0";
-        let types: Vec<u32> = vec![
+        let types: Vec<u32> = [
             [1, INTEGER << 24, 4, 0x0100_0020].as_slice(),
             &[0, FUNCTION_PROTOTYPE << 24 | 2, 1, 10, 1, 13, 1],
             &[5, FUNCTION << 24, 2],

@@ -20,28 +20,28 @@ pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 #[derive(Debug, Error)]
 pub enum KernelTypesError {
     /// The file could not be opened or read.
-    #[error("failed to read `{path}`: {source}")]
+    #[error("failed to read `{path}`: {reason}")]
     Read {
         /// Which.
         path: PathBuf,
         /// What the system said.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The library does not understand it.
-    #[error("failed to understand `{path}`: {source}")]
+    #[error("failed to understand `{path}`: {reason}")]
     Parse {
         /// Which.
         path: PathBuf,
         /// What the library said.
-        source: BtfError,
+        reason: BtfError,
     },
     /// We do not understand it.
-    #[error("failed to understand `{path}`: {source}")]
+    #[error("failed to understand `{path}`: {reason}")]
     Format {
         /// Which.
         path: PathBuf,
         /// What is wrong.
-        source: BtfFormat,
+        reason: BtfFormat,
     },
 }
 
@@ -64,14 +64,14 @@ impl KernelTypes {
         let path = file.unwrap_or(Path::new(KERNEL_BTF)).to_owned();
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,
-            Err(source) => return Err(KernelTypesError::Read { path, source }),
+            Err(reason) => return Err(KernelTypesError::Read { path, reason }),
         };
-        if let Err(source) = Types::parse(&bytes) {
-            return Err(KernelTypesError::Format { path, source });
+        if let Err(reason) = Types::parse(&bytes) {
+            return Err(KernelTypesError::Format { path, reason });
         }
         match Btf::parse(&bytes, Endianness::default()) {
             Ok(btf) => Ok(Self { path, btf, bytes }),
-            Err(source) => Err(KernelTypesError::Parse { path, source }),
+            Err(reason) => Err(KernelTypesError::Parse { path, reason }),
         }
     }
 

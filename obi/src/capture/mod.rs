@@ -1,10 +1,12 @@
 //! Kernel programs to events: loads and attaches the programs, discovers processes, reads the ring buffer.
 
+pub mod bpf;
 pub mod btf;
 pub mod discover;
 pub mod event;
 pub mod hook_set;
 pub mod kernel_types;
 pub mod program;
-pub mod run_time;
+pub mod select;
 pub mod support;
+pub mod tracefs;

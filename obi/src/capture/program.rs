@@ -9,6 +9,7 @@ mod preallocate;
 pub mod table;
 
 use std::error::Error;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 use aya::EbpfError;
@@ -17,12 +18,13 @@ use aya::programs::ProgramError;
 use obi_ebpf::Flavour;
 use thiserror::Error as ThisError;
 
-use self::load::{Loaded, attach, program};
+use self::load::{Attached, Loaded};
 use self::maps::whole_bytes;
 pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState};
+use self::table::Hook;
+use super::bpf::info::{self, ProgramInfo};
 use super::hook_set::HookSet;
 use super::kernel_types::KernelTypes;
-use super::run_time::{self, RunTime};
 
 /// Values that the programs are specialised with.
 #[derive(Debug, Clone, Copy)]
@@ -49,12 +51,22 @@ pub enum LoadError {
     #[error("failed to create the maps: {}", chain(.0))]
     Object(#[source] EbpfError),
     /// A program that the hook set cannot do without was refused.
-    #[error("failed to load and attach kernel program `{name}`: {}", refusal(.source))]
-    Program {
+    #[error("failed to load kernel program `{name}`: {reason}")]
+    Load {
         /// Its name.
         name: &'static str,
+        /// What the kernel said, on one line.
+        reason: String,
+    },
+    /// It was taken, but not to its place.
+    #[error("failed to attach kernel program `{name}` to `{target}`: {source}")]
+    Attach {
+        /// Its name.
+        name: &'static str,
+        /// The function or tracepoint.
+        target: &'static str,
         /// What the kernel said.
-        source: ProgramError,
+        source: io::Error,
     },
     /// The embedded object lacks something: a broken build.
     #[error("the embedded kernel object has no {0}")]
@@ -140,7 +152,7 @@ pub struct Programs {
     ring_bytes: u32,
     preallocated: Option<Preallocated>,
     // Statistics are on as long as this is open.
-    _statistics: Option<OwnedFd>,
+    statistics: Option<OwnedFd>,
 }
 
 impl Programs {
@@ -174,7 +186,7 @@ impl Programs {
             capture: whole_bytes(&loaded.ebpf, &["connection", "thread", "note", "tally"]),
             discover: whole_bytes(&loaded.ebpf, &["process"]),
         });
-        Self { set, flavour, loaded, ring_bytes: settings.ring_bytes, preallocated, _statistics: statistics }
+        Self { set, flavour, loaded, ring_bytes: settings.ring_bytes, preallocated, statistics }
     }
 
     /// Takes the maps out of the loader and lets the programs begin: all at once, since a view of
@@ -197,11 +209,8 @@ impl Programs {
         let mut names = Vec::new();
         while let Some(position) = self.loaded.waiting.iter().position(|(_, bit)| wanted & bit != 0) {
             let (entry, _) = self.loaded.waiting.swap_remove(position);
-            let name = entry.name;
-            attach(program(&mut self.loaded.ebpf, name)?, entry.hook)
-                .map_err(|source| LoadError::Program { name, source })?;
-            self.loaded.attached.push(entry);
-            names.push(name);
+            self.loaded.attach_program(entry)?;
+            names.push(entry.name);
         }
         Ok(names)
     }
@@ -236,16 +245,40 @@ impl Programs {
         self.preallocated
     }
 
-    /// Run time and number of runs of each attached program since it was loaded; empty while the
-    /// kernel keeps no statistics.
+    /// What the kernel knows of each attached program.
     #[must_use]
-    pub fn run_times(&self) -> Vec<(&'static str, RunTime)> {
-        let time = |name| {
-            let fd = self.loaded.ebpf.program(name)?.fd().ok()?;
-            run_time::of(fd.as_fd()).ok()
-        };
-        self.loaded.attached.iter().filter_map(|entry| Some((entry.name, time(entry.name)?))).collect()
+    pub fn measure(&self) -> Vec<Measured> {
+        self.loaded.attached.iter().filter_map(|attached| self.measure_one(attached)).collect()
     }
+
+    fn measure_one(&self, Attached { entry, attachment }: &Attached) -> Option<Measured> {
+        let program = self.loaded.ebpf.program(entry.name)?.fd().ok()?;
+        let info = info::program(program.as_fd()).ok()?;
+        let is_kprobe = matches!(entry.hook, Hook::Kprobe(_) | Hook::Kretprobe(_));
+        let link = attachment.link().filter(|_| is_kprobe);
+        let undelivered = link.and_then(|link| info::kprobe_misses(link).ok().flatten());
+        let misses = match (info.recursion_misses, undelivered) {
+            (None, None) => None,
+            (skipped, undelivered) => Some(skipped.unwrap_or(0) + undelivered.unwrap_or(0)),
+        };
+        let statistics = self.statistics.is_some();
+        Some(Measured { name: entry.name, info, misses, silent: entry.is_silent_when_missed(), statistics })
+    }
+}
+
+/// What the kernel knows of an attached program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Measured {
+    /// Its name.
+    pub name: &'static str,
+    /// The kernel's own figures.
+    pub info: ProgramInfo,
+    /// Runs that never happened, as far as this kernel tells (5.12; kprobes wholly from 6.7).
+    pub misses: Option<u64>,
+    /// Nothing else tells of a run that never happened.
+    pub silent: bool,
+    /// We have switched statistics on: run time and runs are meant.
+    pub statistics: bool,
 }
 
 /// Gives the allocator's free memory back to the kernel: the type information of the kernel takes some

@@ -1,21 +1,27 @@
 //! What this kernel and these capabilities allow, found out by trying.
 //!
-//! In: the running kernel. Out: [`Support`], with the hook set to use and what is missing. Versions are never compared:
-//! a backport or a locked-down machine makes them lie. Refuses to change anything: what it creates goes at once.
+//! In: the running kernel. Out: [`Support`]: what each hook set needs, what is missing, what it would not see. Versions
+//! are never compared: a backport or a locked-down machine makes them lie. Refuses to change anything: what it creates
+//! goes at once. Refuses to choose: [`super::select`] does.
 
-mod bpf;
+pub mod blind_spot;
 mod capability;
+mod locked_memory;
+mod mechanism;
 mod namespace;
+mod requirement;
 
 use std::fmt;
+use std::path::Path;
 
-use aya_obj::btf::{Btf, BtfKind};
 use serde::Serialize;
 use thiserror::Error;
 
+use self::blind_spot::{BlindSpot, blind_spots};
 pub use self::capability::Capabilities;
 pub use self::namespace::PidNamespace;
 use super::hook_set::HookSet;
+use super::kernel_types::KernelTypes;
 
 /// One thing that was tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,7 +39,7 @@ pub struct Check {
 pub enum Outcome {
     /// It works.
     Available,
-    /// It does not, and the hook set needs it.
+    /// It does not, and it is needed.
     Missing(Reason),
     /// It does not, and something less important will not be seen or done.
     Limited(Reason),
@@ -49,16 +55,29 @@ pub struct Reason {
 }
 
 /// What was found out.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug)]
 pub struct Support {
-    /// The set that will be used; `None` when there is none.
-    pub hook_set: Option<HookSet>,
-    /// Everything that was tried, in order.
+    /// What every set needs, in the order tried.
     pub checks: Vec<Check>,
+    /// What each set needs, the cheapest first; all of them, unless type information is missing.
+    pub sets: Vec<SetSupport>,
     /// Effective capabilities.
     pub capabilities: Capabilities,
     /// Which pids we see.
     pub pid_namespace: PidNamespace,
+    /// For the loader, which drops it; `None` when it could not be read.
+    pub types: Option<KernelTypes>,
+}
+
+/// What was found out about one hook set.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SetSupport {
+    /// Which.
+    pub set: HookSet,
+    /// What it needs beyond what every set needs.
+    pub checks: Vec<Check>,
+    /// What it does not see here.
+    pub not_seen: Vec<BlindSpot>,
 }
 
 /// Why the agent cannot run here: the first thing that is missing, on one line.
@@ -70,61 +89,83 @@ pub struct Unsupported {
     remedy: String,
 }
 
-/// Tracepoints that the `socket` set cannot do without.
-const REQUIRED: [&str; 6] = [
-    "sock_send_length",
-    "sock_recv_length",
-    "inet_sock_set_state",
-    "sched_process_exec",
-    "sched_process_fork",
-    "sched_process_exit",
-];
-
-/// Tracepoints that it uses where they are, and what is missed without.
-const OPTIONAL: [(&str, &str); 2] = [
-    (
-        "tcp_sendmsg_locked",
-        "sends are found from the system call instead; those of io_uring are counted as lost",
-    ),
-    ("tcp_rcv_space_adjust", "exchanges whose bytes leave a socket by splice are counted as lost"),
-];
-
 impl Support {
-    /// Tries everything once; takes some tens of milliseconds.
+    /// Tries everything once; takes some tens of milliseconds. `btf` is the file of type information.
     #[must_use]
-    pub fn probe() -> Self {
+    pub fn probe(btf: &Path) -> Self {
         let capabilities = Capabilities::effective();
         let pid_namespace = PidNamespace::probe();
+        let types = KernelTypes::read(Some(btf));
         let mut checks = capabilities.checks();
         checks.push(pid_namespace.check());
-        checks.extend(kernel_checks(&capabilities));
-        let usable = !checks.iter().any(|check| matches!(check.outcome, Outcome::Missing(_)));
-        Self { hook_set: usable.then_some(HookSet::Socket), checks, capabilities, pid_namespace }
+        if capabilities.can_load() {
+            checks.push(locked_memory::check());
+        }
+        checks.extend(requirement::checks(types.as_ref(), capabilities));
+        let types = types.ok();
+        let probe = |types: &KernelTypes| HookSet::ALL.map(|set| SetSupport::probe(set, types)).to_vec();
+        let sets = types.as_ref().map(probe).unwrap_or_default();
+        Self { checks, sets, capabilities, pid_namespace, types }
     }
 
-    /// The hook set to use.
+    /// What every set needs is there.
     ///
     /// # Errors
-    /// When there is none; the text names the first thing that is missing and how to get it.
-    pub fn require(&self) -> Result<HookSet, Unsupported> {
-        if let Some(set) = self.hook_set {
-            return Ok(set);
+    /// Otherwise; the text names the first thing that is missing and how to get it.
+    pub fn require_common(&self) -> Result<(), Unsupported> {
+        first_missing(&self.checks).map_or(Ok(()), Err)
+    }
+
+    /// What every set needs is there, and what at least one needs.
+    ///
+    /// # Errors
+    /// Otherwise; the text names the first thing that is missing and how to get it.
+    pub fn require(&self) -> Result<(), Unsupported> {
+        self.require_common()?;
+        if self.sets.iter().any(SetSupport::is_usable) {
+            return Ok(());
         }
-        let missing = self.checks.iter().find_map(|check| match &check.outcome {
-            Outcome::Missing(reason) => Some((check.name.clone(), reason.clone())),
-            _ => None,
-        });
-        let (name, Reason { error, remedy }) = missing.unwrap_or_else(|| {
-            (
-                "kernel".to_owned(),
-                Reason { error: "nothing could be tried".to_owned(), remedy: String::new() },
-            )
-        });
-        Err(Unsupported { name, error, remedy })
+        // The last set asks for the least; `doctor` tells of all.
+        self.sets.iter().rev().find_map(|set| first_missing(&set.checks)).map_or(Ok(()), Err)
+    }
+}
+
+fn first_missing(checks: &[Check]) -> Option<Unsupported> {
+    let (name, Reason { error, remedy }) = checks.iter().find_map(Check::missing_reason)?;
+    Some(Unsupported { name, error, remedy })
+}
+
+impl SetSupport {
+    fn probe(set: HookSet, types: &KernelTypes) -> Self {
+        Self { set, checks: mechanism::checks(set, types), not_seen: blind_spots(set, types) }
+    }
+
+    /// Nothing that it needs is missing.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.missing().is_none()
+    }
+
+    /// The first thing that is missing, and with which error.
+    #[must_use]
+    pub fn missing(&self) -> Option<String> {
+        let (name, reason) = self.checks.iter().find_map(Check::missing_reason)?;
+        Some(format!("{name}: {}", reason.error))
     }
 }
 
 impl Check {
+    fn available(name: impl Into<String>) -> Self {
+        Self::new(name, Outcome::Available)
+    }
+
+    fn missing_reason(&self) -> Option<(String, Reason)> {
+        match &self.outcome {
+            Outcome::Missing(reason) => Some((self.name.clone(), reason.clone())),
+            _ => None,
+        }
+    }
+
     fn new(name: impl Into<String>, outcome: Outcome) -> Self {
         Self { name: name.into(), outcome }
     }
@@ -135,94 +176,6 @@ impl Check {
 
     fn limited(name: impl Into<String>, error: impl fmt::Display, remedy: &str) -> Self {
         Self::new(name, Outcome::Limited(Reason { error: error.to_string(), remedy: remedy.to_owned() }))
-    }
-}
-
-const BTF: &str = "/sys/kernel/btf/vmlinux";
-const BTF_REMEDY: &str = "use a kernel built with CONFIG_DEBUG_INFO_BTF=y (the stock kernels of Debian 12 and Ubuntu 22.04 are), and mount /sys";
-const TRACEPOINT_REMEDY: &str = "use kernel 6.3 or newer, which has it";
-
-fn kernel_checks(capabilities: &Capabilities) -> Vec<Check> {
-    let mut checks = vec![ring_buffer(capabilities)];
-    // Opened first: the parser's own error does not say which of its steps failed.
-    let btf = std::fs::File::open(BTF)
-        .map_err(|error| format!("failed to open `{BTF}`: {error}"))
-        .and_then(|_| Btf::from_sys_fs().map_err(|error| format!("failed to read `{BTF}`: {error}")));
-    let btf = match btf {
-        Ok(btf) => btf,
-        Err(error) => {
-            checks.push(Check::missing("kernel type information (BTF)", error, BTF_REMEDY));
-            return checks;
-        }
-    };
-    checks.push(Check::new("kernel type information (BTF)", Outcome::Available));
-    let mut loadable = None;
-    for name in REQUIRED {
-        let found = tracepoint(&btf, name);
-        loadable = loadable.or(found);
-        checks.push(match found {
-            Some(_) => Check::new(format!("tracepoint {name}"), Outcome::Available),
-            None => Check::missing(
-                format!("tracepoint {name}"),
-                format!("type `btf_trace_{name}` is not in `{BTF}`"),
-                TRACEPOINT_REMEDY,
-            ),
-        });
-    }
-    for (name, without) in OPTIONAL {
-        checks.push(match tracepoint(&btf, name) {
-            Some(_) => Check::new(format!("tracepoint {name}"), Outcome::Available),
-            None => Check::limited(
-                format!("tracepoint {name}"),
-                format!("type `btf_trace_{name}` is not in `{BTF}`"),
-                without,
-            ),
-        });
-    }
-    if let Some(tracepoint) = loadable {
-        checks.push(program(tracepoint, capabilities));
-    }
-    checks
-}
-
-/// Type of a tracepoint's signature: the kernel has the tracepoint exactly if it has the type.
-fn tracepoint(btf: &Btf, name: &str) -> Option<u32> {
-    btf.id_by_type_name_kind(&format!("btf_trace_{name}"), BtfKind::Typedef).ok()
-}
-
-fn ring_buffer(capabilities: &Capabilities) -> Check {
-    const NAME: &str = "ring buffer";
-    match bpf::create_ring(u32::try_from(rustix::param::page_size()).unwrap_or(4096)) {
-        Ok(_) => Check::new(NAME, Outcome::Available),
-        Err(error) => {
-            Check::missing(NAME, format!("failed to create a map: {error}"), remedy(&error, capabilities))
-        }
-    }
-}
-
-fn program(tracepoint: u32, capabilities: &Capabilities) -> Check {
-    const NAME: &str = "kernel program";
-    match bpf::load_tracepoint(tracepoint) {
-        Ok(_) => Check::new(NAME, Outcome::Available),
-        Err(error) => Check::missing(
-            NAME,
-            format!("failed to load a tracepoint program: {error}"),
-            remedy(&error, capabilities),
-        ),
-    }
-}
-
-/// What to do about an error of `bpf(2)`.
-fn remedy(error: &std::io::Error, capabilities: &Capabilities) -> &'static str {
-    match error.raw_os_error() {
-        Some(libc::EPERM | libc::EACCES) if capabilities.can_load() => {
-            "a security policy forbids it: in a container, run privileged or allow bpf(2) in the seccomp profile; \
-             elsewhere look at the kernel's lockdown mode and at AppArmor or SELinux"
-        }
-        Some(libc::EPERM | libc::EACCES) => capability::REMEDY,
-        Some(libc::ENOSYS) => "use a kernel built with CONFIG_BPF_SYSCALL=y",
-        Some(libc::ENOMEM) => "raise the memory limit of the control group",
-        _ => "use a newer kernel (6.3 or later), not in lockdown mode `confidentiality`",
     }
 }
 

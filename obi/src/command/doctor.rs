@@ -1,100 +1,96 @@
 //! `obi doctor`: what this kernel and these capabilities allow.
 //!
-//! In: the running kernel. Out: a report for people, or JSON. Refuses to change anything.
+//! In: the running kernel, the configuration. Out: a report for people, or JSON. Loads what `obi run` would load, and lets
+//! go of it at once.
 #![forbid(unsafe_code)]
 
-use std::fmt::Write as _;
+mod report;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use serde_json::json;
-
+use self::report::Report;
 use super::print;
-use crate::capture::support::{Outcome, Support};
+use crate::capture::program::Settings;
+use crate::capture::select;
+use crate::capture::support::Support;
+use crate::clock::tick_ns;
+use crate::config::{self, Config};
 
 /// Show what this kernel and these capabilities allow
 ///
-/// Tries what the agent needs (kernel type information, tracepoints, ring buffer, loading a program, capabilities, the
-/// host's pids) and reports what works, what does not and with which error, what follows, and how to get what is
-/// missing. Nothing is left behind. Exit codes: 0 a hook set can be used; 1 none can.
+/// Tries what the agent needs (capabilities, the host's pids, kernel type information, and for each of the four sets of
+/// kernel hooks its places and its mechanism), then loads the set that `obi run` would use. Reports what works, what
+/// does not and with which error, how to get what is missing, which set is chosen and why, and what it will not see.
+/// Nothing is left behind. Exit codes: 0 a hook set can be used; 1 none can; 2 wrong usage or configuration.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  obi doctor\n  obi doctor --json | jq .hook_set")]
+#[command(after_long_help = "Examples:\n  obi doctor\n  obi doctor --json | jq .hook_set\n  \
+    OBI_CAPTURE_HOOKS=kprobe obi doctor")]
 pub struct DoctorArgs {
-    /// Write JSON: `hook_set` (a name or null), `checks`, `capabilities`, `pid_namespace`, `not_seen`
+    /// Write JSON: `hook_set` (a name or null), `object`, `why`, `error`, `checks`, `sets`, `programs`, `capabilities`,
+    /// `pid_namespace`, `not_seen`
     #[arg(long)]
     pub json: bool,
+    /// The configuration file (YAML) that `obi run` would get; `capture.hooks` and `capture.btf` matter here
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// Tries everything and reports it.
 ///
 /// # Errors
-/// When standard output cannot be written.
+/// When the configuration is not valid or standard output cannot be written.
 pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
-    let support = Support::probe();
-    print(&if args.json { json_report(&support)? } else { text_report(&support) })?;
-    Ok(if support.hook_set.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let config = config::load(args.config.as_deref())?;
+    let report = examine(&config);
+    print(&if args.json { report.json()? } else { report.text() })?;
+    Ok(if report.hook_set.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What this version does not see on any kernel, and where it shows.
-const NOT_SEEN: [(&str, &str); 3] = [
-    ("TLS", "encrypted at the socket; counted as obi_uncovered_connections_total{reason=\"tls\"}"),
-    ("HTTP/2 and gRPC", "counted as obi_uncovered_connections_total{reason=\"http2\"}"),
-    (
-        "receives by io_uring",
-        "their buffers are not visible from the socket tracepoints; counted in obi_lost_total",
-    ),
-];
-
-fn text_report(support: &Support) -> String {
-    let mut text = match support.hook_set {
-        Some(set) => format!("hook set: {set}\n\n"),
-        None => "hook set: none, the agent cannot run here\n\n".to_owned(),
+fn examine(config: &Config) -> Report {
+    let support = Support::probe(&config.capture.btf);
+    let settings = Settings {
+        self_tgid: std::process::id(),
+        ring_bytes: config.capture.ring_bytes,
+        head_limit: config.capture.head_limit,
+        tick_ns: tick_ns(),
+        statistics: false,
     };
-    for check in &support.checks {
-        let (word, reason) = match &check.outcome {
-            Outcome::Available => ("ok", None),
-            Outcome::Limited(reason) => ("limited", Some(reason)),
-            Outcome::Missing(reason) => ("MISSING", Some(reason)),
-        };
-        let _ = writeln!(text, "{word:>9}  {}", check.name);
-        if let Some(reason) = reason {
-            let _ = writeln!(text, "{:>9}  {}\n{:>9}  -> {}", "", reason.error, "", reason.remedy);
-        }
-    }
-    text.push_str("\nnot seen by this version on any kernel:\n");
-    for (what, why) in NOT_SEEN {
-        let _ = writeln!(text, "{:>9}  {what}: {why}", "");
-    }
-    text
-}
-
-fn json_report(support: &Support) -> serde_json::Result<String> {
-    let mut report = serde_json::to_value(support)?;
-    report["not_seen"] = NOT_SEEN.iter().map(|(what, why)| json!({ "what": what, "why": why })).collect();
-    Ok(format!("{report:#}\n"))
+    let selection = select::load(&support, config.capture.hooks.forced(), &settings);
+    Report::new(support, selection)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::support::Outcome;
 
     #[test]
     fn both_reports_tell_the_same() {
-        let support = Support::probe();
-        let text = text_report(&support);
-        let json: serde_json::Value = serde_json::from_str(&json_report(&support).unwrap()).unwrap();
-        match support.hook_set {
+        let report = examine(&Config::default());
+        let text = report.text();
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        match report.hook_set {
             Some(set) => {
-                assert!(text.starts_with(&format!("hook set: {set}\n")), "{text}");
-                assert_eq!(json["hook_set"], set.to_string());
+                assert!(text.starts_with(&format!("hook set: {set} ")), "{text}");
+                assert_eq!(json["hook_set"], set.name());
+                assert!(json["error"].is_null() && text.contains(json["why"].as_str().unwrap()), "{text}");
             }
             None => {
                 assert!(text.starts_with("hook set: none"), "{text}");
-                assert!(json["hook_set"].is_null());
+                assert!(
+                    json["hook_set"].is_null() && text.contains(json["error"].as_str().unwrap()),
+                    "{text}"
+                );
             }
         }
-        let checks = json["checks"].as_array().unwrap();
-        assert_eq!(checks.len(), support.checks.len());
-        for (check, written) in support.checks.iter().zip(checks) {
+        let written = json["checks"].as_array().unwrap().iter();
+        let written = written
+            .chain(json["sets"].as_array().unwrap().iter().flat_map(|set| set["checks"].as_array().unwrap()));
+        let checks: Vec<_> =
+            report.checks.iter().chain(report.sets.iter().flat_map(|set| &set.support.checks)).collect();
+        assert_eq!(written.clone().count(), checks.len());
+        for (check, written) in checks.iter().zip(written) {
             assert_eq!(written["name"], check.name);
             match &check.outcome {
                 Outcome::Available => assert_eq!(written["status"], "available"),

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 
 use crate::capture::support::{Outcome, Support};
 use crate::config::{self, Config};
+use crate::privilege;
 use crate::shutdown::Shutdown;
 
 /// Run the agent
@@ -41,13 +42,16 @@ where
     F: Future<Output = anyhow::Result<()>>,
 {
     let config = config::load(args.config.as_deref())?;
-    let support = Support::probe();
-    if config.capture.hooks.forced().is_none() {
-        support.require()?;
+    let support = Support::probe(&config.capture.btf);
+    match config.capture.hooks.forced() {
+        Some(_) => support.require_common()?,
+        None => support.require()?,
     }
     report_limits(&support, &config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
+        // They answer questions; what loads and reads is done by other threads.
+        .on_thread_start(|| privilege::give_up().expect("giving up needs no privilege"))
         .enable_all()
         .build()
         .context("failed to start the async runtime")?;
@@ -73,8 +77,10 @@ fn report_limits(support: &Support, config: &Config) {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::path::Path;
 
     use super::*;
+    use crate::capture::kernel_types::KERNEL_BTF;
 
     #[test]
     fn a_bad_configuration_never_reaches_the_agent() {
@@ -99,11 +105,11 @@ mod tests {
         let result =
             run(&RunArgs { config: Some(file.path().to_owned()) }, async |config, support, shutdown| {
                 seen.set(config.web.spans);
-                assert!(support.hook_set.is_some() && !shutdown.requested());
+                assert!(support.require().is_ok() && !shutdown.requested());
                 anyhow::bail!("port taken")
             });
         let error = format!("{:#}", result.unwrap_err());
-        if Support::probe().hook_set.is_some() {
+        if Support::probe(Path::new(KERNEL_BTF)).require().is_ok() {
             assert_eq!((seen.get(), error.as_str()), (7, "port taken"));
         } else {
             assert_eq!(seen.get(), 0);

@@ -11,16 +11,25 @@ use serde::Serialize;
 
 use super::{Command, Error};
 use crate::export::Metrics;
+use crate::stats::HookSetState;
 
 #[derive(Serialize)]
 struct Status<'a> {
     version: &'static str,
     ready: bool,
     hook_set: Option<&'static str>,
+    hook_sets: Vec<HookSet<'a>>,
     watched_processes: u64,
     series: usize,
     lost: u64,
     services: Vec<Service<'a>>,
+}
+
+#[derive(Serialize)]
+struct HookSet<'a> {
+    set: &'static str,
+    state: &'static str,
+    reason: &'a str,
 }
 
 #[derive(Serialize)]
@@ -43,10 +52,16 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         server_spans: totals.server_spans.value,
         client_spans: totals.client_spans.value,
     });
+    let hook_sets = metrics.stats.hook_sets.iter().map(|HookSetState { set, state, reason }| HookSet {
+        set,
+        state,
+        reason,
+    });
     Status {
         version: env!("CARGO_PKG_VERSION"),
         ready,
         hook_set: Some(metrics.stats.hook_set).filter(|set| !set.is_empty()),
+        hook_sets: hook_sets.collect(),
         watched_processes: metrics.stats.watched_processes,
         series: metrics.red.series.len(),
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),

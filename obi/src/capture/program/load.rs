@@ -4,6 +4,8 @@
 //! library's kinds of programs.
 
 use std::borrow::Cow;
+use std::io;
+use std::os::fd::AsFd as _;
 
 use aya::maps::ProgramArray;
 use aya::programs::{Program, ProgramError};
@@ -12,19 +14,28 @@ use obi_ebpf::Flavour;
 
 use super::table::{Entry, Hook, Need, programs};
 use super::{LoadError, Settings, preallocate, refusal};
+use crate::capture::bpf::attach::{self, Attachment};
 use crate::capture::hook_set::HookSet;
 use crate::capture::kernel_types::KernelTypes;
+use crate::capture::tracefs::Tracefs;
 
 /// A set in the kernel.
 #[derive(Debug)]
 pub(super) struct Loaded {
     pub(super) ebpf: Ebpf,
-    pub(super) attached: Vec<Entry>,
+    pub(super) attached: Vec<Attached>,
     /// Loaded, to be attached when wanted.
     pub(super) waiting: Vec<(Entry, u32)>,
     pub(super) skipped: Vec<(&'static str, String)>,
     /// Hash maps hold all their memory from the start.
     pub(super) preallocated: bool,
+}
+
+/// A program in its place.
+#[derive(Debug)]
+pub(super) struct Attached {
+    pub(super) entry: Entry,
+    pub(super) attachment: Attachment,
 }
 
 /// Connections in a hash map that allocates on demand; the object's own number is for one that does not.
@@ -69,22 +80,27 @@ impl Loaded {
         let ebpf = loader.load(&object).map_err(LoadError::Object)?;
         let mut loaded =
             Self { ebpf, attached: Vec::new(), waiting: Vec::new(), skipped: Vec::new(), preallocated };
-        loaded.load_programs(set, &types.btf)?;
+        let entries = loaded.load_programs(set, &types.btf)?;
         loaded.connect_walk(&types.btf)?;
-        loaded.attach_programs()?;
+        for entry in entries {
+            loaded.attach_program(entry)?;
+        }
         Ok(loaded)
     }
 
-    fn load_programs(&mut self, set: HookSet, btf: &Btf) -> Result<(), LoadError> {
+    /// Returns those to be attached.
+    fn load_programs(&mut self, set: HookSet, btf: &Btf) -> Result<Vec<Entry>, LoadError> {
+        let mut entries = Vec::new();
         for entry in programs(set) {
-            match (load(program(&mut self.ebpf, entry.name)?, entry.hook.target(), btf), entry.need) {
+            let result = load(program(&mut self.ebpf, entry.name)?, entry.hook.target(), btf);
+            match (result.map_err(|error| refusal(&error)), entry.need) {
                 (Ok(()), Need::Wanted(wanted)) => self.waiting.push((entry, wanted)),
-                (Ok(()), _) => self.attached.push(entry),
-                (Err(source), Need::Required) => return Err(LoadError::Program { name: entry.name, source }),
-                (Err(source), _) => self.skipped.push((entry.name, refusal(&source))),
+                (Ok(()), _) => entries.push(entry),
+                (Err(reason), Need::Required) => return Err(LoadError::Load { name: entry.name, reason }),
+                (Err(reason), _) => self.skipped.push((entry.name, reason)),
             }
         }
-        Ok(())
+        Ok(entries)
     }
 
     /// The target of tail calls, where the object has one: never attached itself.
@@ -92,7 +108,7 @@ impl Loaded {
         if self.ebpf.program(WALK).is_none() {
             return Ok(());
         }
-        let refused = |source| LoadError::Program { name: WALK, source };
+        let refused = |error| LoadError::Load { name: WALK, reason: refusal(&error) };
         let program = program(&mut self.ebpf, WALK)?;
         load(program, "release_sock", btf).map_err(refused)?;
         let walk = program.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(refused)?;
@@ -102,16 +118,17 @@ impl Loaded {
         walks.set(0, &walk, 0).map_err(|source| LoadError::Map { name: WALKS, source })
     }
 
-    fn attach_programs(&mut self) -> Result<(), LoadError> {
-        let mut attached = Vec::new();
-        for entry in std::mem::take(&mut self.attached) {
-            match (attach(program(&mut self.ebpf, entry.name)?, entry.hook), entry.need) {
-                (Ok(()), _) => attached.push(entry),
-                (Err(source), Need::Required) => return Err(LoadError::Program { name: entry.name, source }),
-                (Err(source), _) => self.skipped.push((entry.name, refusal(&source))),
+    /// Attaches a loaded program; one that can be done without may be skipped.
+    pub(super) fn attach_program(&mut self, entry: Entry) -> Result<(), LoadError> {
+        match (attach(program(&mut self.ebpf, entry.name)?, entry.hook), entry.need) {
+            (Ok(attachment), _) => self.attached.push(Attached { entry, attachment }),
+            (Err(error), Need::Optional) => {
+                self.skipped.push((entry.name, format!("failed to attach it: {error}")))
+            }
+            (Err(source), _) => {
+                return Err(LoadError::Attach { name: entry.name, target: entry.hook.target(), source });
             }
         }
-        self.attached = attached;
         Ok(())
     }
 }
@@ -120,7 +137,7 @@ fn missing(what: &str) -> LoadError {
     LoadError::Missing(what.to_owned())
 }
 
-pub(super) fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, LoadError> {
+fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, LoadError> {
     ebpf.program_mut(name).ok_or_else(|| missing(&format!("program `{name}`")))
 }
 
@@ -135,17 +152,13 @@ fn load(program: &mut Program, target: &str, btf: &Btf) -> Result<(), ProgramErr
     }
 }
 
-pub(super) fn attach(program: &mut Program, hook: Hook) -> Result<(), ProgramError> {
-    match (program, hook) {
-        (Program::BtfTracePoint(program), Hook::BtfTracepoint(_)) => program.attach().map(drop),
-        (Program::FEntry(program), Hook::FunctionEntry(_)) => program.attach().map(drop),
-        (Program::FExit(program), Hook::FunctionExit(_)) => program.attach().map(drop),
-        (Program::KProbe(program), Hook::Kprobe(target) | Hook::Kretprobe(target)) => {
-            program.attach(target, 0).map(drop)
-        }
-        (Program::TracePoint(program), Hook::SyscallTracepoint(target)) => {
-            program.attach("syscalls", target).map(drop)
-        }
-        _ => Err(ProgramError::UnexpectedProgramType),
+/// The library attaches the same way, but keeps the links to itself: they know what was missed.
+fn attach(program: &Program, hook: Hook) -> io::Result<Attachment> {
+    let program = program.fd().map_err(io::Error::other)?.as_fd();
+    match hook {
+        Hook::BtfTracepoint(_) | Hook::FunctionEntry(_) | Hook::FunctionExit(_) => attach::tracing(program),
+        Hook::Kprobe(target) => attach::kprobe(program, target, false),
+        Hook::Kretprobe(target) => attach::kprobe(program, target, true),
+        Hook::SyscallTracepoint(target) => attach::tracepoint(program, Tracefs::open()?.syscall(target)?),
     }
 }

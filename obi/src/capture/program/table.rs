@@ -61,15 +61,30 @@ impl Hook {
     }
 }
 
+impl Entry {
+    /// A run that the kernel skipped goes unnoticed: of bytes on unix sockets, which carry no stream offsets. On TCP
+    /// the next run finds the gap and counts the exchanges, so a skipped run must not count as well.
+    #[must_use]
+    pub fn is_silent_when_missed(self) -> bool {
+        let target = self.hook.target();
+        target.starts_with("unix_stream_") || target == "skb_copy_datagram_from_iter"
+    }
+}
+
 /// The programs of a set, in the order in which they are attached.
 pub fn programs(set: HookSet) -> impl Iterator<Item = Entry> {
-    let own = match set {
-        HookSet::Socket => &SOCKET[..],
+    LIFE.iter().chain(own(set)).copied()
+}
+
+/// The programs that a set has beyond [`LIFE`].
+#[must_use]
+pub fn own(set: HookSet) -> &'static [Entry] {
+    match set {
+        HookSet::Socket => &SOCKET,
         HookSet::Fentry => &FENTRY,
         HookSet::Kprobe => &KPROBE,
         HookSet::Syscall => &SYSCALL,
-    };
-    LIFE.iter().chain(own).copied()
+    }
 }
 
 const fn required(name: &'static str, hook: Hook) -> Entry {
@@ -97,7 +112,7 @@ const fn syscall(name: &'static str) -> Entry {
 }
 
 /// Processes and connections come and go: every set needs to know.
-const LIFE: [Entry; 4] = [
+pub const LIFE: [Entry; 4] = [
     tracepoint("sched_process_fork"),
     tracepoint("sched_process_exec"),
     tracepoint("sched_process_exit"),
@@ -173,9 +188,44 @@ const SYSCALL: [Entry; 15] = [
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{BTreeMap, HashSet};
+
+    use aya_obj::ProgramSection;
+    use obi_ebpf::{Flavour, OBJECTS};
 
     use super::*;
+
+    /// How an object says that a program belongs here.
+    fn fits(hook: Hook, section: &ProgramSection) -> bool {
+        match hook {
+            Hook::BtfTracepoint(_) => matches!(section, ProgramSection::BtfTracePoint),
+            Hook::FunctionEntry(_) => matches!(section, ProgramSection::FEntry { sleepable: false }),
+            Hook::FunctionExit(_) => matches!(section, ProgramSection::FExit { sleepable: false }),
+            Hook::Kprobe(_) => matches!(section, ProgramSection::KProbe),
+            Hook::Kretprobe(_) => matches!(section, ProgramSection::KRetProbe),
+            Hook::SyscallTracepoint(_) => matches!(section, ProgramSection::TracePoint),
+        }
+    }
+
+    #[test]
+    fn the_tables_and_the_objects_agree() {
+        for (name, flavour, object) in OBJECTS {
+            let set = HookSet::ALL.into_iter().find(|set| set.name() == *name).unwrap();
+            let object = aya_obj::Object::parse(object).unwrap();
+            let mut there: BTreeMap<&str, _> =
+                object.programs.iter().map(|(name, program)| (name.as_str(), &program.section)).collect();
+            for entry in programs(set) {
+                let section = there.remove(entry.name);
+                assert!(
+                    section.is_some_and(|section| fits(entry.hook, section)),
+                    "{set}: {entry:?} {section:?}"
+                );
+            }
+            // Reached by tail call, attached nowhere.
+            assert!(there.remove("walk").is_none() || *flavour == Flavour::Portable, "{set}");
+            assert!(there.is_empty(), "{set}: not in the table: {there:?}");
+        }
+    }
 
     #[test]
     fn names_are_unique_within_a_set() {

@@ -1,23 +1,50 @@
-//! The probe against this machine, and against invented ones.
+//! The probe against this machine, and invented machines for other tests.
 
 use super::*;
+use crate::capture::bpf::create::{self, Kind};
+use crate::capture::kernel_types::KERNEL_BTF;
 
-fn support(checks: Vec<Check>) -> Support {
-    let usable = !checks.iter().any(|check| matches!(check.outcome, Outcome::Missing(_)));
-    Support {
-        hook_set: usable.then_some(HookSet::Socket),
-        checks,
-        capabilities: Capabilities { bpf: true, perfmon: true, sys_ptrace: true, sys_admin: true },
-        pid_namespace: PidNamespace { initial: true, own_pid: 1 },
+impl Support {
+    /// A machine that has all that every set needs.
+    pub(crate) fn invented(sets: Vec<SetSupport>) -> Self {
+        Self {
+            checks: vec![Check::available("a"), Check::limited("b", "less", "add it")],
+            sets,
+            capabilities: Capabilities {
+                bpf: true,
+                perfmon: true,
+                sys_ptrace: true,
+                dac_read_search: true,
+                sys_admin: true,
+            },
+            pid_namespace: PidNamespace { initial: true, own_pid: 1 },
+            types: None,
+        }
+    }
+
+    /// Takes something away.
+    pub(crate) fn lack(&mut self, name: &str, error: &str) {
+        self.checks.push(Check::missing(name, error, "get it"));
+    }
+}
+
+impl SetSupport {
+    /// A set that has all it needs.
+    pub(crate) fn invented(set: HookSet, not_seen: &[BlindSpot]) -> Self {
+        Self { set, checks: vec![Check::available("places")], not_seen: not_seen.to_vec() }
+    }
+
+    /// Takes something away.
+    pub(crate) fn lack(&mut self, name: &str, error: &str) {
+        self.checks.push(Check::missing(name, error, "get it"));
     }
 }
 
 #[test]
-fn the_hook_set_follows_from_the_checks() {
-    let support = Support::probe();
+fn this_machine_is_examined_whole() {
+    let support = Support::probe(Path::new(KERNEL_BTF));
     let missing = support.checks.iter().any(|check| matches!(check.outcome, Outcome::Missing(_)));
-    assert_eq!(support.hook_set.is_none(), missing, "{support:#?}");
-    assert_eq!(support.require().is_err(), missing);
+    assert_eq!(support.require_common().is_err(), missing, "{:#?}", support.checks);
     if !support.capabilities.bpf {
         assert!(missing, "programs cannot be loaded without CAP_BPF");
     }
@@ -27,26 +54,43 @@ fn the_hook_set_follows_from_the_checks() {
     {
         assert!(names.contains(&expected), "{names:?}");
     }
+    let sets: Vec<_> = support.sets.iter().map(|set| set.set).collect();
+    assert!(sets == HookSet::ALL || support.types.is_none(), "{sets:?}");
+    for set in support.sets.iter().filter(|set| [HookSet::Socket, HookSet::Syscall].contains(&set.set)) {
+        assert!(set.not_seen.contains(&BlindSpot::IoUringReceives), "{set:?}");
+    }
+}
+
+#[test]
+fn without_type_information_nothing_works_and_the_file_is_named() {
+    let support = Support::probe(Path::new("/nonexistent/vmlinux"));
+    assert!(support.sets.is_empty());
+    let error = support.require_common().unwrap_err().to_string();
+    // As root it is the first thing missing; else the capabilities are.
+    assert!(error.contains("/nonexistent/vmlinux") || !support.capabilities.bpf, "{error}");
 }
 
 #[test]
 fn the_first_missing_thing_is_named_on_one_line() {
-    let checks = vec![
-        Check::new("a", Outcome::Available),
-        Check::limited("b", "less", "add it"),
-        Check::missing("c", "failed with 7", "get it"),
-        Check::missing("d", "failed with 8", "get that"),
-    ];
-    let error = support(checks).require().unwrap_err().to_string();
+    let mut support = Support::invented(vec![SetSupport::invented(HookSet::Socket, &[])]);
+    assert_eq!(support.require(), Ok(()));
+    support.lack("c", "failed with 7");
+    support.lack("d", "failed with 8");
+    let error = support.require().unwrap_err().to_string();
     assert_eq!(error, "no hook set can be used: c: failed with 7; get it (`obi doctor` tells more)");
-    assert_eq!(support(vec![Check::limited("b", "less", "add it")]).require(), Ok(HookSet::Socket));
 }
 
 #[test]
 fn remedies_fit_the_error() {
     fn check(errno: i32, held: bool, expected: &str) {
-        let capabilities = Capabilities { bpf: held, perfmon: held, sys_ptrace: held, sys_admin: held };
-        let text = remedy(&std::io::Error::from_raw_os_error(errno), &capabilities);
+        let capabilities = Capabilities {
+            bpf: held,
+            perfmon: held,
+            sys_ptrace: held,
+            dac_read_search: held,
+            sys_admin: held,
+        };
+        let text = requirement::remedy(&std::io::Error::from_raw_os_error(errno), capabilities);
         assert!(text.contains(expected), "{errno} {held}: {text}");
     }
     check(libc::EPERM, true, "seccomp");
@@ -57,6 +101,6 @@ fn remedies_fit_the_error() {
 
 #[test]
 fn a_program_for_no_tracepoint_is_refused() {
-    assert!(bpf::load_tracepoint(0).is_err());
-    assert!(bpf::create_ring(1).is_err(), "not a multiple of the page size");
+    assert!(create::program(Kind::BtfTracepoint(0)).is_err());
+    assert!(create::ring(1).is_err(), "not a multiple of the page size");
 }

@@ -16,7 +16,7 @@ use prometheus_client::registry::Unit;
 use super::label;
 use crate::export::{Metrics, Unseen};
 use crate::red::{ServiceTotals, seconds};
-use crate::stats::{Counter, Process, Snapshot, Stage};
+use crate::stats::{Counter, HookSetState, Process, Program, Snapshot, Stage};
 
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -80,21 +80,42 @@ fn write_capture(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
     if !stats.hook_set.is_empty() {
         out.info("obi_hook", "The set of kernel hooks in use", &[("set", stats.hook_set)])?;
     }
-    if !stats.programs.is_empty() {
-        let programs =
-            || stats.programs.iter().map(|program| ([("program", program.name.as_str())], program));
-        let run_time = programs().map(|(labels, program)| (labels, seconds(program.run_time)));
-        let help = "Time spent in a kernel program since it was loaded";
-        out.counter(("obi_bpf_program_run", help, Some(&SECONDS)), run_time)?;
-        let runs = programs().map(|(labels, program)| (labels, program.runs));
-        out.counter(("obi_bpf_program_runs", "Runs of a kernel program since it was loaded", None), runs)?;
+    if !stats.hook_sets.is_empty() {
+        let help = "Every set of kernel hooks: used, spare, unsupported here, or refused by the kernel";
+        let mut family = out.family(("obi_hook_set", help, None), MetricType::Info)?;
+        for HookSetState { set, state, .. } in &stats.hook_sets {
+            family.encode_info(&LabelSet(&[("set", set), ("state", state)]))?;
+        }
     }
+    write_programs(out, &stats.programs)?;
     let mut family = out.family(
         ("obi_bpf_map", "Kernel memory of the maps, elements times element size", Some(&BYTES)),
         MetricType::Gauge,
     )?;
     for map in &stats.maps {
         family.encode_family(&LabelSet(&[("subsystem", map.subsystem)]))?.encode_gauge(&map.bytes)?;
+    }
+    Ok(())
+}
+
+/// A family that this kernel has no numbers for is left out.
+fn write_programs(out: &mut Families<'_>, programs: &[Program]) -> fmt::Result {
+    let run = |program: &Program| program.run.map(|run| ([("program", program.name)], run));
+    let runs: Vec<_> = programs.iter().filter_map(run).collect();
+    if !runs.is_empty() {
+        let time = runs.iter().map(|(labels, (nanoseconds, _))| (*labels, seconds(*nanoseconds)));
+        let help = "Time spent in a kernel program since it was loaded";
+        out.counter(("obi_bpf_program_run", help, Some(&SECONDS)), time)?;
+        let runs = runs.iter().map(|(labels, (_, runs))| (*labels, *runs));
+        out.counter(("obi_bpf_program_runs", "Runs of a kernel program since it was loaded", None), runs)?;
+    }
+    let misses: Vec<_> = programs
+        .iter()
+        .filter_map(|program| program.misses.map(|misses| ([("program", program.name)], misses)))
+        .collect();
+    if !misses.is_empty() {
+        let help = "Runs of a kernel program that the kernel skipped";
+        out.counter(("obi_bpf_program_misses", help, None), misses)?;
     }
     Ok(())
 }

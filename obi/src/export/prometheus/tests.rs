@@ -24,7 +24,7 @@ fn sources() -> (Spans, Stats) {
     stats.uncover("tls", 2);
     stats.watched_processes = 4;
     stats.hook_set = "socket";
-    stats.programs = vec![Program { name: "send".to_owned(), run_time: 1_500_000_000, runs: 9 }];
+    stats.programs = vec![Program { name: "send", run: Some((1_500_000_000, 9)), misses: Some(2) }];
     stats.maps = vec![MapMemory { subsystem: "capture", bytes: 4_096 }];
     (registry, stats)
 }

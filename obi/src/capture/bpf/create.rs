@@ -1,27 +1,46 @@
-//! Two calls of `bpf(2)`: create a ring buffer, load a small tracepoint program. Both vanish with their descriptor.
+//! A ring buffer and the smallest programs of each kind, to find out what the kernel takes.
+//!
+//! In: sizes, types. Out: descriptors; what they stand for vanishes with them.
 
 use std::io;
-use std::os::fd::{FromRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 
-use aya_obj::generated::{bpf_attach_type, bpf_attr, bpf_cmd, bpf_func_id, bpf_map_type, bpf_prog_type};
+use aya_obj::generated::{bpf_attach_type, bpf_cmd, bpf_func_id, bpf_map_type, bpf_prog_type};
+
+use super::{empty, make};
+
+/// Kinds of programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// At the tracepoint with this signature type.
+    BtfTracepoint(u32),
+    /// At the entry of the function with this type.
+    FunctionEntry(u32),
+    /// At the exit of the function with this type.
+    FunctionExit(u32),
+    /// At a breakpoint.
+    Kprobe,
+    /// At a tracepoint.
+    Tracepoint,
+}
 
 /// Creates a ring buffer of this many bytes.
 ///
 /// # Errors
 /// As `bpf(2)` says.
-pub(super) fn create_ring(bytes: u32) -> io::Result<OwnedFd> {
+pub fn ring(bytes: u32) -> io::Result<OwnedFd> {
     let mut attributes = empty();
     attributes.__bindgen_anon_1.map_type = bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32;
     attributes.__bindgen_anon_1.max_entries = bytes;
-    call(bpf_cmd::BPF_MAP_CREATE, &mut attributes)
+    make(bpf_cmd::BPF_MAP_CREATE, &mut attributes)
 }
 
-/// Loads a program for the tracepoint with this signature type. It reads kernel and user memory, as ours do: a kernel
-/// that is locked down refuses these helpers and nothing else.
+/// Loads a program of this kind. It reads kernel and user memory, as ours do: a kernel that is locked down refuses
+/// these helpers and nothing else.
 ///
 /// # Errors
 /// As `bpf(2)` says.
-pub(super) fn load_tracepoint(signature: u32) -> io::Result<OwnedFd> {
+pub fn program(kind: Kind) -> io::Result<OwnedFd> {
     let program = [
         read_memory(bpf_func_id::BPF_FUNC_probe_read_kernel as u32),
         read_memory(bpf_func_id::BPF_FUNC_probe_read_user as u32),
@@ -33,13 +52,23 @@ pub(super) fn load_tracepoint(signature: u32) -> io::Result<OwnedFd> {
     let mut attributes = empty();
     // SAFETY: every field of the union's member is a plain integer, and all bytes are initialised.
     let load = unsafe { &mut attributes.__bindgen_anon_3 };
-    load.prog_type = bpf_prog_type::BPF_PROG_TYPE_TRACING as u32;
-    load.expected_attach_type = bpf_attach_type::BPF_TRACE_RAW_TP as u32;
-    load.attach_btf_id = signature;
+    let tracing = |attach_type: bpf_attach_type, types: u32| {
+        (bpf_prog_type::BPF_PROG_TYPE_TRACING, attach_type as u32, types)
+    };
+    let (prog_type, attach_type, types) = match kind {
+        Kind::BtfTracepoint(types) => tracing(bpf_attach_type::BPF_TRACE_RAW_TP, types),
+        Kind::FunctionEntry(types) => tracing(bpf_attach_type::BPF_TRACE_FENTRY, types),
+        Kind::FunctionExit(types) => tracing(bpf_attach_type::BPF_TRACE_FEXIT, types),
+        Kind::Kprobe => (bpf_prog_type::BPF_PROG_TYPE_KPROBE, 0, 0),
+        Kind::Tracepoint => (bpf_prog_type::BPF_PROG_TYPE_TRACEPOINT, 0, 0),
+    };
+    load.prog_type = prog_type as u32;
+    load.expected_attach_type = attach_type;
+    load.attach_btf_id = types;
     load.insns = program.as_ptr() as u64;
     load.insn_cnt = u32::try_from(program.len()).expect("a dozen instructions");
     load.license = c"GPL".as_ptr() as u64;
-    let result = call(bpf_cmd::BPF_PROG_LOAD, &mut attributes);
+    let result = make(bpf_cmd::BPF_PROG_LOAD, &mut attributes);
     drop(program);
     result
 }
@@ -69,21 +98,4 @@ fn instruction(code: u8, destination: u8, source: u8, immediate: i32) -> u64 {
         if cfg!(target_endian = "little") { source << 4 | destination } else { destination << 4 | source };
     let [a, b, c, d] = immediate.to_ne_bytes();
     u64::from_ne_bytes([code, registers, 0, 0, a, b, c, d])
-}
-
-fn empty() -> bpf_attr {
-    // SAFETY: a union of plain integers, for which all zeros is a value; the kernel demands zeros in what is unused.
-    unsafe { std::mem::zeroed() }
-}
-
-fn call(command: bpf_cmd, attributes: &mut bpf_attr) -> io::Result<OwnedFd> {
-    // SAFETY: the pointer and size describe one live union; the addresses in it are of buffers that outlive the call.
-    let result = unsafe {
-        libc::syscall(libc::SYS_bpf, command as u32, std::ptr::from_mut(attributes), size_of::<bpf_attr>())
-    };
-    let descriptor = i32::try_from(result).ok().filter(|descriptor| *descriptor >= 0);
-    // SAFETY: both commands return a new descriptor that nothing else owns.
-    descriptor
-        .map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) })
-        .ok_or_else(io::Error::last_os_error)
 }

@@ -1,0 +1,140 @@
+//! Programs to places in the kernel, through raw tracepoints and perf events.
+//!
+//! In: a program's descriptor and a place. Out: an [`Attachment`], whose end detaches. Nothing is written to tracefs,
+//! so nothing can be left behind there.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+
+use aya_obj::generated::{bpf_attach_type, bpf_cmd, perf_event_attr};
+
+use super::{empty, make, own};
+
+/// A program in its place.
+#[derive(Debug)]
+pub enum Attachment {
+    /// A link of the kernel's (5.15 for perf events).
+    Link(OwnedFd),
+    /// A perf event that holds the program.
+    Event(OwnedFd),
+}
+
+impl Attachment {
+    /// The link, if it is one.
+    #[must_use]
+    pub fn link(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Link(link) => Some(link.as_fd()),
+            Self::Event(_) => None,
+        }
+    }
+}
+
+/// Where the kernel shows its source of kprobe events.
+pub const KPROBE_SOURCE: &str = "/sys/bus/event_source/devices/kprobe";
+/// `PERF_TYPE_TRACEPOINT`
+const TRACEPOINT: u32 = 2;
+const CLOSE_ON_EXEC: libc::c_ulong = 8;
+/// `PERF_EVENT_IOC_SET_BPF`, `PERF_EVENT_IOC_ENABLE`
+const SET_PROGRAM: libc::Ioctl = 0x4004_2408;
+const ENABLE: libc::Ioctl = 0x2400;
+
+/// Attaches a program of the kinds `BtfTracepoint`, `FunctionEntry`, `FunctionExit` to what it was loaded for.
+///
+/// # Errors
+/// As `bpf(2)` says.
+pub fn tracing(program: BorrowedFd<'_>) -> io::Result<Attachment> {
+    let mut attributes = empty();
+    attributes.raw_tracepoint.prog_fd = program.as_raw_fd().unsigned_abs();
+    make(bpf_cmd::BPF_RAW_TRACEPOINT_OPEN, &mut attributes).map(Attachment::Link)
+}
+
+/// Attaches a program of kind `Kprobe` to the entry or the return of a kernel function.
+///
+/// # Errors
+/// When the kernel shows no source of kprobe events, has no such function, or refuses. The text names the step.
+pub fn kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -> io::Result<Attachment> {
+    let name = CString::new(function).map_err(io::Error::other)?;
+    let mut attributes = event();
+    attributes.type_ = number_in("type", "")?;
+    if at_return {
+        attributes.config = 1 << number_in::<u32>("format/retprobe", "config:")?;
+    }
+    attributes.__bindgen_anon_3.kprobe_func = name.as_ptr() as u64;
+    let event = open(&attributes).map_err(|error| step("perf_event_open", &error))?;
+    drop(name);
+    attach(program, event)
+}
+
+/// Attaches a program of kind `Tracepoint` to the tracepoint with this number.
+///
+/// # Errors
+/// When the kernel refuses. The text names the step.
+pub fn tracepoint(program: BorrowedFd<'_>, number: u64) -> io::Result<Attachment> {
+    let mut attributes = event();
+    attributes.type_ = TRACEPOINT;
+    attributes.config = number;
+    attach(program, open(&attributes).map_err(|error| step("perf_event_open", &error))?)
+}
+
+fn event() -> perf_event_attr {
+    // SAFETY: a C structure of integers for which all zeroes is a valid value.
+    let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
+    attributes.size = u32::try_from(size_of::<perf_event_attr>()).expect("a structure of some 130 bytes");
+    attributes
+}
+
+/// An event of all processes; programs on it run on every CPU, whichever it is opened for.
+fn open(attributes: &perf_event_attr) -> io::Result<OwnedFd> {
+    let (every_process, cpu, no_group) = (-1, 0, -1);
+    // SAFETY: the pointer is to a live structure that tells its size; the name in it outlives the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_ref(attributes),
+            every_process,
+            cpu,
+            no_group,
+            CLOSE_ON_EXEC,
+        )
+    };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(own(result)) }
+}
+
+/// By a link, which tells what it missed; before 5.15 the event itself takes the program.
+fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<Attachment> {
+    let mut attributes = empty();
+    attributes.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().unsigned_abs();
+    attributes.link_create.__bindgen_anon_2.target_fd = event.as_raw_fd().unsigned_abs();
+    attributes.link_create.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
+    match make(bpf_cmd::BPF_LINK_CREATE, &mut attributes) {
+        Ok(link) => Ok(Attachment::Link(link)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            control(&event, SET_PROGRAM, program.as_raw_fd()).map_err(|error| step("set program", &error))?;
+            control(&event, ENABLE, 0).map_err(|error| step("enable", &error))?;
+            Ok(Attachment::Event(event))
+        }
+        Err(error) => Err(step("link", &error)),
+    }
+}
+
+fn control(event: &OwnedFd, request: libc::Ioctl, argument: i32) -> io::Result<()> {
+    // SAFETY: both requests take a number, no pointer.
+    let result = unsafe { libc::ioctl(event.as_raw_fd(), request, argument) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// A number that the source of kprobe events shows in one of its files.
+fn number_in<T: std::str::FromStr>(file: &str, before: &str) -> io::Result<T> {
+    let path = format!("{KPROBE_SOURCE}/{file}");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|error| io::Error::new(error.kind(), format!("failed to read `{path}`: {error}")))?;
+    let number = text.trim().strip_prefix(before).and_then(|number| number.parse().ok());
+    number.ok_or_else(|| io::Error::other(format!("`{path}` holds `{}`, not a number", text.trim())))
+}
+
+/// Which of several calls failed; keeps the kind.
+fn step(call: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{call}: {error}"))
+}

@@ -1,0 +1,166 @@
+//! What `doctor` found, as text and as JSON.
+//!
+//! In: what was tried and what was loaded. Out: the same facts in two forms.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::capture::hook_set::HookSet;
+use crate::capture::program::{Programs, flavour_name};
+use crate::capture::select::{SelectError, Selection, State, Verdict};
+use crate::capture::support::{Capabilities, Check, Outcome, PidNamespace, SetSupport, Support};
+
+/// Everything that was found out.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    /// The set that `obi run` will use.
+    pub(super) hook_set: Option<HookSet>,
+    /// Which of its objects the kernel took: `modern` or `portable`.
+    object: Option<&'static str>,
+    /// Why this set.
+    why: Option<String>,
+    /// Why none.
+    error: Option<String>,
+    /// What every set needs.
+    pub(super) checks: Vec<Check>,
+    /// Each set, the cheapest first.
+    pub(super) sets: Vec<Set>,
+    /// The programs of the set in use.
+    programs: Vec<Program>,
+    capabilities: Capabilities,
+    pid_namespace: PidNamespace,
+}
+
+/// One hook set.
+#[derive(Debug, Serialize)]
+pub(super) struct Set {
+    #[serde(flatten)]
+    pub(super) support: SetSupport,
+    state: State,
+    reason: String,
+}
+
+/// One kernel program that was loaded and attached.
+#[derive(Debug, Serialize)]
+struct Program {
+    name: &'static str,
+    /// Instructions that the verifier looked at (5.16).
+    verified_instructions: Option<u32>,
+    /// The kernel tells how often it skipped a run.
+    tells_misses: bool,
+}
+
+/// What this version does not see on any kernel, and where it shows.
+const NOT_SEEN: [(&str, &str); 2] = [
+    ("TLS", "encrypted at the socket; counted as obi_uncovered_connections_total{reason=\"tls\"}"),
+    ("HTTP/2 and gRPC", "counted as obi_uncovered_connections_total{reason=\"http2\"}"),
+];
+
+impl Report {
+    pub(super) fn new(support: Support, selection: Result<Selection<Programs>, SelectError>) -> Self {
+        let Support { checks, sets, capabilities, pid_namespace, .. } = support;
+        let verdicts = match &selection {
+            Ok(selection) => selection.verdicts.as_slice(),
+            Err(error) => error.refused(),
+        };
+        let sets = sets.into_iter().map(|set| Set::new(set, verdicts)).collect();
+        let (used, error) = match selection {
+            Ok(selection) => (Some(selection), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let programs = used.as_ref().map(|used| programs(&used.loaded)).unwrap_or_default();
+        Self {
+            hook_set: used.as_ref().map(|used| used.set),
+            object: used.as_ref().map(|used| flavour_name(used.loaded.flavour())),
+            why: used.map(|used| used.why),
+            error,
+            checks,
+            sets,
+            programs,
+            capabilities,
+            pid_namespace,
+        }
+    }
+
+    pub(super) fn json(&self) -> serde_json::Result<String> {
+        let mut report = serde_json::to_value(self)?;
+        let told = |what: &str, why: &str| json!({ "what": what, "why": why });
+        report["not_seen"] = NOT_SEEN.iter().map(|(what, why)| told(what, why)).collect();
+        for (set, written) in self.sets.iter().zip(report["sets"].as_array_mut().into_iter().flatten()) {
+            let blind_spots = set.support.not_seen.iter();
+            written["not_seen"] = blind_spots.map(|spot| told(spot.what(), spot.consequence())).collect();
+        }
+        Ok(format!("{report:#}\n"))
+    }
+
+    pub(super) fn text(&self) -> String {
+        let mut text = match (self.hook_set, self.object, &self.why, &self.error) {
+            (Some(set), Some(object), Some(why), _) => {
+                format!("hook set: {set} ({object} object)\n  because: {why}\n")
+            }
+            (_, _, _, error) => {
+                let error = error.as_deref().unwrap_or("nothing could be tried");
+                format!("hook set: none, the agent cannot run here\n  because: {error}\n")
+            }
+        };
+        text.push_str("\nneeded by every hook set:\n");
+        write_checks(&mut text, &self.checks);
+        for set in &self.sets {
+            set.write(&mut text);
+        }
+        text.push_str("\nnot seen by this version on any kernel:\n");
+        for (what, why) in NOT_SEEN {
+            let _ = writeln!(text, "{:>9}  {what}: {why}", "");
+        }
+        text
+    }
+}
+
+impl Set {
+    fn new(support: SetSupport, verdicts: &[Verdict]) -> Self {
+        let verdict = verdicts.iter().find(|verdict| verdict.set == support.set);
+        let (state, reason) = match (verdict, support.missing()) {
+            (Some(verdict), _) => (verdict.state, verdict.reason.clone()),
+            (None, Some(missing)) => (State::Unsupported, missing),
+            (None, None) => (State::Spare, String::new()),
+        };
+        Self { support, state, reason }
+    }
+
+    fn write(&self, text: &mut String) {
+        let _ = write!(text, "\nhook set {}: {}", self.support.set, self.state.name());
+        if !self.reason.is_empty() {
+            let _ = write!(text, ", {}", self.reason);
+        }
+        text.push('\n');
+        write_checks(text, &self.support.checks);
+        for spot in &self.support.not_seen {
+            let _ = writeln!(text, "{:>9}  {}: {}", "not seen", spot.what(), spot.consequence());
+        }
+    }
+}
+
+fn write_checks(text: &mut String, checks: &[Check]) {
+    for check in checks {
+        let (word, reason) = match &check.outcome {
+            Outcome::Available => ("ok", None),
+            Outcome::Limited(reason) => ("limited", Some(reason)),
+            Outcome::Missing(reason) => ("MISSING", Some(reason)),
+        };
+        let _ = writeln!(text, "{word:>9}  {}", check.name);
+        if let Some(reason) = reason {
+            let _ = writeln!(text, "{:>9}  {}\n{:>9}  -> {}", "", reason.error, "", reason.remedy);
+        }
+    }
+}
+
+fn programs(programs: &Programs) -> Vec<Program> {
+    let program = |measured: crate::capture::program::Measured| Program {
+        name: measured.name,
+        verified_instructions: measured.info.verified_instructions,
+        tells_misses: measured.misses.is_some(),
+    };
+    programs.measure().into_iter().map(program).collect()
+}
