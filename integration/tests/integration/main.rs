@@ -18,6 +18,7 @@ mod join;
 mod overload;
 mod process;
 mod prometheus;
+mod selection;
 mod shape;
 mod system_call;
 mod workload;

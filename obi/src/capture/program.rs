@@ -112,7 +112,9 @@ pub fn flavour_name(flavour: Flavour) -> &'static str {
 fn refusal(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
     let log = verifier_log.to_string();
-    let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
+    let figures = ["processed ", "stack depth ", "verification time "];
+    let telling =
+        |line: &&str| !line.trim().is_empty() && !figures.iter().any(|start| line.starts_with(start));
     let last: Vec<&str> = log.lines().filter(telling).collect();
     match last.last() {
         Some(last) => format!("the kernel refused it: {io_error}: {}", last.trim()),
