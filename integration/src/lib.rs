@@ -25,6 +25,7 @@ pub mod patience;
 pub mod plan;
 pub mod process;
 pub mod program;
+pub mod refusal;
 pub mod script;
 pub mod seed;
 pub mod server;
