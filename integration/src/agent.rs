@@ -17,6 +17,7 @@ use tempfile::TempDir;
 
 use crate::exposition::Exposition;
 use crate::fetch;
+use crate::patience::stretched;
 use crate::process::{Ended, Program, free_port};
 use crate::program;
 use crate::span::{Page, Span};
@@ -119,7 +120,7 @@ impl Agent {
             _one: one,
         };
         while !fetch::get(address, "/readyz", "*/*").is_ok_and(|answer| answer.status == 200) {
-            if !agent.program.is_running()? || begun.elapsed() > READY {
+            if !agent.program.is_running()? || begun.elapsed() > stretched(READY) {
                 bail!("agent did not get ready within {:?}: {}", begun.elapsed(), agent.program.stderr()?);
             }
             thread::sleep(Duration::from_millis(5));
@@ -179,7 +180,7 @@ impl Agent {
         limit: Duration,
         mut is_enough: impl FnMut(&[Span]) -> bool,
     ) -> anyhow::Result<&[Span]> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + stretched(limit);
         while !is_enough(self.spans()?) && Instant::now() < deadline {
             thread::sleep(LOOK);
         }
@@ -216,7 +217,7 @@ impl Agent {
         limit: Duration,
         mut is_enough: impl FnMut(&Exposition) -> bool,
     ) -> anyhow::Result<Exposition> {
-        let deadline = Instant::now() + limit;
+        let deadline = Instant::now() + stretched(limit);
         loop {
             let metrics = self.metrics()?;
             if is_enough(&metrics) || Instant::now() >= deadline {

@@ -4,7 +4,7 @@
 //!
 //! - [`shape`], [`plan`]: what one exchange looks like; what a client is told and what it reports.
 //! - [`wire`]: sockets, one system call at a time; [`script`]: how the raw client and server follow a shape.
-//! - [`process`], [`program`]: running and compiling the workloads.
+//! - [`process`], [`program`]: running and compiling the workloads; [`patience`]: on slow machines.
 //! - [`server`], [`client`]: one builder per workload program.
 //! - [`agent`]: the real agent; [`span`], [`exposition`]: what it says.
 //! - [`load`]: random shapes that a server and a client both know.
@@ -19,6 +19,7 @@ pub mod exposition;
 pub mod fetch;
 pub mod kernel;
 pub mod load;
+pub mod patience;
 pub mod plan;
 pub mod process;
 pub mod program;

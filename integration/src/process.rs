@@ -15,6 +15,8 @@ use anyhow::{Context as _, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
+use crate::patience::stretched;
+
 /// How long a workload program may take to get ready: a JVM on a busy machine needs some seconds.
 pub const READY: Duration = Duration::from_secs(60);
 
@@ -84,6 +86,7 @@ impl Program {
     /// # Errors
     /// When the program ends or `timeout` passes first, with its stderr.
     pub fn await_line(&mut self, prefix: &str, timeout: Duration) -> anyhow::Result<String> {
+        let timeout = stretched(timeout);
         let deadline = Instant::now() + timeout;
         loop {
             match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -126,6 +129,7 @@ impl Program {
     /// # Errors
     /// When it takes longer than `timeout`.
     pub fn wait(&mut self, timeout: Duration) -> anyhow::Result<Ended> {
+        let timeout = stretched(timeout);
         if self.is_running()? {
             let pidfd = pidfd_open(self.raw_pid(), PidfdFlags::empty())?;
             let limit = Timespec {
