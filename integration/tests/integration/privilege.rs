@@ -71,7 +71,7 @@ impl Place {
                 None => wrapped.env_remove(name),
             };
         }
-        wrapped
+        agent::with_tracefs(wrapped)
     }
 
     fn start(&self, capabilities: &[&str]) -> Agent {
@@ -85,8 +85,7 @@ impl Place {
         if let Some(set) = integration::hook::forced() {
             command.env("OBI_CAPTURE_HOOKS", set.name());
         }
-        let command = agent::with_tracefs(self.nobody(&command, capabilities));
-        Program::spawn("agent", command).unwrap().wait(LIMIT).unwrap()
+        Program::spawn("agent", self.nobody(&command, capabilities)).unwrap().wait(LIMIT).unwrap()
     }
 }
 
