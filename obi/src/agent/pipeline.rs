@@ -34,9 +34,6 @@ const BATCH: usize = 65_536;
 /// minutes; what is forgotten has been counted by the kernel side.
 const EXCHANGE_AGE: Duration = Duration::from_secs(24 * 3600);
 
-/// `struct connection` and its storage header.
-const CONNECTION_BYTES: u64 = 376 + 64;
-
 /// State and inputs of the thread.
 pub(super) struct Pipeline {
     pub(super) programs: Programs,
@@ -187,15 +184,19 @@ impl Pipeline {
         let maps = &self.maps;
         let connections = maps.global.get(&0, 0).map_or(0, |global| global.0.n_open);
         let tables = self.programs.preallocated().unwrap_or_else(|| Preallocated {
-            capture: connections * CONNECTION_BYTES
-                + element(maps.thread.keys().count(), 28)
-                + element(maps.tally.keys().count(), 16),
+            connections: 0,
+            capture: element(maps.thread.keys().count(), 28) + element(maps.tally.keys().count(), 16),
             discover: element(maps.process.keys().count(), 8),
         });
+        let connections = match tables.connections {
+            0 => connections * self.programs.connection_bytes(),
+            whole => whole,
+        };
+        let capture = u64::from(self.programs.ring_bytes()) + connections + tables.capture;
         let stats = &mut self.outlet.stats;
         stats.watched_processes = self.outlet.processes.watched() as u64;
         stats.maps = vec![
-            MapMemory { subsystem: "capture", bytes: u64::from(self.programs.ring_bytes()) + tables.capture },
+            MapMemory { subsystem: "capture", bytes: capture },
             MapMemory { subsystem: "discover", bytes: tables.discover },
         ];
         let program = |measured: Measured| Program {

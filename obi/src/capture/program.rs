@@ -19,8 +19,8 @@ use obi_ebpf::Flavour;
 use thiserror::Error as ThisError;
 
 use self::load::{Attached, Loaded};
-use self::maps::whole_bytes;
 pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState};
+use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
 use super::bpf::info::{self, ProgramInfo};
 use super::hook_set::HookSet;
@@ -112,7 +112,9 @@ pub fn flavour_name(flavour: Flavour) -> &'static str {
 fn refusal(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
     let log = verifier_log.to_string();
-    let telling = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
+    let figures = ["processed ", "stack depth ", "verification time "];
+    let telling =
+        |line: &&str| !line.trim().is_empty() && !figures.iter().any(|start| line.starts_with(start));
     let last: Vec<&str> = log.lines().filter(telling).collect();
     match last.last() {
         Some(last) => format!("the kernel refused it: {io_error}: {}", last.trim()),
@@ -137,7 +139,9 @@ fn chain(error: &dyn Error) -> String {
 /// Bytes of hash maps that hold all their memory from the start, elements × size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preallocated {
-    /// Connections, threads, notes, tallies.
+    /// Connections; 0 where they are kept with their sockets.
+    pub connections: u64,
+    /// Threads, notes, tallies.
     pub capture: u64,
     /// Process verdicts.
     pub discover: u64,
@@ -150,6 +154,7 @@ pub struct Programs {
     flavour: Flavour,
     loaded: Loaded,
     ring_bytes: u32,
+    connection_bytes: u64,
     preallocated: Option<Preallocated>,
     // Statistics are on as long as this is open.
     statistics: Option<OwnedFd>,
@@ -183,10 +188,13 @@ impl Programs {
             false => None,
         };
         let preallocated = loaded.preallocated.then(|| Preallocated {
-            capture: whole_bytes(&loaded.ebpf, &["connection", "thread", "note", "tally"]),
+            connections: whole_bytes(&loaded.ebpf, &["connection"]),
+            capture: whole_bytes(&loaded.ebpf, &["thread", "note", "tally"]),
             discover: whole_bytes(&loaded.ebpf, &["process"]),
         });
-        Self { set, flavour, loaded, ring_bytes: settings.ring_bytes, preallocated, statistics }
+        let connection_bytes = connection_bytes(&loaded.ebpf);
+        let ring_bytes = settings.ring_bytes;
+        Self { set, flavour, loaded, ring_bytes, connection_bytes, preallocated, statistics }
     }
 
     /// Takes the maps out of the loader and lets the programs begin: all at once, since a view of
@@ -237,6 +245,12 @@ impl Programs {
     #[must_use]
     pub fn ring_bytes(&self) -> u32 {
         self.ring_bytes
+    }
+
+    /// Estimated kernel memory of one connection in bytes.
+    #[must_use]
+    pub fn connection_bytes(&self) -> u64 {
+        self.connection_bytes
     }
 
     /// What the hash maps take, in use or not; `None` where they allocate on demand.

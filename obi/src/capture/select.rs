@@ -87,10 +87,13 @@ pub enum SelectError {
 impl SelectError {
     /// The sets that should have worked and were refused.
     #[must_use]
-    pub fn refused(&self) -> &[Verdict] {
+    pub fn refused(&self) -> Vec<Verdict> {
         match self {
-            Self::Refused(refused) => refused,
-            _ => &[],
+            Self::Unsupported(_) => Vec::new(),
+            Self::Forced { set, reason } => {
+                vec![Verdict { set: *set, state: State::Refused, reason: reason.clone() }]
+            }
+            Self::Refused(refused) => refused.clone(),
         }
     }
 }

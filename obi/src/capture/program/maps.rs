@@ -84,8 +84,20 @@ pub(super) fn whole_bytes(ebpf: &Ebpf, names: &[&str]) -> u64 {
         Map::HashMap(map) => map.info().ok(),
         _ => None,
     });
-    let element = |info: &MapInfo| u64::from(info.key_size() + info.value_size()) + ELEMENT_OVERHEAD;
-    maps.map(|info| u64::from(info.max_entries()) * element(&info)).sum()
+    maps.map(|info| u64::from(info.max_entries()) * element_bytes(&info)).sum()
+}
+
+/// Estimated kernel memory of one connection, wherever its state is kept.
+pub(super) fn connection_bytes(ebpf: &Ebpf) -> u64 {
+    let info = match ebpf.map("connection") {
+        Some(Map::HashMap(map) | Map::SkStorage(map)) => map.info().ok(),
+        _ => None,
+    };
+    info.as_ref().map_or(0, element_bytes)
+}
+
+fn element_bytes(info: &MapInfo) -> u64 {
+    u64::from(info.key_size() + info.value_size()) + ELEMENT_OVERHEAD
 }
 
 fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, LoadError> {

@@ -62,10 +62,10 @@ impl Report {
     pub(super) fn new(support: Support, selection: Result<Selection<Programs>, SelectError>) -> Self {
         let Support { checks, sets, capabilities, pid_namespace, .. } = support;
         let verdicts = match &selection {
-            Ok(selection) => selection.verdicts.as_slice(),
+            Ok(selection) => selection.verdicts.clone(),
             Err(error) => error.refused(),
         };
-        let sets = sets.into_iter().map(|set| Set::new(set, verdicts)).collect();
+        let sets = sets.into_iter().map(|set| Set::new(set, &verdicts)).collect();
         let (used, error) = match selection {
             Ok(selection) => (Some(selection), None),
             Err(error) => (None, Some(error.to_string())),
@@ -124,7 +124,7 @@ impl Set {
         let (state, reason) = match (verdict, support.missing()) {
             (Some(verdict), _) => (verdict.state, verdict.reason.clone()),
             (None, Some(missing)) => (State::Unsupported, missing),
-            (None, None) => (State::Spare, String::new()),
+            (None, None) => (State::Unsupported, "something that every hook set needs is missing".to_owned()),
         };
         Self { support, state, reason }
     }
