@@ -2,7 +2,7 @@
 //!
 //! The agent runs as nobody with exactly the capabilities that the README names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -135,6 +135,26 @@ fn assert_minimum(agent: &Agent, kept: u64, bounding: Option<u64>) {
     assert_eq!(held(pid, "NoNewPrivs").into_keys().collect::<Vec<_>>(), [1], "no_new_privs");
     for value in held(pid, "CapBnd").into_keys() {
         assert!(bounding.is_none_or(|bounding| value & !bounding == 0), "CapBnd {value:x}");
+    }
+}
+
+/// The files that people install name the same set.
+#[test]
+fn deployments_ask_for_the_documented_capabilities() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let words = |file: &str, key: &str| -> BTreeSet<String> {
+        let text = fs::read_to_string(root.join(file)).unwrap();
+        let line = text.lines().find_map(|line| line.trim().strip_prefix(key)).unwrap();
+        let names = line.split([' ', ',']).map(|word| word.trim_matches(['[', ']', '"', '=', ':']));
+        names.filter(|name| !name.is_empty()).map(|name| name.replace("CAP_", "").to_lowercase()).collect()
+    };
+    let expected = BTreeSet::from(DOCUMENTED.map(str::to_owned));
+    assert_eq!(words("deploy/obi.service", "AmbientCapabilities="), expected);
+    assert_eq!(words("deploy/obi.service", "CapabilityBoundingSet="), expected);
+    assert_eq!(words("deploy/daemonset.yaml", "add:"), expected);
+    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    for name in DOCUMENTED {
+        assert!(readme.contains(&format!("`CAP_{}`", name.to_uppercase())), "{name}");
     }
 }
 
