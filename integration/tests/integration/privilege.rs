@@ -183,7 +183,9 @@ fn root_gives_up_all_but_the_minimum() {
 fn without_what_loads_programs_one_line_says_so() {
     let place = Place::new();
     for (lacking, named) in [("bpf", "CAP_BPF"), ("perfmon", "CAP_PERFMON")] {
-        check(&place.run(&documented_without(lacking)), 1, &[named]);
+        // CAP_SYS_ADMIN would stand for either.
+        let held: Vec<&str> = DOCUMENTED.into_iter().filter(|name| *name != lacking).collect();
+        check(&place.run(&held), 1, &[named]);
     }
     check(&place.run(&[]), 1, &["CAP_BPF"]);
 }
