@@ -23,6 +23,7 @@ pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState}
 use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
 use super::bpf::info::{self, ProgramInfo};
+use super::bpf::lift_memory_limit;
 use super::hook_set::HookSet;
 use super::kernel_types::KernelTypes;
 
@@ -166,6 +167,7 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses a required part of both; the error names it and repeats what the kernel said.
     pub fn load(set: HookSet, settings: &Settings, types: &KernelTypes) -> Result<Self, SetError> {
+        lift_memory_limit();
         let mut tried = Vec::new();
         for flavour in [Flavour::Modern, Flavour::Portable] {
             match Loaded::new(set, flavour, settings, types) {
