@@ -23,11 +23,14 @@ struct Object {
     portable: bool,
 }
 
-const OBJECTS: [Object; 4] = [
+const OBJECTS: [Object; 7] = [
     Object { set: "socket", portable: false },
     Object { set: "fentry", portable: false },
     Object { set: "kprobe", portable: false },
     Object { set: "syscall", portable: false },
+    Object { set: "fentry", portable: true },
+    Object { set: "kprobe", portable: true },
+    Object { set: "syscall", portable: true },
 ];
 
 const INSTALL: &str =

@@ -5,7 +5,7 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -86,6 +86,25 @@ pub fn command() -> anyhow::Result<Command> {
     Ok(command)
 }
 
+/// `command`, executed where the file system of tracepoints is mounted: on most machines it is already. On others it is
+/// mounted for the agent alone, in a mount namespace of its own.
+#[must_use]
+pub fn with_tracefs(command: Command) -> Command {
+    if hook::forced() != Some(HookSet::Syscall) || Path::new("/sys/kernel/tracing/events").exists() {
+        return command;
+    }
+    let script = "mount -t tracefs none /sys/kernel/tracing && exec \"$@\"";
+    let mut wrapped = Command::new("unshare");
+    wrapped.args(["--mount", "sh", "-c", script, "sh"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    wrapped
+}
+
 /// A running agent. Dropping it kills it.
 #[derive(Debug)]
 pub struct Agent {
@@ -126,7 +145,7 @@ impl Agent {
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755))?;
         let mut command = command()?;
         command.arg("run").arg("--config").arg(&file);
-        let command = wrap(command);
+        let command = with_tracefs(wrap(command));
         let begun = Instant::now();
         let mut agent = Self {
             program: Program::spawn("agent", command)?,
@@ -155,6 +174,14 @@ impl Agent {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// All it has logged so far.
+    ///
+    /// # Errors
+    /// What reading reports.
+    pub fn stderr(&self) -> anyhow::Result<String> {
+        self.program.stderr()
     }
 
     /// Its process id.

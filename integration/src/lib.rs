@@ -4,7 +4,7 @@
 //!
 //! - [`shape`], [`plan`]: what one exchange looks like; what a client is told and what it reports.
 //! - [`wire`]: sockets, one system call at a time; [`script`]: how the raw client and server follow a shape.
-//! - [`process`], [`program`]: running and compiling the workloads.
+//! - [`process`], [`program`]: running and compiling the workloads; [`patience`]: on slow machines.
 //! - [`server`], [`client`]: one builder per workload program.
 //! - [`hook`]: what each hook set can see; [`patience`]: how long things may take here.
 //! - [`agent`]: the real agent; [`span`], [`exposition`]: what it says.

@@ -49,6 +49,9 @@ objects! {
     "fentry" Modern "fentry.bpf.o",
     "kprobe" Modern "kprobe.bpf.o",
     "syscall" Modern "syscall.bpf.o",
+    "fentry" Portable "fentry.portable.bpf.o",
+    "kprobe" Portable "kprobe.portable.bpf.o",
+    "syscall" Portable "syscall.portable.bpf.o",
 }
 
 /// The object of a hook set (`socket`, `fentry`, `kprobe`, `syscall`), as a relocatable BPF ELF file;

@@ -30,6 +30,7 @@ use crate::capture::support::Support;
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
 use crate::export::store::Store;
+use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
 use crate::red::Registry;
 use crate::shutdown::Shutdown;
@@ -56,7 +57,8 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     let stopping = Arc::new(AtomicBool::new(false));
     let pipeline = build(&config, support, commands, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
-    announce(&pipeline, &listener)?;
+    let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    announce(&pipeline, &listener, &kept)?;
 
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
@@ -66,6 +68,9 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
         .name("pipeline".to_owned())
         .spawn(move || pipeline.run())
         .context("failed to start the pipeline thread")?;
+    // This thread only waits from now on; those of the runtime gave up everything when they started.
+    privilege::give_up()?;
+    privilege::verify(&kept)?;
 
     let (stop_web, web_stopped) = tokio::sync::oneshot::channel::<()>();
     let service = router.into_make_service_with_connect_info::<SocketAddr>();
@@ -173,12 +178,13 @@ fn hook_set_state(verdict: Verdict) -> HookSetState {
 }
 
 /// One look at what is watched and what is not; afterwards the log is quiet.
-fn announce(pipeline: &Pipeline, listener: &TcpListener) -> anyhow::Result<()> {
+fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow::Result<()> {
     let address = listener.local_addr().context("failed to read the listen address")?;
     tracing::info!(
         processes = pipeline.outlet.processes.watched(),
         "watching; not covered yet: TLS, HTTP/2, gRPC (counted in obi_uncovered_connections_total)"
     );
+    tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");
     Ok(())
 }

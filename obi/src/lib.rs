@@ -19,6 +19,7 @@ pub mod clock;
 pub mod command;
 pub mod config;
 pub mod export;
+pub mod privilege;
 pub mod protocol;
 pub mod red;
 pub mod shutdown;

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::gate;
 
-const LIMIT: Duration = Duration::from_secs(20);
+pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs `wrapper… obi run --config FILE` with this text, to its end.
 fn run_agent(wrapper: &[&str], config: &str) -> Ended {
@@ -32,7 +32,7 @@ fn run_agent(wrapper: &[&str], config: &str) -> Ended {
 
 /// The exit code, and a last line on stderr that has all of `words`.
 #[track_caller]
-fn check(ended: &Ended, code: i32, words: &[&str]) {
+pub(crate) fn check(ended: &Ended, code: i32, words: &[&str]) {
     let last = ended.stderr.lines().last().unwrap_or("");
     assert_eq!(ended.code, code, "{}", ended.stderr);
     for word in words {

@@ -16,6 +16,7 @@ mod gate;
 mod http1;
 mod join;
 mod overload;
+mod privilege;
 mod process;
 mod prometheus;
 mod selection;

@@ -13,13 +13,11 @@
 #include "body.h"
 #include "piece.h"
 
-/* Steps of one segment; each is a hop, a piece or an iovec. Far above what a real one needs. */
-#define STEP_LIMIT (1 << 20)
-
 struct walk {
 	struct connection *connection;
 	struct sock *sk;
 	struct segment *segment;
+	void *context; /* of the program that runs */
 };
 
 /* One step on. Returns 1 when the walk is over. */
@@ -43,8 +41,7 @@ static __always_inline int go(struct connection *k, struct segment *s, struct so
 		next_vector(s);
 	} else if (mode == MODE_CHUNK_SIZE || mode == MODE_TRAILER) {
 		chunk_piece(k, s);
-	} else if (c->head_bytes < SMALL_PIECE_BYTES - SLACK_BYTES || s->left <= SMALL_PIECE_BYTES - SLACK_BYTES ||
-		   !large_piece(k, s)) {
+	} else if (!is_large(c, s) || !large_piece(k, s)) {
 		small_piece(k, s, sk);
 	}
 	return 0;
@@ -56,27 +53,50 @@ static long step(u32 index, struct walk *walk)
 	(void)index;
 	if (go(walk->connection, s, walk->sk))
 		return 1;
+	barrier(); /* see settle() */
 	if (s->outcome)
 		settle(walk->connection, s);
 	return !s->gap && !s->left;
 }
 
-/* Follows a segment. The connection's state and the stream offsets are the caller's. */
-static __always_inline void capture(struct walk *walk)
+static __always_inline void begin_walk(struct walk *walk)
 {
 	struct connection *k = walk->connection;
 	struct segment *s = walk->segment;
-	struct cursor *c = cursor_of(k, s);
-	bool unreadable = s->source.opaque == UNKNOWN_BUFFER && !(k->flags & CONNECTION_HTTP) && !is_skipping(c->mode);
-	/* Most segments take one step. */
-	if (!step(0, walk))
-		bpf_loop(STEP_LIMIT, step, walk, 0);
-	if (s->left && c->mode != MODE_RESYNC && c->mode != MODE_IGNORED) {
+	s->unreadable = s->source.opaque == UNKNOWN_BUFFER && !(k->flags & CONNECTION_HTTP) &&
+			!is_skipping(cursor_of(k, s)->mode);
+}
+
+static __always_inline void end_walk(struct walk *walk)
+{
+	struct connection *k = walk->connection;
+	struct segment *s = walk->segment;
+	u8 mode = cursor_of(k, s)->mode;
+	if (s->left && mode != MODE_RESYNC && mode != MODE_IGNORED) {
 		come_to(s, OUTCOME_LOST, LOSS_STEPS);
 		settle(k, s);
 	}
-	if (unreadable && c->mode != MODE_IGNORED)
+	if (s->unreadable && mode != MODE_IGNORED)
 		tally_uncovered(k, UNCOVERED_UNREADABLE);
 }
+
+#ifdef OBI_PORTABLE
+#include "walk_portable.h"
+#else
+
+/* Steps of one segment; each is a hop, a piece or an iovec. Far above what a real one needs. */
+#define STEP_LIMIT (1 << 20)
+
+/* Follows a segment. The connection's state and the stream offsets are the caller's. */
+static __always_inline void capture(struct walk *walk)
+{
+	begin_walk(walk);
+	/* Most segments take one step. */
+	if (!step(0, walk))
+		bpf_loop(STEP_LIMIT, step, walk, 0);
+	end_walk(walk);
+}
+
+#endif
 
 #endif

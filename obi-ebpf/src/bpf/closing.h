@@ -70,6 +70,22 @@ static __always_inline int unix_closed(struct sock *sk)
 	return 0;
 }
 
+/* A connection closes that has received data and that we know nothing of: its calls pass our hooks by. */
+static __always_inline int unseen_connection(struct sock *sk, int new)
+{
+#ifndef OBI_SOCKET_SET
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct tcp_sock *tcp;
+	/* In the other states it is not its own process that is running. */
+	if ((new != STATE_FIN_WAIT1 && new != STATE_LAST_ACK) || !is_stream(sk) || !is_watched(tgid))
+		return 0;
+	tcp = tcp_of(sk);
+	if (tcp && FIELD(tcp, bytes_received))
+		tally_add(tgid, TALLY_UNCOVERED << 8 | UNCOVERED_UNREADABLE, 1);
+#endif
+	return 0;
+}
+
 static __always_inline int tcp_state_changed(struct sock *sk, int new)
 {
 	struct ending how = {};
@@ -79,7 +95,7 @@ static __always_inline int tcp_state_changed(struct sock *sk, int new)
 		return 0;
 	k = find_connection(sk);
 	if (!k)
-		return 0;
+		return unseen_connection(sk, new);
 	how.time = bpf_ktime_get_ns();
 	if (new == STATE_CLOSE) {
 		error = FIELD(sk, sk_err);

@@ -105,6 +105,9 @@ struct cursor {
 /* In `digits`: the end of the line was seen. */
 #define DIGITS_LINE_END 64
 
+/* The compiler forgets what it knows of a variable. */
+#define OPAQUE(variable) __asm__ volatile("" : "+r"(variable))
+
 #define EIGHT(a, b, c, d, e, f, g, h) \
 	((u64)(a) | (u64)(b) << 8 | (u64)(c) << 16 | (u64)(d) << 24 | (u64)(e) << 32 | (u64)(f) << 40 | \
 	 (u64)(g) << 48 | (u64)(h) << 56)

@@ -8,7 +8,7 @@
 
 /* Descriptors of a dying process that are looked at. */
 #ifdef OBI_PORTABLE
-#define DESCRIPTORS_MOST 128
+#define DESCRIPTORS_MOST 32 /* what is left over is found out when its address is used again */
 #else
 #define DESCRIPTORS_MOST 65536
 #endif
@@ -107,9 +107,11 @@ static __always_inline int descriptors_close(void)
 	u32 most = READ(task, files, fdt, max_fds);
 #ifdef OBI_PORTABLE
 #pragma clang loop unroll(disable)
-	for (u32 fd = 0; fd < DESCRIPTORS_MOST; fd++)
+	for (u32 fd = 0; fd < DESCRIPTORS_MOST; fd++) {
+		barrier(); /* see settle() */
 		if (one_closes(fd, &most))
 			break;
+	}
 #else
 	bpf_loop(DESCRIPTORS_MOST, one_closes, &most, 0);
 #endif

@@ -177,8 +177,9 @@ struct tally_key {
 struct thread_state {
 	__u64 exchange;   /* current exchange number, 0: none */
 	__u64 call;       /* what its system call is about: the user's array of a sendmmsg or recvmmsg, or (kprobe) the socket */
-	__u32 mmsg_index;  /* message within it that comes next */
-	__u32 pad;
+	__u64 walk;       /* (portable) the socket whose walk goes on in another program */
+	__u32 mmsg_index; /* message within the array that comes next */
+	__u32 sending;    /* 1: that walk is along what is sent */
 };
 
 /* The programs' global variables, shared with the agent. */

@@ -9,16 +9,20 @@
 #include "emit.h"
 
 /* Exchanges of one connection that end together; deeper pipelines leave notes behind. */
+#ifdef OBI_PORTABLE
+#define SWEEP_LIMIT 8
+#else
 #define SWEEP_LIMIT (1 << 20)
+#endif
 
 static __always_inline struct cursor *request_cursor(struct connection *k)
 {
-	return k->side == SIDE_SERVER ? &k->receive : &k->send;
+	return &k->cursor[~k->side & SIDE_SERVER];
 }
 
 static __always_inline struct cursor *response_cursor(struct connection *k)
 {
-	return k->side == SIDE_SERVER ? &k->send : &k->receive;
+	return &k->cursor[k->side & SIDE_SERVER];
 }
 
 static __always_inline u32 pending(const struct connection *k)
@@ -187,6 +191,18 @@ static long sweep_one(u32 index, struct sweep *sweep)
 	return !sweep->forgets && !k->n_noted;
 }
 
+static __always_inline void sweep_all(struct sweep *sweep)
+{
+#ifdef OBI_PORTABLE
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < SWEEP_LIMIT; i++)
+		if (sweep_one(i, sweep))
+			break;
+#else
+	bpf_loop(SWEEP_LIMIT, sweep_one, sweep, 0);
+#endif
+}
+
 /* === ends === */
 
 /* The end of a unix socket is seen only if it speaks HTTP: others are not counted at all. */
@@ -222,7 +238,7 @@ SHARED int message_end(struct connection *k, u32 sending, u64 time)
 	u16 flags;
 	if (!k)
 		return 0;
-	c = sending ? &k->send : &k->receive;
+	c = &k->cursor[sending & 1];
 	flags = c->flags;
 	if (flags & CURSOR_RESPONSE) {
 		u64 exchange = exchange_number(k, k->n_responses);
@@ -241,15 +257,6 @@ SHARED int message_end(struct connection *k, u32 sending, u64 time)
 	cursor_reset(c, MODE_START);
 	return 0;
 }
-
-/* How pending exchanges end without a whole response. */
-struct ending {
-	u64 time;
-	u32 error;
-	u16 reason; /* close_reason */
-	u16 loss;   /* loss_reason */
-	u32 keeps_request; /* 1: a request head under way is not concerned */
-};
 
 /*
  * The request head under way will not be completed. Returns 1 when the agent
@@ -329,7 +336,7 @@ SHARED int end_pending(struct connection *k, const struct ending *how)
 		}
 		end_current(k, first, 0);
 		if (sweep.forgets || k->n_noted)
-			bpf_loop(SWEEP_LIMIT, sweep_one, &sweep, 0);
+			sweep_all(&sweep);
 	}
 	/* Of these no further event may come; their responses may, and are nobody's. */
 	if (answering)

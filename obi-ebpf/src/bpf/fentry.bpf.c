@@ -68,7 +68,7 @@ int BPF_PROG(tcp_bpf_recvmsg, struct sock *sk, struct msghdr *message)
 SEC("fentry/release_sock")
 int BPF_PROG(release_sock, struct sock *sk)
 {
-	return lock_released(sk);
+	return lock_released(sk, ctx);
 }
 
 SEC("fentry/unix_stream_sendmsg")
@@ -77,20 +77,22 @@ int BPF_PROG(unix_stream_sendmsg, struct socket *socket, struct msghdr *message)
 	return transfer_begins(FIELD(socket, sk), message, true, false);
 }
 
-static __always_inline int unix_sent(struct sock *sk, int result)
+static __always_inline int unix_sent(struct sock *sk, int result, void *context)
 {
-	return result > 0 ? unix_moved(sk, result, true) : send_failed(sk, result);
+	struct movement m = { .sk = sk, .context = context, .n = result, .sending = true };
+	return result > 0 ? unix_moved(&m) : send_failed(sk, result);
 }
 
-static __always_inline int unix_received(struct sock *sk, int result)
+static __always_inline int unix_received(struct sock *sk, int result, void *context)
 {
-	return result > 0 ? unix_moved(sk, result, false) : result ? 0 : receive_end(sk);
+	struct movement m = { .sk = sk, .context = context, .n = result };
+	return result > 0 ? unix_moved(&m) : result ? 0 : receive_end(sk);
 }
 
 SEC("fexit/unix_stream_sendmsg")
 int BPF_PROG(unix_stream_sendmsg_exit, struct socket *socket, struct msghdr *message, u64 size, int result)
 {
-	return unix_sent(FIELD(socket, sk), result);
+	return unix_sent(FIELD(socket, sk), result, ctx);
 }
 
 SEC("fentry/unix_stream_recvmsg")
@@ -104,7 +106,7 @@ int BPF_PROG(unix_stream_recvmsg_exit, struct socket *socket, struct msghdr *mes
 {
 	if (flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB))
 		return 0;
-	return unix_received(FIELD(socket, sk), result);
+	return unix_received(FIELD(socket, sk), result, ctx);
 }
 
 /* sendfile and splice into a unix socket, before 6.5. */
@@ -112,7 +114,7 @@ SEC("fexit/unix_stream_sendpage")
 int BPF_PROG(unix_stream_sendpage, struct socket *socket, void *page, int offset, u64 size, int flags, long result)
 {
 	transfer_begins(FIELD(socket, sk), NULL, true, false);
-	return unix_sent(FIELD(socket, sk), result);
+	return unix_sent(FIELD(socket, sk), result, ctx);
 }
 
 /* splice out of a unix socket. */
@@ -120,7 +122,7 @@ SEC("fexit/unix_stream_splice_read")
 int BPF_PROG(unix_stream_splice_read, struct socket *socket, void *position, void *pipe, u64 size, u32 flags, long result)
 {
 	transfer_begins(FIELD(socket, sk), NULL, false, false);
-	return unix_received(FIELD(socket, sk), result);
+	return unix_received(FIELD(socket, sk), result, ctx);
 }
 
 SEC("fentry/unix_release")
@@ -136,3 +138,12 @@ int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 	(void)old;
 	return tcp_state_changed(sk, new);
 }
+
+#ifdef OBI_PORTABLE
+/* Never attached: the target of tail calls. */
+SEC("fentry/release_sock")
+int walk(void *ctx)
+{
+	return walk_on(ctx);
+}
+#endif

@@ -19,6 +19,7 @@
 #endif
 /* Tests change the settings between runs. */
 #define SETTING volatile
+#define barrier() ((void)0)
 #define SHARED __noinline
 
 struct sock;
@@ -31,6 +32,7 @@ void *bpf_ringbuf_reserve(void *map, u64 size, u64 flags);
 void bpf_ringbuf_submit(void *record, u64 flags);
 void bpf_ringbuf_discard(void *record, u64 flags);
 u64 bpf_ringbuf_query(void *map, u64 flags);
+long bpf_probe_read_kernel(void *to, u32 size, const void *from);
 long bpf_probe_read_user(void *to, u32 size, const void *from);
 long bpf_loop(u32 n, void *body, void *context, u64 flags);
 void *bpf_sk_storage_get(void *map, struct sock *sk, void *value, u64 flags);

@@ -56,7 +56,13 @@ int BPF_KPROBE(tcp_bpf_recvmsg, struct sock *sk, struct msghdr *message)
 SEC("kprobe/release_sock")
 int BPF_KPROBE(release_sock, struct sock *sk)
 {
-	return lock_released(sk);
+	return lock_released(sk, ctx);
+}
+
+static __always_inline int unix_sends(struct sock *sk, u32 n, void *context)
+{
+	struct movement m = { .sk = sk, .context = context, .n = n, .sending = true, .ahead = true };
+	return unix_moved(&m);
 }
 
 SEC("kprobe/unix_stream_sendmsg")
@@ -65,7 +71,7 @@ int BPF_KPROBE(unix_stream_sendmsg, struct socket *socket, struct msghdr *messag
 	struct sock *sk = READ(socket, sk);
 	transfer_begins(sk, message, true, false);
 	/* Pages are not copied: no call below tells of them. */
-	return READ(message, msg_flags) & FLAG_SPLICE_PAGES ? unix_moved(sk, size, true) : 0;
+	return READ(message, msg_flags) & FLAG_SPLICE_PAGES ? unix_sends(sk, size, ctx) : 0;
 }
 
 /* The copy of a send into a buffer that its socket owns. */
@@ -75,7 +81,7 @@ int BPF_KPROBE(skb_copy_datagram_from_iter, struct sk_buff *skb, int offset, str
 	struct sock *sk = READ(skb, sk);
 	if (!sk || size <= 0 || READ(sk, __sk_common.skc_family) != FAMILY_UNIX || READ(sk, sk_type) != TYPE_STREAM)
 		return 0;
-	return unix_moved(sk, size, true);
+	return unix_sends(sk, size, ctx);
 }
 
 /* sendfile and splice into a unix socket, before 6.5. */
@@ -84,7 +90,7 @@ int BPF_KPROBE(unix_stream_sendpage, struct socket *socket, void *page, int offs
 {
 	struct sock *sk = READ(socket, sk);
 	transfer_begins(sk, NULL, true, false);
-	return unix_moved(sk, size, true);
+	return unix_sends(sk, size, ctx);
 }
 
 /* Return probes know no arguments: the thread remembers its socket. */
@@ -116,24 +122,28 @@ int BPF_KPROBE(unix_stream_splice_read, struct socket *socket)
 	return remember_socket(sk);
 }
 
-static __always_inline int unix_taken(int n)
+static __always_inline int unix_taken(int n, void *context)
 {
 	u32 tid = bpf_get_current_pid_tgid();
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
-	return n > 0 && state && state->call ? unix_moved((struct sock *)state->call, n, false) : 0;
+	struct movement m = { .context = context, .n = n };
+	if (n <= 0 || !state || !state->call)
+		return 0;
+	m.sk = (struct sock *)state->call;
+	return unix_moved(&m);
 }
 
 /* The copy of a receive out of a buffer: does not wait, so its instances suffice. */
 SEC("kretprobe/unix_stream_read_actor")
 int BPF_KRETPROBE(unix_stream_read_actor, int result)
 {
-	return unix_taken(result);
+	return unix_taken(result, ctx);
 }
 
 SEC("kretprobe/unix_stream_splice_actor")
 int BPF_KRETPROBE(unix_stream_splice_actor, int result)
 {
-	return unix_taken(result);
+	return unix_taken(result, ctx);
 }
 
 SEC("kprobe/unix_release")
@@ -149,3 +159,12 @@ int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 	(void)old;
 	return tcp_state_changed(sk, new);
 }
+
+#ifdef OBI_PORTABLE
+/* Never attached: the target of tail calls. */
+SEC("kprobe/release_sock")
+int walk(void *ctx)
+{
+	return walk_on(ctx);
+}
+#endif

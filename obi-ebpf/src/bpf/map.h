@@ -132,7 +132,7 @@ enum opacity {
 	KERNEL_PAGES = 2,   /* sendfile, splice: the bytes never were in user memory */
 };
 
-/* Where the bytes of a segment are. All addresses are the user's. */
+/* Where the bytes of a segment are: user memory, but for a vector that the kernel has copied. */
 struct source {
 	u64 base;    /* the contiguous range in hand */
 	u64 length;
@@ -144,7 +144,16 @@ struct source {
 	u32 messages;
 	u32 message_left; /* bytes of the one in hand, behind those in hand; only with `bounded` */
 	u32 bounded;
-	u32 pad;
+	u32 kernel_vector; /* 1: `vector` is the kernel's copy */
+};
+
+/* How pending exchanges end without a whole response. */
+struct ending {
+	u64 time;
+	u32 error;
+	u16 reason; /* close_reason */
+	u16 loss;   /* loss_reason */
+	u32 keeps_request; /* 1: a request head under way is not concerned */
 };
 
 /*
@@ -164,6 +173,9 @@ struct segment {
 	u32 sendable; /* 1: the piece in hand is a record, 0: spare memory */
 	u32 outcome;  /* enum outcome of the step just taken */
 	u32 detail;   /* of the outcome: a scan_result or a loss_reason */
+	struct ending ending; /* of what is lost with it */
+	u32 unreadable; /* 1: nothing of it can be read, and nothing of the connection was so far */
+	u32 pad;
 };
 
 /* State of one end of a connection. Never leaves the kernel. */
@@ -187,8 +199,13 @@ struct connection {
 	u8 local_address[ADDRESS_BYTES];
 	u8 remote_address[ADDRESS_BYTES];
 	u64 last_response_byte;
-	struct cursor receive;
-	struct cursor send;
+	union {
+		struct {
+			struct cursor receive;
+			struct cursor send;
+		};
+		struct cursor cursor[2]; /* chosen by arithmetic: for the verifier that is one way, a branch is two */
+	};
 	struct transfer sends;
 #ifndef OBI_SOCKET_SET
 	struct transfer receives;

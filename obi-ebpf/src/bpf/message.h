@@ -32,13 +32,14 @@ static __always_inline void message_source(struct transfer *t, struct msghdr *me
 	t->vectors = 0;
 	switch (iterator_of(iter)) {
 	case ITERATOR_BUFFER:
-		t->base = (u64)FIELD(message, msg_iter.ubuf) + offset;
+		/* Read, not followed: to verifiers it is a pointer to the union's first type, which nothing may be added to. */
+		t->base = (u64)READ(message, msg_iter.ubuf) + offset;
 		t->length = t->count;
 		t->skip = 0;
 		return;
 	case ITERATOR_VECTOR:
 		if (bpf_core_field_exists(iter->__iov))
-			t->base = (u64)FIELD(message, msg_iter.__iov);
+			t->base = (u64)READ(message, msg_iter.__iov);
 		else
 			t->base = (u64)READ((struct iov_iter___iov *)iter, iov);
 		t->vectors = FIELD(message, msg_iter.nr_segs);
@@ -57,6 +58,7 @@ static __always_inline void source_of_transfer(struct source *from, const struct
 	from->skip = t->skip;
 	from->vector = t->base;
 	from->vectors = t->vectors;
+	from->kernel_vector = 1;
 	from->opaque = t->opaque;
 }
 

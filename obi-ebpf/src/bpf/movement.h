@@ -12,11 +12,6 @@
 #include "closing.h"
 #include "message.h"
 
-static __always_inline struct transfer *transfer_of(struct connection *k, bool sending)
-{
-	return sending ? &k->sends : &k->receives;
-}
-
 /* A send or receive begins. `message` is NULL when there is none: the bytes are not in user memory. */
 static __always_inline int transfer_begins(struct sock *sk, struct msghdr *message, bool sending, bool discarding)
 {
@@ -28,7 +23,7 @@ static __always_inline int transfer_begins(struct sock *sk, struct msghdr *messa
 	k = connection_of(sk, tcp_of(sk), 0, 0);
 	if (!k || (sending ? k->send.mode : k->receive.mode) == MODE_IGNORED)
 		return 0;
-	t = transfer_of(k, sending);
+	t = sending ? &k->sends : &k->receives;
 	t->tid = 0;
 	if (message) {
 		message_source(t, message);
@@ -57,14 +52,14 @@ static __always_inline int receive_begins(struct sock *sk, struct msghdr *messag
 
 /*
  * Whether the bytes that moved are those of the call that we saw begin: its message
- * has come as far as the stream has. What follows begins behind them.
+ * has come as far as the stream has, or is about to (`ahead`). What follows begins behind them.
  */
-static __always_inline bool is_of_transfer(struct transfer *t, u32 tid, u32 n)
+static __always_inline bool is_of_transfer(struct transfer *t, u32 tid, u32 n, bool ahead)
 {
 	struct msghdr *message = (struct msghdr *)t->message;
 	if (t->tid != tid)
 		return false;
-	return t->opaque || t->count - READ(message, msg_iter.count) == n;
+	return t->opaque || t->count - READ(message, msg_iter.count) == (ahead ? 0 : n);
 }
 
 static __always_inline void advance_transfer(struct transfer *t, u32 n)
@@ -78,24 +73,34 @@ static __always_inline void advance_transfer(struct transfer *t, u32 n)
 	}
 }
 
-/* `n` bytes have moved in one direction. Not inlined: two walks in one frame would be too much stack. */
-static __noinline int moved(struct connection *k, struct sock *sk, struct tcp_sock *tcp, u32 n, bool sending)
+/* Bytes that have moved in one direction of a connection. */
+struct movement {
+	struct sock *sk;
+	struct tcp_sock *tcp; /* or NULL */
+	void *context;
+	u32 n;
+	bool sending;
+	bool ahead; /* they are about to move: the hook comes before the copy */
+};
+
+/* Not inlined: two walks in one frame would be too much stack. */
+static __noinline int moved(struct connection *k, const struct movement *m)
 {
-	struct segment *s = begin_segment(k, sending);
-	struct walk walk = { .connection = k, .sk = sk, .segment = s };
-	struct cursor *c = sending ? &k->send : &k->receive;
-	struct transfer *t = transfer_of(k, sending);
+	struct segment *s = begin_segment(k, m->sending);
+	struct walk walk = { .connection = k, .sk = m->sk, .segment = s, .context = m->context };
+	struct cursor *c = m->sending ? &k->send : &k->receive;
+	struct transfer *t = m->sending ? &k->sends : &k->receives;
 	s->id = bpf_get_current_pid_tgid();
 	s->time = s->arrival = bpf_ktime_get_ns();
-	s->left = n;
-	s->sending = sending;
-	if (tcp && !sending && k->side != SIDE_CLIENT)
-		s->arrival = arrival_time(tcp, s->time);
+	s->left = m->n;
+	s->sending = m->sending;
+	if (m->tcp && !m->sending && k->side != SIDE_CLIENT)
+		s->arrival = arrival_time(m->tcp, s->time);
 	s->offset = c->next;
-	c->next += n;
-	if (is_of_transfer(t, s->id, n)) {
+	c->next += m->n;
+	if (is_of_transfer(t, s->id, m->n, m->ahead)) {
 		source_of_transfer(&s->source, t);
-		advance_transfer(t, n);
+		advance_transfer(t, m->n);
 	} else {
 		s->source.opaque = t->tid == (u32)s->id ? UNKNOWN_BUFFER : KERNEL_PAGES;
 		t->tid = 0;
@@ -106,11 +111,11 @@ static __noinline int moved(struct connection *k, struct sock *sk, struct tcp_so
 }
 
 /* The lock of a socket is being given back: what has moved since the last time? */
-static __always_inline int lock_released(struct sock *sk)
+static __always_inline int lock_released(struct sock *sk, void *context)
 {
+	struct movement m = { .sk = sk, .context = context };
 	struct connection *k;
 	struct tcp_sock *tcp;
-	u32 n;
 	u8 state;
 	if (!*(volatile u32 *)&global.active)
 		return 0;
@@ -118,29 +123,29 @@ static __always_inline int lock_released(struct sock *sk)
 	if (!k || (k->send.mode == MODE_IGNORED && k->receive.mode == MODE_IGNORED) ||
 	    !is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
-	tcp = tcp_of(sk);
+	tcp = m.tcp = tcp_of(sk);
 	if (!tcp)
 		return 0;
-	n = read_position(sk, tcp) - k->receive.next;
-	if (n && (s32)n > 0)
-		moved(k, sk, tcp, n, false);
-	n = FIELD(tcp, write_seq) - k->send.next;
-	if (!n || (s32)n < 0)
+	m.n = read_position(sk, tcp) - k->receive.next;
+	/* A call moves bytes one way only: what else has moved is seen at the next release. */
+	if (m.n && (s32)m.n > 0)
+		return moved(k, &m);
+	m.n = FIELD(tcp, write_seq) - k->send.next;
+	if (!m.n || (s32)m.n < 0)
 		return 0;
 	/* Beyond these states our own FIN counts as a byte. */
 	state = FIELD(sk, __sk_common.skc_state);
-	if (state == STATE_ESTABLISHED || state == STATE_CLOSE_WAIT)
-		moved(k, sk, tcp, n, true);
-	return 0;
+	m.sending = true;
+	return state == STATE_ESTABLISHED || state == STATE_CLOSE_WAIT ? moved(k, &m) : 0;
 }
 
-/* Unix sockets have no stream offsets: `n` bytes have moved, their hook says. */
-static __always_inline int unix_moved(struct sock *sk, u32 n, bool sending)
+/* Unix sockets have no stream offsets: their hooks say how much has moved. */
+static __always_inline int unix_moved(struct movement *m)
 {
-	struct connection *k = find_connection(sk);
+	struct connection *k = find_connection(m->sk);
 	if (!k || !is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
-	return moved(k, sk, NULL, n, sending);
+	return moved(k, m);
 }
 
 #endif

@@ -18,59 +18,11 @@ struct large_record {
 	u8 bytes[LARGE_PIECE_BYTES];
 };
 
-struct scan {
-	struct cursor *cursor;
-	u8 *area;
-};
-
-/*
- * With the mitigations of today's processors a call costs more than a step: several to a call.
- * The verifier joins their states, since all that changes is in map memory.
- */
-#define STEPS_PER_CALL 4
-
-static long small_steps(u32 index, struct scan *scan)
-{
-	(void)index;
-#pragma clang loop unroll(disable)
-	for (int i = 0; i < STEPS_PER_CALL; i++)
-		if (scan_step(scan->cursor, scan->area, SMALL_PIECE_BYTES))
-			return 1;
-	return 0;
-}
-
-static long large_steps(u32 index, struct scan *scan)
-{
-	(void)index;
-#pragma clang loop unroll(disable)
-	for (int i = 0; i < STEPS_PER_CALL; i++)
-		if (scan_step(scan->cursor, scan->area, LARGE_PIECE_BYTES))
-			return 1;
-	return 0;
-}
-
-/* Global functions: the verifier checks each once, whatever the callers' state. */
-SHARED int scan_small(struct cursor *c, struct small_record *r)
-{
-	if (!c || !r)
-		return 0;
-	struct scan scan = { .cursor = c, .area = r->head.carry };
-	bpf_loop(SMALL_PIECE_BYTES, small_steps, &scan, 0);
-	if (c->result == SCAN_MORE)
-		keep_line(c, r->head.carry, SMALL_PIECE_BYTES);
-	return 0;
-}
-
-SHARED int scan_large(struct cursor *c, struct large_record *r)
-{
-	if (!c || !r)
-		return 0;
-	struct scan scan = { .cursor = c, .area = r->head.carry };
-	bpf_loop(LARGE_PIECE_BYTES, large_steps, &scan, 0);
-	if (c->result == SCAN_MORE)
-		keep_line(c, r->head.carry, LARGE_PIECE_BYTES);
-	return 0;
-}
+#ifdef OBI_PORTABLE
+#include "scan_portable.h"
+#else
+#include "scan.h"
+#endif
 
 /* Bytes of this piece: what is in hand, at most what the record holds. */
 static __always_inline u32 piece_size(struct segment *s, const u32 room)
@@ -101,12 +53,9 @@ static __always_inline int head_piece(struct connection *k, struct segment *s, s
 	if (c->head_bytes)
 		__builtin_memcpy(r->carry, c->carry, CARRY_BYTES);
 	scan_begin(c, n);
-	if (room == SMALL_PIECE_BYTES)
-		scan_small(c, (struct small_record *)r);
-	else
-		scan_large(c, (struct large_record *)r);
-	if (c->result == SCAN_HEAD_END)
-		n = c->at - AREA_START;
+	scan_piece(c, r, room);
+	/* The scan may have stopped early, not only at the end of the head. */
+	n = (c->result == SCAN_HEAD_END ? c->at : c->end) - AREA_START;
 	return finish_piece(k, s, r, n);
 }
 
@@ -136,6 +85,25 @@ static __always_inline void small_piece(struct connection *k, struct segment *s,
 		bpf_ringbuf_discard(r, wakeup_flag()); /* discarded room is only freed by reading past it */
 }
 
+#ifdef OBI_PORTABLE
+/* One size only: what is verified at every call is to be short. */
+static __always_inline bool is_large(const struct cursor *c, const struct segment *s)
+{
+	(void)c, (void)s;
+	return false;
+}
+
+static __always_inline bool large_piece(struct connection *k, struct segment *s)
+{
+	(void)k, (void)s;
+	return false;
+}
+#else
+static __always_inline bool is_large(const struct cursor *c, const struct segment *s)
+{
+	return c->head_bytes >= SMALL_PIECE_BYTES - SLACK_BYTES && s->left > SMALL_PIECE_BYTES - SLACK_BYTES;
+}
+
 /* Heads that go on after a first, small piece. Without room, the small way takes over. */
 static __always_inline bool large_piece(struct connection *k, struct segment *s)
 {
@@ -149,5 +117,6 @@ static __always_inline bool large_piece(struct connection *k, struct segment *s)
 		bpf_ringbuf_discard(r, wakeup_flag()); /* discarded room is only freed by reading past it */
 	return true;
 }
+#endif
 
 #endif

@@ -14,7 +14,7 @@
 
 static __always_inline struct cursor *cursor_of(struct connection *k, const struct segment *s)
 {
-	return s->sending ? &k->send : &k->receive;
+	return &k->cursor[s->sending & 1];
 }
 
 /*
@@ -77,11 +77,14 @@ static __always_inline void rejected(struct connection *k, struct segment *s)
 }
 
 /* Before the exchanges that cannot be followed end. Returns whether there are any. */
-static __always_inline bool lose(struct connection *k, struct segment *s, struct ending *how)
+static __always_inline bool lose(struct connection *k, struct segment *s)
 {
+	struct ending *how = &s->ending;
 	const struct cursor *c = cursor_of(k, s);
 	bool requests = !k->side || c == request_cursor(k);
 	how->reason = CLOSE_ABANDONED;
+	how->error = 0;
+	how->keeps_request = 0;
 	how->time = s->time;
 	if (s->outcome == OUTCOME_IGNORED) {
 		how->loss = LOSS_FRAMING;
@@ -99,17 +102,19 @@ static __always_inline bool lose(struct connection *k, struct segment *s, struct
 
 SHARED int settle(struct connection *k, struct segment *s)
 {
-	struct ending how = {};
 	if (!k || !s)
 		return 0;
 	if (s->outcome == OUTCOME_REJECTED)
 		rejected(k, s);
+	barrier(); /* here and below: what the paths have left in registers is forgotten, and they meet */
 	if (s->outcome == OUTCOME_MESSAGE_END)
 		message_end(k, s->sending, s->time);
+	barrier();
 	if (s->outcome != OUTCOME_LOST && s->outcome != OUTCOME_IGNORED)
 		goto out;
-	if (lose(k, s, &how))
-		end_pending(k, &how);
+	if (lose(k, s))
+		end_pending(k, &s->ending);
+	barrier();
 	if (s->outcome == OUTCOME_IGNORED) {
 		if (s->detail == SCAN_TLS)
 			tally_uncovered(k, UNCOVERED_TLS);
@@ -118,7 +123,7 @@ SHARED int settle(struct connection *k, struct segment *s)
 		ignore_connection(k);
 	} else {
 		/* How many responses passed unseen is not known. */
-		if (how.keeps_request)
+		if (s->ending.keeps_request)
 			k->n_abandoned = 0;
 		cursor_reset(cursor_of(k, s), MODE_RESYNC);
 	}
@@ -168,6 +173,15 @@ static __always_inline void next_message(struct segment *s)
 }
 #endif
 
+static __always_inline long read_vector(struct user_iovec *entry, const struct source *from)
+{
+#ifndef OBI_CALL_SET
+	if (from->kernel_vector)
+		return bpf_probe_read_kernel(entry, sizeof(*entry), (void *)from->vector);
+#endif
+	return bpf_probe_read_user(entry, sizeof(*entry), (void *)from->vector);
+}
+
 static __always_inline void next_vector(struct segment *s)
 {
 	struct source *from = &s->source;
@@ -181,7 +195,7 @@ static __always_inline void next_vector(struct segment *s)
 		}
 	}
 #endif
-	if (!from->vectors || bpf_probe_read_user(&entry, sizeof(entry), (void *)from->vector)) {
+	if (!from->vectors || read_vector(&entry, from)) {
 		come_to(s, OUTCOME_LOST, LOSS_FAULT);
 		return;
 	}

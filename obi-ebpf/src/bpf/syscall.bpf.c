@@ -37,6 +37,7 @@ struct call {
 	bool sending;
 	s64 result;
 	u64 argument[4];
+	void *context;
 };
 
 static __always_inline void messages_source(struct source *from, const struct call *call)
@@ -77,7 +78,7 @@ static __always_inline u32 flags_of(const struct call *call)
 /* `n` bytes have moved between the socket and where the call's arguments say. */
 static __always_inline int moved(struct sock *sk, const struct call *call, u32 n)
 {
-	struct walk walk = {};
+	struct walk walk = { .context = call->context };
 	struct source *from;
 	u32 flags = flags_of(call);
 	if (!n || flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB) || !begin_transfer(&walk, sk, n, call->sending))
@@ -94,9 +95,10 @@ static __always_inline int moved(struct sock *sk, const struct call *call, u32 n
 	return 0;
 }
 
-static __always_inline int call_done(s64 result, u32 number, bool sending)
+static __always_inline int call_done(struct call_done *context, u32 number, bool sending)
 {
-	struct call call = { .number = number, .sending = sending, .result = result };
+	s64 result = context->result;
+	struct call call = { .number = number, .sending = sending, .result = result, .context = context };
 	struct sock *sk;
 	/* Of failures only those of a send tell something; of empty sends nothing does. */
 	if (sending ? !result || (result < 0 && result != -ERROR_PIPE && result != -ERROR_RESET) : result < 0)
@@ -115,7 +117,7 @@ static __always_inline int call_done(s64 result, u32 number, bool sending)
 	SEC("tracepoint/syscalls/sys_exit_" #name)		\
 	int sys_exit_##name(struct call_done *context)		\
 	{							\
-		return call_done(context->result, number, sending); \
+		return call_done(context, number, sending);	\
 	}
 
 CALL_ENDS(read, CALL_READ, false)
@@ -136,8 +138,8 @@ CALL_ENDS(sendfile64, CALL_SENDFILE, true)
 SEC("tracepoint/syscalls/sys_exit_splice")
 int sys_exit_splice(struct call_done *context)
 {
-	call_done(context->result, CALL_SPLICE, false);
-	return call_done(context->result, CALL_SPLICE, true);
+	call_done(context, CALL_SPLICE, false);
+	return call_done(context, CALL_SPLICE, true);
 }
 
 /* Nothing else tells of the end of a unix socket. */
@@ -162,3 +164,12 @@ int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 	(void)old;
 	return tcp_state_changed(sk, new);
 }
+
+#ifdef OBI_PORTABLE
+/* Never attached: the target of tail calls. */
+SEC("tracepoint/syscalls/sys_exit_read")
+int walk(void *ctx)
+{
+	return walk_on(ctx);
+}
+#endif

@@ -6,6 +6,7 @@
 
 pub mod blind_spot;
 mod capability;
+mod locked_memory;
 mod mechanism;
 mod namespace;
 mod requirement;
@@ -99,6 +100,9 @@ impl Support {
         let types = KernelTypes::read(Some(btf));
         let mut checks = capabilities.checks();
         checks.push(pid_namespace.check());
+        if capabilities.can_load() {
+            checks.push(locked_memory::check());
+        }
         checks.extend(requirement::checks(types.as_ref(), capabilities));
         let types = types.ok();
         let probe = |types: &KernelTypes| HookSet::ALL.map(|set| SetSupport::probe(set, types)).to_vec();

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 
 use crate::capture::support::{Outcome, Support};
 use crate::config::{self, Config};
+use crate::privilege;
 use crate::shutdown::Shutdown;
 
 /// Run the agent
@@ -49,6 +50,8 @@ where
     report_limits(&support, &config);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
+        // They answer questions; what loads and reads is done by other threads.
+        .on_thread_start(|| privilege::give_up().expect("giving up needs no privilege"))
         .enable_all()
         .build()
         .context("failed to start the async runtime")?;

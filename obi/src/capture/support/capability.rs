@@ -1,9 +1,9 @@
-//! Effective capabilities of this process, and what follows from a missing one.
+//! Effective capabilities of this process, what each is for, and what follows from a missing one.
 
 use caps::{CapSet, Capability, has_cap};
 use serde::Serialize;
 
-use super::{Check, Outcome};
+use super::{Check, Outcome, Reason};
 
 /// The capabilities that matter to us.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -14,13 +14,55 @@ pub struct Capabilities {
     pub perfmon: bool,
     /// `CAP_SYS_PTRACE`: read `/proc` of other users' processes.
     pub sys_ptrace: bool,
+    /// `CAP_DAC_READ_SEARCH`: open files of other users there, and those of tracepoints.
+    pub dac_read_search: bool,
     /// `CAP_SYS_ADMIN`: switch on run-time statistics.
     pub sys_admin: bool,
 }
 
 /// How to get what loading needs.
-pub(super) const REMEDY: &str =
-    "run as root, or give the binary `setcap cap_bpf,cap_perfmon,cap_sys_ptrace,cap_sys_admin+ep`";
+pub(super) const REMEDY: &str = "run as root, or give the binary `setcap \
+                                 cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search+ep`";
+
+/// What one capability is for.
+struct Feature {
+    capability: &'static str,
+    held: fn(&Capabilities) -> bool,
+    /// What becomes of the agent without; `None`: it cannot run.
+    degraded: Option<&'static str>,
+}
+
+/// Found by running without each; the integration tests do so.
+const FEATURES: [Feature; 5] = [
+    Feature { capability: "CAP_BPF", held: |held| held.bpf, degraded: None },
+    Feature { capability: "CAP_PERFMON", held: |held| held.perfmon, degraded: None },
+    Feature {
+        capability: "CAP_SYS_PTRACE",
+        held: |held| held.sys_ptrace,
+        degraded: Some(
+            "mode `short names`: executables of other users' processes are known by 15 letters and without their \
+             path, which discovery rules do not match; most kernels do not show their OTEL_SERVICE_NAME either; run \
+             as root or add it",
+        ),
+    },
+    Feature {
+        capability: "CAP_DAC_READ_SEARCH",
+        held: |held| held.dac_read_search,
+        degraded: Some(
+            "mode `no environment`: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and pod names of other users' \
+             processes are not read, they are named by unit, script or executable; the syscall set cannot read where \
+             its tracepoints are; run as root or add it",
+        ),
+    },
+    Feature {
+        capability: "CAP_SYS_ADMIN",
+        held: |held| held.sys_admin,
+        degraded: Some(
+            "mode `no statistics`: no obi_bpf_program_run_seconds_total and obi_bpf_program_runs_total; run as root \
+             or add it, or set capture.statistics: false",
+        ),
+    },
+];
 
 impl Capabilities {
     pub(super) fn effective() -> Self {
@@ -30,6 +72,8 @@ impl Capabilities {
             bpf: sys_admin || has(Capability::CAP_BPF),
             perfmon: sys_admin || has(Capability::CAP_PERFMON),
             sys_ptrace: has(Capability::CAP_SYS_PTRACE),
+            // Either opens what belongs to others.
+            dac_read_search: has(Capability::CAP_DAC_READ_SEARCH) || has(Capability::CAP_DAC_OVERRIDE),
             sys_admin,
         }
     }
@@ -40,27 +84,50 @@ impl Capabilities {
     }
 
     pub(super) fn checks(self) -> Vec<Check> {
-        let required = |held, name| match held {
-            true => Check::new(name, Outcome::Available),
-            false => Check::missing(name, "not among the effective capabilities", REMEDY),
+        let check = |Feature { capability, held, degraded }: &Feature| {
+            let reason = |remedy: &str| Reason {
+                error: "not among the effective capabilities".to_owned(),
+                remedy: remedy.to_owned(),
+            };
+            Check::new(
+                *capability,
+                match degraded {
+                    _ if held(&self) => Outcome::Available,
+                    Some(degraded) => Outcome::Limited(reason(degraded)),
+                    None => Outcome::Missing(reason(REMEDY)),
+                },
+            )
         };
-        let optional = |held, name, without| match held {
-            true => Check::new(name, Outcome::Available),
-            false => Check::limited(name, "not among the effective capabilities", without),
-        };
-        vec![
-            required(self.bpf, "CAP_BPF"),
-            required(self.perfmon, "CAP_PERFMON"),
-            optional(
-                self.sys_ptrace,
-                "CAP_SYS_PTRACE",
-                "other users' processes are named by their executable's short name only; run as root or add it",
-            ),
-            optional(
-                self.sys_admin,
-                "CAP_SYS_ADMIN",
-                "no run-time metrics of kernel programs; run as root or add it, or set capture.statistics: false",
-            ),
-        ]
+        FEATURES.iter().map(check).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Capabilities = Capabilities {
+        bpf: false,
+        perfmon: false,
+        sys_ptrace: false,
+        dac_read_search: false,
+        sys_admin: false,
+    };
+
+    #[test]
+    fn each_capability_has_a_consequence() {
+        fn check(held: Capabilities, expected: [&str; 5]) {
+            let words = held.checks().into_iter().map(|check| match check.outcome {
+                Outcome::Available => "held",
+                Outcome::Missing(_) => "missing",
+                Outcome::Limited(_) => "limited",
+            });
+            assert_eq!(words.collect::<Vec<_>>(), expected, "{held:?}");
+        }
+        check(NONE, ["missing", "missing", "limited", "limited", "limited"]);
+        check(Capabilities { bpf: true, ..NONE }, ["held", "missing", "limited", "limited", "limited"]);
+        let documented =
+            Capabilities { bpf: true, perfmon: true, sys_ptrace: true, dac_read_search: true, ..NONE };
+        check(documented, ["held", "held", "held", "held", "limited"]);
     }
 }

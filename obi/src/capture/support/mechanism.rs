@@ -26,7 +26,8 @@ pub(super) fn checks(set: HookSet, types: &KernelTypes) -> Vec<Check> {
         checks.push(Check::missing(
             "tracing file system",
             error,
-            "mount it (`mount -t tracefs tracefs /sys/kernel/tracing`), or run with CAP_SYS_ADMIN",
+            "mount it (`mount -t tracefs tracefs /sys/kernel/tracing`) and run with CAP_DAC_READ_SEARCH, since it is \
+             open to root only; or run with CAP_SYS_ADMIN, to mount it for the agent alone",
         ));
         return checks;
     }
@@ -102,19 +103,28 @@ fn without(target: &str) -> &'static str {
     }
 }
 
+/// Debian and Ubuntu set 3 and 4, and let `CAP_PERFMON` do nothing about it.
+const FORBIDDEN_EVENTS: &str = "where `kernel.perf_event_paranoid` is above 2, performance events are open to \
+                                CAP_SYS_ADMIN only: add it, or `sysctl kernel.perf_event_paranoid=2`, or use another \
+                                hook set";
 const FORBIDDEN: &str = "this kernel or a security policy forbids it: look at lockdown mode, AppArmor, SELinux and \
                          seccomp, or use another hook set";
 
+const TRAMPOLINES: &str = "trampolines (fentry, fexit)";
+
 fn trampolines(types: &KernelTypes) -> Check {
-    const NAME: &str = "trampolines (fentry, fexit)";
     const REMEDY: &str = "use a kernel built with CONFIG_FUNCTION_TRACER=y and CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y \
                           (x86-64 from 5.5, arm64 from 6.4), or another hook set";
     let Some(function) = types.function(QUIET_FUNCTION) else {
-        return Check::missing(NAME, format!("there is no function `{QUIET_FUNCTION}` to try it on"), REMEDY);
+        return Check::missing(
+            TRAMPOLINES,
+            format!("there is no function `{QUIET_FUNCTION}` to try it on"),
+            REMEDY,
+        );
     };
     let tried =
         try_tracing(Kind::FunctionEntry(function)).and_then(|()| try_tracing(Kind::FunctionExit(function)));
-    outcome(NAME, QUIET_FUNCTION, tried, REMEDY)
+    outcome(TRAMPOLINES, QUIET_FUNCTION, tried, REMEDY)
 }
 
 fn breakpoints() -> Check {
@@ -149,10 +159,19 @@ fn outcome(name: &str, place: &str, tried: Result<(), Refusal>, remedy: &str) ->
         Ok(()) => Check::available(name),
         Err(Refusal { step, error }) => {
             let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied if name != TRAMPOLINES && is_open_to_admin_only() => {
+                    FORBIDDEN_EVENTS
+                }
                 io::ErrorKind::PermissionDenied => FORBIDDEN,
                 _ => remedy,
             };
             Check::missing(name, format!("failed to {step} (`{place}`): {error}"), remedy)
         }
     }
+}
+
+/// Whether opening performance events can fail for a setting that only some distributions know.
+fn is_open_to_admin_only() -> bool {
+    let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    setting.trim().parse().is_ok_and(|level: i32| level > 2)
 }

@@ -10,7 +10,13 @@ impl Support {
         Self {
             checks: vec![Check::available("a"), Check::limited("b", "less", "add it")],
             sets,
-            capabilities: Capabilities { bpf: true, perfmon: true, sys_ptrace: true, sys_admin: true },
+            capabilities: Capabilities {
+                bpf: true,
+                perfmon: true,
+                sys_ptrace: true,
+                dac_read_search: true,
+                sys_admin: true,
+            },
             pid_namespace: PidNamespace { initial: true, own_pid: 1 },
             types: None,
         }
@@ -77,7 +83,13 @@ fn the_first_missing_thing_is_named_on_one_line() {
 #[test]
 fn remedies_fit_the_error() {
     fn check(errno: i32, held: bool, expected: &str) {
-        let capabilities = Capabilities { bpf: held, perfmon: held, sys_ptrace: held, sys_admin: held };
+        let capabilities = Capabilities {
+            bpf: held,
+            perfmon: held,
+            sys_ptrace: held,
+            dac_read_search: held,
+            sys_admin: held,
+        };
         let text = requirement::remedy(&std::io::Error::from_raw_os_error(errno), capabilities);
         assert!(text.contains(expected), "{errno} {held}: {text}");
     }

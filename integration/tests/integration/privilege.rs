@@ -1,0 +1,248 @@
+//! Least privilege: what each capability is for, what happens without it, and that nothing more is held afterwards.
+//!
+//! The agent runs as nobody with exactly the capabilities that the README names.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use integration::agent::{self, Agent, Config};
+use integration::client::{self, Kind};
+use integration::hook::HookSet;
+use integration::plan::{Call, ServerPlan};
+use integration::process::{Ended, Program};
+use integration::server::io_uring::io_uring;
+use integration::server::shape::ShapeServer;
+use integration::shape::Shape;
+use integration::span::Span;
+use tempfile::TempDir;
+
+use crate::failure::{LIMIT, check};
+use crate::gate;
+
+/// What the README names, by the words of `setpriv`.
+const DOCUMENTED: [&str; 4] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search"];
+
+/// Bits of `linux/capability.h`.
+const DAC_READ_SEARCH: u64 = 1 << 2;
+const SYS_PTRACE: u64 = 1 << 19;
+const PERFMON: u64 = 1 << 38;
+
+/// The documented set on this kernel: Debian and Ubuntu let nobody but `CAP_SYS_ADMIN` open performance events while
+/// the setting is above 2, and kprobes and tracepoints of system calls are attached by them.
+fn documented(set: Option<HookSet>) -> Vec<&'static str> {
+    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
+    let is_closed = paranoid.trim().parse::<i32>().unwrap() > 2;
+    let by_events = matches!(set, Some(HookSet::Kprobe | HookSet::Syscall));
+    DOCUMENTED.into_iter().chain((is_closed && by_events).then_some("sys_admin")).collect()
+}
+
+fn documented_without(lacking: &str) -> Vec<&'static str> {
+    let mut held = documented(integration::hook::forced());
+    held.retain(|name| *name != lacking);
+    held
+}
+
+/// The agent's binary where nobody may execute it.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::copy(agent::command().unwrap().get_program(), folder.path().join("obi")).unwrap();
+        Self(folder)
+    }
+
+    /// `command` as nobody with exactly these capabilities, now and ever.
+    fn nobody(&self, command: &Command, capabilities: &[&str]) -> Command {
+        let only = capabilities.iter().fold("-all".to_owned(), |list, name| list + ",+" + name);
+        let mut wrapped = Command::new("setpriv");
+        wrapped.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+        for set in ["inh-caps", "ambient-caps", "bounding-set"] {
+            wrapped.arg(format!("--{set}={only}"));
+        }
+        wrapped.arg(self.0.path().join("obi")).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => wrapped.env(name, value),
+                None => wrapped.env_remove(name),
+            };
+        }
+        wrapped
+    }
+
+    fn start(&self, capabilities: &[&str]) -> Agent {
+        Agent::start_in(Config::default(), |command| self.nobody(&command, capabilities)).unwrap()
+    }
+
+    /// Runs it to its end, which is expected at once.
+    fn run(&self, capabilities: &[&str]) -> Ended {
+        let mut command = agent::command().unwrap();
+        command.arg("run").env("OBI_WEB_LISTEN", "127.0.0.1:0");
+        if let Some(set) = integration::hook::forced() {
+            command.env("OBI_CAPTURE_HOOKS", set.name());
+        }
+        let command = agent::with_tracefs(self.nobody(&command, capabilities));
+        Program::spawn("agent", command).unwrap().wait(LIMIT).unwrap()
+    }
+}
+
+/// A named server, asked once; the span that it made, by whatever name.
+fn span_of_a_request(agent: &mut Agent) -> (String, Span) {
+    let server = ShapeServer::start("privilege", ServerPlan::default()).unwrap();
+    let call = Call::new(Shape { delay: 300_000, ..Shape::default() });
+    client::call(Kind::Shape, &server.server.address, std::slice::from_ref(&call), 1).unwrap();
+    let is_it =
+        |span: &Span| span.request_id() == Some(&call.id) && span.kind == integration::span::Kind::Server;
+    let spans = agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
+    let span = spans.iter().find(|span| is_it(span)).expect("the request is captured").clone();
+    (server.server.service.clone(), span)
+}
+
+/// By field, the values of all threads of a process, each once, with the threads that have it.
+fn held(pid: u32, field: &str) -> BTreeMap<u64, Vec<String>> {
+    let mut values: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+        let value = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+            line.unwrap_or_else(|| panic!("no {name} in {status}")).to_owned()
+        };
+        let number = u64::from_str_radix(&value(field), 16).unwrap();
+        values.entry(number).or_default().push(value("Name"));
+    }
+    values
+}
+
+/// The pipeline's thread holds `kept`, all others nothing; there is no way to more.
+#[track_caller]
+fn assert_minimum(agent: &Agent, kept: u64, bounding: Option<u64>) {
+    let pid = agent.pid();
+    for field in ["CapPrm", "CapEff"] {
+        let mut values = held(pid, field);
+        if kept != 0 {
+            let holders = values.remove(&kept).unwrap_or_default();
+            assert_eq!(holders, ["pipeline"], "{field} {kept:x}");
+        }
+        let others: Vec<u64> = values.into_keys().collect();
+        assert_eq!(others, [0], "{field}");
+    }
+    for field in ["CapInh", "CapAmb"] {
+        assert_eq!(held(pid, field).into_keys().collect::<Vec<_>>(), [0], "{field}");
+    }
+    assert_eq!(held(pid, "NoNewPrivs").into_keys().collect::<Vec<_>>(), [1], "no_new_privs");
+    for value in held(pid, "CapBnd").into_keys() {
+        assert!(bounding.is_none_or(|bounding| value & !bounding == 0), "CapBnd {value:x}");
+    }
+}
+
+#[test]
+fn the_documented_capabilities_are_enough() {
+    let place = Place::new();
+    let mut agent = place.start(&documented(integration::hook::forced()));
+    let (service, span) = span_of_a_request(&mut agent);
+    assert_eq!(span.service.name, service, "named by its own environment, although it is another user's");
+    assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
+}
+
+#[test]
+fn root_gives_up_all_but_the_minimum() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let (service, span) = span_of_a_request(&mut agent);
+    assert_eq!(span.service.name, service);
+    let kept = SYS_PTRACE | DAC_READ_SEARCH;
+    assert_minimum(&agent, kept, Some(kept));
+    // Switched on before it was given up.
+    let runs = agent.metric_value("obi_bpf_program_runs_total", &[]).unwrap();
+    assert!(runs > 0.0, "no run-time statistics");
+}
+
+#[test]
+fn without_what_loads_programs_one_line_says_so() {
+    let place = Place::new();
+    for (lacking, named) in [("bpf", "CAP_BPF"), ("perfmon", "CAP_PERFMON")] {
+        check(&place.run(&documented_without(lacking)), 1, &[named]);
+    }
+    check(&place.run(&[]), 1, &["CAP_BPF"]);
+}
+
+/// Starts without one capability, or says why not; returns what it said and the span of a request, with the name that
+/// the service gave itself.
+fn degraded(lacking: &str) -> (String, String, Span) {
+    let place = Place::new();
+    let mut agent = place.start(&documented_without(lacking));
+    let (service, span) = span_of_a_request(&mut agent);
+    let kept = match lacking {
+        "sys_ptrace" => DAC_READ_SEARCH | PERFMON,
+        _ => SYS_PTRACE,
+    };
+    assert_minimum(&agent, kept, None);
+    (agent.stop().unwrap().stderr, service, span)
+}
+
+#[test]
+fn without_ptrace_executables_have_their_short_name() {
+    let (said, service, span) = degraded("sys_ptrace");
+    assert!(said.contains("CAP_SYS_PTRACE"), "{said}");
+    // Newer kernels let CAP_PERFMON read the environment.
+    assert!([service.as_str(), "shape_server"].contains(&span.service.name.as_str()), "{span:?}");
+}
+
+#[test]
+fn without_search_services_have_no_name_of_their_own() {
+    if integration::hook::forced() == Some(HookSet::Syscall) {
+        // This set cannot even find its tracepoints, unless it may mount their file system.
+        let ended = Place::new().run(&documented_without("dac_read_search"));
+        assert!(ended.code == 1 && ended.stderr.contains("tracefs"), "{}", ended.stderr);
+        return;
+    }
+    let (said, service, span) = degraded("dac_read_search");
+    assert!(said.contains("CAP_DAC_READ_SEARCH"), "{said}");
+    assert_eq!(span.service.name, "shape_server", "{service} is in an environment of another user");
+}
+
+#[test]
+fn without_admin_there_are_no_statistics() {
+    let place = Place::new();
+    let agent = place.start(&documented(integration::hook::forced()));
+    if !documented(integration::hook::forced()).contains(&"sys_admin") {
+        assert!(agent.stop().unwrap().stderr.contains("CAP_SYS_ADMIN"), "nobody is told");
+    }
+    let mut with = documented(integration::hook::forced());
+    with.push("sys_admin");
+    let mut agent = place.start(&with);
+    span_of_a_request(&mut agent);
+    assert!(agent.metric_value("obi_bpf_program_runs_total", &[]).unwrap() > 0.0);
+    assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
+}
+
+/// Some programs are attached when they are first wanted, which is after everything has been given up.
+#[test]
+fn what_is_wanted_later_is_attached_without_privilege() {
+    let place = Place::new();
+    let mut agent = place.start(&documented(integration::hook::forced()));
+    let server = io_uring().unwrap();
+    let shape = Shape { response_bytes: 1024, ..Shape::default() };
+    let calls: Vec<Call> = (0..20).map(|_| Call::new(shape.clone())).collect();
+    client::call(Kind::Shape, &server.address, &calls, 1).unwrap();
+    // Looked at once a second.
+    let is_attached =
+        |agent: &mut Agent| agent.stderr().unwrap().contains("further kernel programs attached");
+    let wants = agent.hook_set().unwrap() == HookSet::Socket && has_tracepoint("tcp_sendmsg_locked");
+    let deadline = std::time::Instant::now() + integration::patience::patience(gate::PATIENCE);
+    while wants && !is_attached(&mut agent) && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(is_attached(&mut agent), wants);
+    let said = agent.stop().unwrap().stderr;
+    assert!(!said.contains("stays unreadable"), "{said}");
+}
+
+fn has_tracepoint(name: &str) -> bool {
+    let types = fs::read(Path::new("/sys/kernel/btf/vmlinux")).unwrap();
+    let wanted = format!("btf_trace_{name}\0");
+    types.windows(wanted.len()).any(|window| window == wanted.as_bytes())
+}

@@ -1,0 +1,209 @@
+//! Gives up what the agent no longer needs once its programs are attached.
+//!
+//! In: the capabilities of this thread. Out: fewer of them, and no way back: `no_new_privs` is set, and permitted,
+//! inheritable, ambient and (where `CAP_SETPCAP` allows it) bounding set shrink too. Capabilities belong to threads:
+//! every thread gives up its own, threads started later inherit what is left, and [`verify`] looks at all of them.
+//! Refuses to know how anything was loaded.
+#![forbid(unsafe_code)]
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+
+use caps::{CapSet, Capability};
+use thiserror::Error;
+
+/// What a running agent uses, where it was started with it: other users' processes are read as they come.
+/// Everything that is loaded, attached or switched on is held by a descriptor, which needs nothing any more.
+const NAMING: [Capability; 2] = [Capability::CAP_SYS_PTRACE, Capability::CAP_DAC_READ_SEARCH];
+
+/// Capabilities that are left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept(HashSet<Capability>);
+
+/// Why privileges could not be given up.
+#[derive(Debug, Error)]
+pub enum PrivilegeError {
+    /// The kernel refused.
+    #[error("failed to give up {what}: {error}")]
+    Refused {
+        /// Which part.
+        what: &'static str,
+        /// What the kernel said.
+        error: String,
+    },
+    /// A descriptor cannot be used with what is left.
+    #[error("kernel maps cannot be used without the capabilities given up, not even with CAP_BPF: {0}")]
+    Unusable(String),
+    /// A thread holds more than it should.
+    #[error("thread `{thread}` still holds more capabilities than {kept}: {line}")]
+    Left {
+        /// Its name.
+        thread: String,
+        /// What it may hold.
+        kept: Kept,
+        /// The line of its status that says more.
+        line: String,
+    },
+    /// The threads could not be looked at.
+    #[error("failed to read `/proc/self/task`: {0}")]
+    Unreadable(#[from] io::Error),
+}
+
+/// Gives up, for this thread and those it starts, everything that capturing does not need. `use_map` tries an access
+/// to a kernel map: before Linux 5.19, where unprivileged use of `bpf(2)` is switched off, every access demands
+/// `CAP_BPF`, and it is kept exactly if this one does.
+///
+/// # Errors
+/// When the kernel refuses, or the access fails in any case.
+pub fn reduce<E: fmt::Display>(mut use_map: impl FnMut() -> Result<(), E>) -> Result<Kept, PrivilegeError> {
+    let permitted = caps::read(None, CapSet::Permitted).map_err(refused("nothing, reading them"))?;
+    let mut kept = to_keep(&permitted);
+    forbid_more(&kept)?;
+    set_effective(&kept)?;
+    if let Err(error) = use_map() {
+        if !permitted.contains(&Capability::CAP_BPF) {
+            return Err(PrivilegeError::Unusable(error.to_string()));
+        }
+        kept.insert(Capability::CAP_BPF);
+        set_effective(&kept)?;
+        use_map().map_err(|error| PrivilegeError::Unusable(error.to_string()))?;
+    }
+    caps::set(None, CapSet::Permitted, &kept).map_err(refused("permitted capabilities"))?;
+    Ok(Kept(kept))
+}
+
+/// Gives up everything, for this thread and those it starts.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn give_up() -> Result<(), PrivilegeError> {
+    forbid_more(&HashSet::new())?;
+    set_effective(&HashSet::new())?;
+    caps::clear(None, CapSet::Permitted).map_err(refused("permitted capabilities"))
+}
+
+/// Looks at every thread of this process: none may hold more than `kept`, or get more.
+///
+/// # Errors
+/// When one does.
+pub fn verify(kept: &Kept) -> Result<(), PrivilegeError> {
+    for task in std::fs::read_dir("/proc/self/task")? {
+        // A thread that has ended meanwhile holds nothing.
+        let Ok(status) = std::fs::read_to_string(task?.path().join("status")) else { continue };
+        if let Some(line) = excess(&status, kept) {
+            let thread = status.lines().next().and_then(|line| line.strip_prefix("Name:\t")).unwrap_or("?");
+            return Err(PrivilegeError::Left {
+                thread: thread.to_owned(),
+                kept: kept.clone(),
+                line: line.to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Newer kernels let `CAP_PERFMON` read what `CAP_SYS_PTRACE` does of a process's environment: it is worth keeping
+/// only in the other's place.
+fn to_keep(permitted: &HashSet<Capability>) -> HashSet<Capability> {
+    let [ptrace, search] = NAMING;
+    let instead =
+        (!permitted.contains(&ptrace) && permitted.contains(&search)).then_some(Capability::CAP_PERFMON);
+    NAMING.into_iter().chain(instead).filter(|capability| permitted.contains(capability)).collect()
+}
+
+/// Closes the ways to more than `kept`. First of all, while `CAP_SETPCAP` is still effective.
+fn forbid_more(kept: &HashSet<Capability>) -> Result<(), PrivilegeError> {
+    rustix::thread::set_no_new_privs(true).map_err(refused("new privileges"))?;
+    caps::clear(None, CapSet::Ambient).map_err(refused("ambient capabilities"))?;
+    caps::clear(None, CapSet::Inheritable).map_err(refused("inheritable capabilities"))?;
+    // Without it the set stays as it was given; no_new_privs closes the same way.
+    if caps::has_cap(None, CapSet::Effective, Capability::CAP_SETPCAP).unwrap_or(false) {
+        let bounding = caps::read(None, CapSet::Bounding).map_err(refused("bounding capabilities"))?;
+        for capability in bounding.difference(kept) {
+            caps::drop(None, CapSet::Bounding, *capability).map_err(refused("bounding capabilities"))?;
+        }
+    }
+    Ok(())
+}
+
+fn set_effective(kept: &HashSet<Capability>) -> Result<(), PrivilegeError> {
+    caps::set(None, CapSet::Effective, kept).map_err(refused("effective capabilities"))
+}
+
+fn refused<E: fmt::Display>(what: &'static str) -> impl Fn(E) -> PrivilegeError {
+    move |error| PrivilegeError::Refused { what, error: error.to_string() }
+}
+
+/// The line of `/proc/PID/status` that shows more than `kept`, or a way to it.
+fn excess<'a>(status: &'a str, kept: &Kept) -> Option<&'a str> {
+    let allowed = kept.0.iter().fold(0, |mask, capability| mask | capability.bitmask());
+    status.lines().find(|line| match line.split_once(":\t") {
+        Some(("CapPrm" | "CapEff" | "CapInh" | "CapAmb", mask)) => {
+            u64::from_str_radix(mask, 16).map_or(true, |mask| mask & !allowed != 0)
+        }
+        Some(("NoNewPrivs", set)) => set != "1",
+        _ => false,
+    })
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        names.sort();
+        formatter.write_str(if names.is_empty() { "none" } else { "" })?;
+        formatter.write_str(&names.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_follows_from_what_is_held() {
+        use Capability::{CAP_BPF, CAP_DAC_READ_SEARCH, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
+        fn check(held: &[Capability], expected: &str) {
+            let held = held.iter().copied().collect();
+            assert_eq!(Kept(to_keep(&held)).to_string(), expected, "{held:?}");
+        }
+        check(&[], "none");
+        check(&[CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN], "none");
+        check(&[CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE], "CAP_SYS_PTRACE");
+        check(&[CAP_PERFMON, CAP_DAC_READ_SEARCH], "CAP_DAC_READ_SEARCH, CAP_PERFMON");
+        check(&[CAP_PERFMON, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE], "CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE");
+    }
+
+    #[test]
+    fn excess_is_found() {
+        fn check(status: &str, expected: Option<&str>) {
+            let kept = Kept(HashSet::from([Capability::CAP_SYS_PTRACE]));
+            assert_eq!(excess(status, &kept), expected, "{status:?}");
+        }
+        check("Name:\tx\nCapInh:\t0000000000000000\nCapPrm:\t0000000000080000\nNoNewPrivs:\t1\n", None);
+        check("CapBnd:\tffffffffffffffff\n", None);
+        check("CapPrm:\t0000000000080004\n", Some("CapPrm:\t0000000000080004"));
+        check("CapEff:\t?\n", Some("CapEff:\t?"));
+        check("NoNewPrivs:\t0\n", Some("NoNewPrivs:\t0"));
+    }
+
+    /// In threads of their own, since there is no way back.
+    #[test]
+    fn a_thread_gives_up_and_says_what_is_left() {
+        fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+            std::thread::spawn(work).join().unwrap()
+        }
+        in_thread(|| {
+            give_up().unwrap();
+            for set in [CapSet::Effective, CapSet::Permitted, CapSet::Inheritable, CapSet::Ambient] {
+                assert!(caps::read(None, set).unwrap().is_empty(), "{set:?}");
+            }
+            assert!(rustix::thread::no_new_privs().unwrap());
+            give_up().unwrap();
+        });
+        let kept = in_thread(|| reduce(|| Ok::<_, io::Error>(())).unwrap());
+        assert!(kept.0.iter().all(|capability| *capability != Capability::CAP_BPF));
+        let error = in_thread(|| reduce(|| Err(io::Error::other("broken"))).unwrap_err().to_string());
+        assert!(error.contains("broken"), "{error}");
+    }
+}
