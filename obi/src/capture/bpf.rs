@@ -12,17 +12,6 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 
 use aya_obj::generated::{bpf_attr, bpf_cmd};
 
-/// Lifts this process's limit of locked memory, as far as it may: before 5.11 maps and programs count towards it, and
-/// the usual limit is less than one ring buffer. Needs `CAP_SYS_RESOURCE`; without, the hard limit has to do.
-pub fn lift_memory_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    if setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None }).is_err() {
-        let hard = getrlimit(Resource::Memlock).maximum;
-        // What does not fit is refused by the kernel, and that error is told.
-        let _ = setrlimit(Resource::Memlock, Rlimit { current: hard, maximum: hard });
-    }
-}
-
 /// Attributes of a call, all unused.
 fn empty() -> bpf_attr {
     // SAFETY: a union of plain integers, for which all zeros is a value; the kernel demands zeros in what is unused.

@@ -23,7 +23,6 @@ pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState}
 use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
 use super::bpf::info::{self, ProgramInfo};
-use super::bpf::lift_memory_limit;
 use super::hook_set::HookSet;
 use super::kernel_types::KernelTypes;
 
@@ -51,6 +50,9 @@ pub enum LoadError {
     /// Maps or relocations failed.
     #[error("failed to create the maps: {}", chain(.0))]
     Object(#[source] EbpfError),
+    /// The kernel makes the map for connections and then has no memory for any.
+    #[error("failed to keep a connection with its socket: {0}")]
+    Storage(#[source] io::Error),
     /// A program that the hook set cannot do without was refused.
     #[error("failed to load kernel program `{name}`: {reason}")]
     Load {
@@ -167,7 +169,6 @@ impl Programs {
     /// # Errors
     /// When the kernel refuses a required part of both; the error names it and repeats what the kernel said.
     pub fn load(set: HookSet, settings: &Settings, types: &KernelTypes) -> Result<Self, SetError> {
-        lift_memory_limit();
         let mut tried = Vec::new();
         for flavour in [Flavour::Modern, Flavour::Portable] {
             match Loaded::new(set, flavour, settings, types) {
@@ -190,7 +191,7 @@ impl Programs {
             false => None,
         };
         let preallocated = loaded.preallocated.then(|| Preallocated {
-            connections: whole_bytes(&loaded.ebpf, &["connection"]),
+            connections: whole_bytes(&loaded.ebpf, &["connection", "spare"]),
             capture: whole_bytes(&loaded.ebpf, &["thread", "note", "tally"]),
             discover: whole_bytes(&loaded.ebpf, &["process"]),
         });

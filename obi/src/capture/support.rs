@@ -20,7 +20,6 @@ use thiserror::Error;
 use self::blind_spot::{BlindSpot, blind_spots};
 pub use self::capability::Capabilities;
 pub use self::namespace::PidNamespace;
-use super::bpf;
 use super::hook_set::HookSet;
 use super::kernel_types::KernelTypes;
 
@@ -94,7 +93,6 @@ impl Support {
     /// Tries everything once; takes some tens of milliseconds. `btf` is the file of type information.
     #[must_use]
     pub fn probe(btf: &Path) -> Self {
-        bpf::lift_memory_limit();
         let capabilities = Capabilities::effective();
         let pid_namespace = PidNamespace::probe();
         let types = KernelTypes::read(Some(btf));

@@ -86,8 +86,7 @@ pub(super) fn remedy(error: &io::Error, capabilities: Capabilities) -> &'static 
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) if capabilities.can_load() => {
             "a security policy forbids it: in a container, run privileged or allow bpf(2) in the seccomp profile; \
-             elsewhere look at the kernel's lockdown mode and at AppArmor or SELinux; before Linux 5.11 raise the \
-             limit of locked memory (`ulimit -l`, LimitMEMLOCK=) or add CAP_SYS_RESOURCE"
+             elsewhere look at the kernel's lockdown mode and at AppArmor or SELinux"
         }
         Some(libc::EPERM | libc::EACCES) => capability::REMEDY,
         Some(libc::ENOSYS) => "use a kernel built with CONFIG_BPF_SYSCALL=y",
