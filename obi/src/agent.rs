@@ -107,11 +107,11 @@ fn build(
         tick_ns: tick_ns(),
         statistics: config.capture.statistics,
     };
-    let Selection { loaded: mut programs, why, verdicts, .. } =
-        select::load(&support, config.capture.hooks.forced(), &settings)?;
+    let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
     drop(support);
     return_memory();
-    report(&programs, &why, &verdicts);
+    report(&selection);
+    let Selection { loaded: mut programs, verdicts, .. } = selection;
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
     let maps = programs.start()?;
@@ -161,14 +161,15 @@ fn build(
 }
 
 /// Which set captures and why; what should have worked and did not.
-fn report(programs: &Programs, why: &str, verdicts: &[Verdict]) {
+fn report(Selection { set, loaded, why, not_seen, verdicts }: &Selection<Programs>) {
     for verdict in verdicts.iter().filter(|verdict| verdict.state == State::Refused) {
         tracing::warn!(hook_set = %verdict.set, reason = verdict.reason, "hook set refused, the next one is used");
     }
-    let object = flavour_name(programs.flavour());
-    tracing::info!(hook_set = %programs.set(), object, why, "kernel programs attached");
-    for (program, reason) in programs.skipped() {
-        tracing::info!(program, reason, "optional kernel program not used");
+    let object = flavour_name(loaded.flavour());
+    let not_seen = not_seen.iter().map(|spot| spot.what()).collect::<Vec<_>>().join(", ");
+    tracing::info!(hook_set = %set, object, why, not_seen, "kernel programs attached");
+    for (program, reason) in loaded.skipped() {
+        tracing::debug!(program, reason, "optional kernel program not used");
     }
 }
 

@@ -50,6 +50,9 @@ pub enum LoadError {
     /// Maps or relocations failed.
     #[error("failed to create the maps: {}", chain(.0))]
     Object(#[source] EbpfError),
+    /// The kernel makes the map for connections and then has no memory for any.
+    #[error("failed to keep a connection with its socket: {0}")]
+    Storage(#[source] io::Error),
     /// A program that the hook set cannot do without was refused.
     #[error("failed to load kernel program `{name}`: {reason}")]
     Load {
@@ -188,7 +191,7 @@ impl Programs {
             false => None,
         };
         let preallocated = loaded.preallocated.then(|| Preallocated {
-            connections: whole_bytes(&loaded.ebpf, &["connection"]),
+            connections: whole_bytes(&loaded.ebpf, &["connection", "spare"]),
             capture: whole_bytes(&loaded.ebpf, &["thread", "note", "tally"]),
             discover: whole_bytes(&loaded.ebpf, &["process"]),
         });

@@ -23,6 +23,8 @@ pub struct Selection<P> {
     pub loaded: P,
     /// Why this one, in a sentence.
     pub why: String,
+    /// What it does not see.
+    pub not_seen: Vec<BlindSpot>,
     /// What became of each set, the cheapest first.
     pub verdicts: Vec<Verdict>,
 }
@@ -130,8 +132,13 @@ pub fn select<P, E: fmt::Display>(
     if let Some(set) = forced {
         let refuse = |error: E| SelectError::Forced { set, reason: error.to_string() };
         let loaded = load(set).map_err(refuse)?;
-        let why = "capture.hooks asks for it".to_owned();
-        return Ok(Selection { set, loaded, why, verdicts: verdicts(&support.sets, set, &[]) });
+        return Ok(Selection {
+            set,
+            loaded,
+            why: "capture.hooks asks for it".to_owned(),
+            not_seen: not_seen(&support.sets, set),
+            verdicts: verdicts(&support.sets, set, &[], |_| format!("capture.hooks asks for {set}")),
+        });
     }
     support.require()?;
     let mut refused = Vec::new();
@@ -139,8 +146,13 @@ pub fn select<P, E: fmt::Display>(
         let set = candidate.set;
         match load(set) {
             Ok(loaded) => {
-                let (why, verdicts) = (why(candidate, &refused), verdicts(&support.sets, set, &refused));
-                return Ok(Selection { set, loaded, why, verdicts });
+                return Ok(Selection {
+                    set,
+                    loaded,
+                    why: why(candidate, &refused),
+                    not_seen: candidate.not_seen.clone(),
+                    verdicts: verdicts(&support.sets, set, &refused, worse),
+                });
             }
             Err(error) => refused.push(Verdict { set, state: State::Refused, reason: error.to_string() }),
         }
@@ -174,20 +186,28 @@ fn why(set: &SetSupport, refused: &[Verdict]) -> String {
     why
 }
 
-fn verdicts(sets: &[SetSupport], used: HookSet, refused: &[Verdict]) -> Vec<Verdict> {
+fn not_seen(sets: &[SetSupport], set: HookSet) -> Vec<BlindSpot> {
+    sets.iter().find(|support| support.set == set).map(|support| support.not_seen.clone()).unwrap_or_default()
+}
+
+/// Why a set that could be used is not the best.
+fn worse(set: &SetSupport) -> String {
+    let hidden: Vec<_> = deciding(set).map(BlindSpot::what).collect();
+    if hidden.is_empty() { "costs more".to_owned() } else { format!("does not see {}", hidden.join(", ")) }
+}
+
+fn verdicts(
+    sets: &[SetSupport],
+    used: HookSet,
+    refused: &[Verdict],
+    spare: impl Fn(&SetSupport) -> String,
+) -> Vec<Verdict> {
     let verdict = |support: &SetSupport| {
         let set = support.set;
-        let (state, reason) = if set == used {
-            (State::Used, String::new())
-        } else if let Some(reason) = support.missing() {
-            (State::Unsupported, reason)
-        } else {
-            let hidden: Vec<_> = deciding(support).map(BlindSpot::what).collect();
-            let reason = match hidden.as_slice() {
-                [] => "costs more".to_owned(),
-                hidden => format!("does not see {}", hidden.join(", ")),
-            };
-            (State::Spare, reason)
+        let (state, reason) = match support.missing() {
+            _ if set == used => (State::Used, String::new()),
+            Some(missing) => (State::Unsupported, missing),
+            None => (State::Spare, spare(support)),
         };
         Verdict { set, state, reason }
     };

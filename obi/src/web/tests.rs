@@ -14,7 +14,7 @@ use crate::export::store::{Limits as StoreLimits, Store};
 use crate::red::tests::{span, span_with};
 use crate::red::{Limits, Registry};
 use crate::span::SpanKind;
-use crate::stats::Stats;
+use crate::stats::{HookSetState, Stats};
 
 /// A pipeline with a server span, a failed client span, and a thread that answers.
 fn app(ready: bool) -> Router {
@@ -23,6 +23,10 @@ fn app(ready: bool) -> Router {
         let mut registry = Registry::new(Limits::default());
         let (mut stats, mut store) = (Stats::default(), Store::new(StoreLimits::default()));
         stats.hook_set = "socket";
+        stats.hook_sets = vec![
+            HookSetState { set: "socket", state: "used", reason: String::new() },
+            HookSetState { set: "fentry", state: "refused", reason: "too complex".to_owned() },
+        ];
         stats.watched_processes = 2;
         let failed = span_with(SpanKind::Client, |http| {
             http.status = Some(503);
@@ -75,6 +79,17 @@ async fn health_follows_capture() {
     {
         assert_eq!(get(&app(ready), uri).await.status, status, "{uri} ready={ready}");
     }
+}
+
+#[tokio::test]
+async fn status_tells_what_became_of_each_hook_set() {
+    let status = get(&app(true), "/api/v1/status").await.json();
+    assert_eq!(status["hook_set"], "socket");
+    let expected = serde_json::json!([
+        {"set": "socket", "state": "used", "reason": ""},
+        {"set": "fentry", "state": "refused", "reason": "too complex"},
+    ]);
+    assert_eq!(status["hook_sets"], expected);
 }
 
 #[tokio::test]

@@ -3,11 +3,11 @@
 //! In: sizes, types. Out: descriptors; what they stand for vanishes with them.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd, OwnedFd};
 
 use aya_obj::generated::{bpf_attach_type, bpf_cmd, bpf_func_id, bpf_map_type, bpf_prog_type};
 
-use super::{empty, make};
+use super::{call, empty, make};
 
 /// Kinds of programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +33,21 @@ pub fn ring(bytes: u32) -> io::Result<OwnedFd> {
     attributes.__bindgen_anon_1.map_type = bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32;
     attributes.__bindgen_anon_1.max_entries = bytes;
     make(bpf_cmd::BPF_MAP_CREATE, &mut attributes)
+}
+
+/// Stores `value` with a socket, in a map of kind socket storage. It goes with the socket.
+///
+/// # Errors
+/// As `bpf(2)` says; `ENOMEM` where the kernel cannot allocate in the places programs run.
+pub fn store(map: BorrowedFd<'_>, socket: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+    let key = socket.as_raw_fd();
+    let mut attributes = empty();
+    // SAFETY: every field of the union's member is a plain integer, and all bytes are initialised.
+    let element = unsafe { &mut attributes.__bindgen_anon_2 };
+    element.map_fd = map.as_raw_fd().unsigned_abs();
+    element.key = (&raw const key) as u64;
+    element.__bindgen_anon_1.value = value.as_ptr() as u64;
+    call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attributes).map(drop)
 }
 
 /// Loads a program of this kind. It reads kernel and user memory, as ours do: a kernel that is locked down refuses

@@ -12,6 +12,7 @@ use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use obi_ebpf::Flavour;
 
+use super::maps::try_storage;
 use super::table::{Entry, Hook, Need, programs};
 use super::{LoadError, Settings, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
@@ -38,7 +39,7 @@ pub(super) struct Attached {
     pub(super) attachment: Attachment,
 }
 
-/// Connections in a hash map that allocates on demand; the object's own number is for one that does not.
+/// Connections in a hash map that allocates on demand.
 const CONNECTIONS: u32 = 65_536;
 /// `flags` of `tcp_recvmsg` in kernels that lost `nonblock` (5.18).
 const RECVMSG_FLAGS_AT: u32 = 3;
@@ -73,11 +74,16 @@ impl Loaded {
             .override_global("wakeup_bytes", &wakeup_bytes, true)
             .override_global("recvmsg_flags_at", &recvmsg_flags_at, false)
             .map_max_entries("events", settings.ring_bytes);
-        let storage = set == HookSet::Socket || (set == HookSet::Fentry && flavour == Flavour::Modern);
-        if !storage && !preallocated {
+        let in_storage = set == HookSet::Socket || (set == HookSet::Fentry && flavour == Flavour::Modern);
+        if preallocated && !in_storage {
+            for (map, most) in preallocate::MAX_ENTRIES {
+                loader.map_max_entries(map, most);
+            }
+        } else if !in_storage {
             loader.map_max_entries("connection", CONNECTIONS);
         }
         let ebpf = loader.load(&object).map_err(LoadError::Object)?;
+        try_storage(&ebpf).map_err(LoadError::Storage)?;
         let mut loaded =
             Self { ebpf, attached: Vec::new(), waiting: Vec::new(), skipped: Vec::new(), preallocated };
         let entries = loaded.load_programs(set, &types.btf)?;

@@ -2,11 +2,16 @@
 //!
 //! In: a loaded object. Out: [`Maps`], typed.
 
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::net::UnixStream;
+
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue, RingBuf};
 use obi_ebpf::{global_state, tally_key, thread_state};
 
 use super::LoadError;
+use crate::capture::bpf::create;
 
 /// Maps that the agent reads and writes while running.
 #[expect(missing_debug_implementations, reason = "the library's map types have none")]
@@ -94,6 +99,15 @@ pub(super) fn connection_bytes(ebpf: &Ebpf) -> u64 {
         _ => None,
     };
     info.as_ref().map_or(0, element_bytes)
+}
+
+/// Connections that are kept with their sockets can be: a kernel may take the map and the programs, and then have no
+/// memory for any (seen with 7.2 on a processor without `cmpxchg16b`, as emulators have). Tried with a socket of ours.
+pub(super) fn try_storage(ebpf: &Ebpf) -> io::Result<()> {
+    let Some(Map::SkStorage(map)) = ebpf.map("connection") else { return Ok(()) };
+    let value = vec![0; map.info().map_err(io::Error::other)?.value_size() as usize];
+    let (socket, _other) = UnixStream::pair()?;
+    create::store(map.fd().as_fd(), socket.as_fd(), &value)
 }
 
 fn element_bytes(info: &MapInfo) -> u64 {

@@ -10,6 +10,9 @@ use object::{Object as _, ObjectSection as _};
 
 use crate::capture::btf::Types;
 
+/// Elements of the largest maps where all of them take memory: all maps together stay below 25 MB.
+pub(super) const MAX_ENTRIES: [(&str, u32); 2] = [("connection", 10_240), ("spare", 256)];
+
 /// `BPF_MAP_TYPE_HASH`
 const HASH: u32 = 1;
 
@@ -35,6 +38,7 @@ mod tests {
 
     use super::*;
     use crate::capture::hook_set::HookSet;
+    use crate::capture::program::ELEMENT_OVERHEAD;
 
     /// Which maps of an object have flags, by kind.
     fn flags(object: &[u8]) -> Vec<(String, u32, u32)> {
@@ -65,6 +69,25 @@ mod tests {
         }
         assert!(n_objects > 0);
         assert_eq!(HASH, bpf_map_type::BPF_MAP_TYPE_HASH as u32);
+    }
+
+    #[test]
+    fn all_maps_stay_within_the_budget() {
+        const BUDGET: u64 = 25_000_000;
+        for (set, flavour, object) in obi_ebpf::OBJECTS {
+            let object = aya_obj::Object::parse(object).unwrap();
+            let bytes = object.maps.iter().map(|(name, map)| {
+                let changed =
+                    MAX_ENTRIES.iter().find(|(changed, _)| changed == name && map.map_type() == HASH);
+                let n = changed.map_or(map.max_entries(), |(_, most)| *most);
+                if map.map_type() == bpf_map_type::BPF_MAP_TYPE_RINGBUF as u32 {
+                    return u64::from(n);
+                }
+                u64::from(n) * (u64::from(map.key_size() + map.value_size()) + ELEMENT_OVERHEAD)
+            });
+            let bytes: u64 = bytes.sum();
+            assert!((8 << 20..=BUDGET).contains(&bytes), "{set} {flavour:?}: {bytes} bytes");
+        }
     }
 
     #[test]

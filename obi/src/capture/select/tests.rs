@@ -79,6 +79,11 @@ fn a_forced_set_is_used_or_nothing() {
     for forced in HookSet::ALL {
         let selection = select(&support, Some(forced), Ok::<_, String>).unwrap();
         assert_eq!((selection.set, selection.why.as_str()), (forced, "capture.hooks asks for it"));
+        let not_seen = support.sets.iter().find(|set| set.set == forced).map(|set| &set.not_seen);
+        assert_eq!(Some(&selection.not_seen), not_seen);
+        let spare = selection.verdicts.iter().filter(|verdict| verdict.state == State::Spare);
+        assert!(spare.clone().all(|verdict| verdict.reason == format!("capture.hooks asks for {forced}")));
+        assert!(spare.count() >= 2);
         let error = select(&support, Some(forced), |_| Err::<(), _>("too complex")).unwrap_err();
         assert_eq!(error.to_string(), format!("capture.hooks: `{forced}` cannot be used: too complex"));
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::red::tests::{span, span_with};
 use crate::red::{Limits, Registry as Spans};
 use crate::span::SpanKind;
-use crate::stats::{Loss, MapMemory, Process, Program, Stage, Stats};
+use crate::stats::{HookSetState, Loss, MapMemory, Process, Program, Stage, Stats};
 
 /// A little of everything, without the process.
 fn sources() -> (Spans, Stats) {
@@ -24,6 +24,10 @@ fn sources() -> (Spans, Stats) {
     stats.uncover("tls", 2);
     stats.watched_processes = 4;
     stats.hook_set = "socket";
+    stats.hook_sets = vec![
+        HookSetState { set: "socket", state: "used", reason: String::new() },
+        HookSetState { set: "fentry", state: "unsupported", reason: "forbidden".to_owned() },
+    ];
     stats.programs = vec![Program { name: "send", run: Some((1_500_000_000, 9)), misses: Some(2) }];
     stats.maps = vec![MapMemory { subsystem: "capture", bytes: 4_096 }];
     (registry, stats)
