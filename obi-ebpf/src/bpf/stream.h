@@ -174,8 +174,12 @@ static __always_inline void place(struct segment *s, struct cursor *c, struct tc
 	s->offset = end - n;
 	s->gap = s->offset - c->next;
 	/* Behind what was seen: another thread was here in between. The bytes are looked at as they are. */
-	if ((s32)s->gap < 0)
+	if ((s32)s->gap < 0) {
+		/* But those from before the connection was joined have been given up, and so have their answers. */
+		if (c->mode == MODE_RESYNC && -s->gap >= n)
+			s->left = 0;
 		s->gap = 0;
+	}
 	c->next = end;
 }
 

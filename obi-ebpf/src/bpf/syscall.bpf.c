@@ -142,6 +142,22 @@ int sys_exit_splice(struct call_done *context)
 	return call_done(context, CALL_SPLICE, true);
 }
 
+/*
+ * Many messages take a while: another thread may have read the answer to the first before the call
+ * ends. So the connection is known from its beginning.
+ */
+SEC("tracepoint/syscalls/sys_enter_sendmmsg")
+int sys_enter_sendmmsg(struct call_begun *context)
+{
+	struct sock *sk;
+	if (!is_watched(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	sk = socket_of(file_of(context->argument[0]));
+	if (sk && is_stream(sk))
+		connection_of(sk, tcp_of(sk), 0, 0);
+	return 0;
+}
+
 /* Nothing else tells of the end of a unix socket. */
 SEC("tracepoint/syscalls/sys_enter_close")
 int sys_enter_close(struct call_begun *context)

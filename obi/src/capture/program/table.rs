@@ -168,7 +168,7 @@ const KPROBE: [Entry; 14] = [
     optional("unix_stream_splice_actor", Hook::Kretprobe("unix_stream_splice_actor")),
 ];
 
-const SYSCALL: [Entry; 15] = [
+const SYSCALL: [Entry; 16] = [
     syscall("sys_exit_read"),
     syscall("sys_exit_readv"),
     syscall("sys_exit_recvfrom"),
@@ -182,6 +182,7 @@ const SYSCALL: [Entry; 15] = [
     syscall("sys_exit_sendfile64"),
     syscall("sys_exit_splice"),
     syscall("sys_enter_close"),
+    syscall("sys_enter_sendmmsg"),
     optional("sys_exit_preadv2", Hook::SyscallTracepoint("sys_exit_preadv2")),
     optional("sys_exit_pwritev2", Hook::SyscallTracepoint("sys_exit_pwritev2")),
 ];
