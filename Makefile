@@ -53,6 +53,7 @@ unit:
 integration:
 	$(CARGO) build --workspace --bins
 	$(AS_ROOT) $(CARGO) test --workspace --test '*'
+	$(CARGO) test --package obi-ebpf-host --features portable --test '*'
 
 fuzz-smoke:
 	script/fuzz 5

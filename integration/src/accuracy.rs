@@ -177,12 +177,25 @@ impl Ledger {
         for (key, expected) in &self.expected {
             let line = || format!("{:?} {} {}: {}", key.1, key.2, key.0, expected.shape);
             match found.get(key) {
-                None => report.missing.push(line()),
+                None => report.missing.push(line() + &self.elsewhere(key, spans)),
                 Some(1) => {}
                 Some(times) => report.duplicate.push(format!("{times}× {}", line())),
             }
         }
         report
+    }
+}
+
+impl Ledger {
+    /// Where a span that is missing went: to a service that is none of ours, because its process was gone before its
+    /// name could be read.
+    fn elsewhere(&self, missing: &Key, spans: &[Span]) -> String {
+        let is_it = |span: &&Span| {
+            span.request_id() == Some(&missing.0) && span.kind == missing.1 && !self.is_ours(span)
+        };
+        spans.iter().find(is_it).map_or_else(String::new, |span| {
+            format!(" (seen as service {} of pid {})", span.service.name, span.pid)
+        })
     }
 }
 

@@ -145,7 +145,7 @@ impl Agent {
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755))?;
         let mut command = command()?;
         command.arg("run").arg("--config").arg(&file);
-        let command = with_tracefs(wrap(command));
+        let command = wrap(command);
         let begun = Instant::now();
         let mut agent = Self {
             program: Program::spawn("agent", command)?,

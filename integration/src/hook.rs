@@ -72,9 +72,9 @@ impl HookSet {
             (Self::Fentry | Self::Kprobe, Passage::IoUring) => Sight::Exact,
             // The registers of the thread are not those of the call that io_uring makes for it.
             (Self::Socket | Self::Syscall, Passage::IoUring) => Sight::Counted,
-            (Self::Syscall, Passage::SpliceFromUnix) => Sight::Exact,
-            // Neither the tracepoints nor the receive functions are on its way.
-            (_, Passage::SpliceFromUnix) => Sight::Blind,
+            (Self::Fentry | Self::Kprobe | Self::Syscall, Passage::SpliceFromUnix) => Sight::Exact,
+            // No tracepoint is on its way.
+            (Self::Socket, Passage::SpliceFromUnix) => Sight::Blind,
         }
     }
 }

@@ -24,6 +24,9 @@ fn main() {
     if std::env::var_os("CARGO_CFG_FUZZING").is_some() {
         build.flag("-fsanitize=address,fuzzer-no-link");
     }
+    if std::env::var_os("CARGO_FEATURE_PORTABLE").is_some() {
+        build.define("OBI_PORTABLE", None);
+    }
     build
         .file("src/kernel.c")
         .include("../src/bpf")

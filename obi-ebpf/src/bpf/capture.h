@@ -13,12 +13,25 @@
 #include "body.h"
 #include "piece.h"
 
+enum { VECTORS_PER_STEP = 8 };
+
 struct walk {
 	struct connection *connection;
 	struct sock *sk;
 	struct segment *segment;
 	void *context; /* of the program that runs */
 };
+
+/* Vectors are passed over until one has bytes of interest; not all of many in one step. */
+static __always_inline bool has_bytes(struct segment *s)
+{
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < VECTORS_PER_STEP && !s->source.length && !s->outcome; i++) {
+		barrier(); /* see settle() */
+		next_vector(s);
+	}
+	return s->source.length && !s->outcome;
+}
 
 /* One step on. Returns 1 when the walk is over. */
 static __always_inline int go(struct connection *k, struct segment *s, struct sock *sk)
@@ -27,9 +40,9 @@ static __always_inline int go(struct connection *k, struct segment *s, struct so
 	u8 mode = c->mode;
 	if ((!s->gap && !s->left) || mode == MODE_IGNORED)
 		return 1;
-	if (is_skipping(mode)) {
-		skip_body(k, s);
-	} else if (s->gap) {
+	if (is_skipping(mode))
+		return 0; /* behind a gap; step() hops */
+	if (s->gap) {
 		s->gap = 0;
 		if (mode != MODE_RESYNC)
 			come_to(s, OUTCOME_LOST, LOSS_GAP);
@@ -37,8 +50,8 @@ static __always_inline int go(struct connection *k, struct segment *s, struct so
 		return 1;
 	} else if (s->source.opaque) {
 		come_to(s, OUTCOME_LOST, LOSS_UNREADABLE);
-	} else if (!s->source.length) {
-		next_vector(s);
+	} else if (!has_bytes(s)) {
+		return 0;
 	} else if (mode == MODE_CHUNK_SIZE || mode == MODE_TRAILER) {
 		chunk_piece(k, s);
 	} else if (!is_large(c, s) || !large_piece(k, s)) {
@@ -51,6 +64,12 @@ static long step(u32 index, struct walk *walk)
 {
 	struct segment *s = walk->segment;
 	(void)index;
+	if (is_skipping(cursor_of(walk->connection, s)->mode) && (s->gap || s->left)) {
+		skip_body(walk->connection, s);
+		if (s->outcome)
+			settle(walk->connection, s);
+		barrier();
+	}
 	if (go(walk->connection, s, walk->sk))
 		return 1;
 	barrier(); /* see settle() */
@@ -88,13 +107,14 @@ static __always_inline void end_walk(struct walk *walk)
 #define STEP_LIMIT (1 << 20)
 
 /* Follows a segment. The connection's state and the stream offsets are the caller's. */
-static __always_inline void capture(struct walk *walk)
+static __always_inline int capture(struct walk *walk)
 {
 	begin_walk(walk);
 	/* Most segments take one step. */
 	if (!step(0, walk))
 		bpf_loop(STEP_LIMIT, step, walk, 0);
 	end_walk(walk);
+	return 0;
 }
 
 #endif

@@ -24,6 +24,8 @@
 
 struct sock;
 
+/* 1: the program goes on in another one. */
+int host_tail_call(void);
 void *bpf_map_lookup_elem(void *map, const void *key);
 long bpf_map_update_elem(void *map, const void *key, const void *value, u64 flags);
 long bpf_map_delete_elem(void *map, const void *key);
@@ -38,5 +40,6 @@ long bpf_loop(u32 n, void *body, void *context, u64 flags);
 void *bpf_sk_storage_get(void *map, struct sock *sk, void *value, u64 flags);
 u64 bpf_get_current_pid_tgid(void);
 u64 bpf_ktime_get_ns(void);
+u32 bpf_get_smp_processor_id(void);
 
 #endif

@@ -33,8 +33,8 @@ static __always_inline u32 piece_size(struct segment *s, const u32 room)
 	return n;
 }
 
-/* Reads a piece of a head into `r` and scans it. Returns 1 when the record is to be submitted. */
-static __always_inline int head_piece(struct connection *k, struct segment *s, struct head_event *r, const u32 room)
+/* Reads a piece of a head into `r` and scans it. Returns how many of its bytes are the head's, or -1. */
+static __always_inline s32 read_piece(struct connection *k, struct segment *s, struct head_event *r, const u32 room)
 {
 	struct cursor *c = cursor_of(k, s);
 	u32 n = piece_size(s, room);
@@ -48,15 +48,25 @@ static __always_inline int head_piece(struct connection *k, struct segment *s, s
 	}
 	if (bpf_probe_read_user((u8 *)(r + 1), n, (void *)s->source.base)) {
 		come_to(s, OUTCOME_LOST, LOSS_FAULT);
-		return 0;
+		return -1;
 	}
 	if (c->head_bytes)
 		__builtin_memcpy(r->carry, c->carry, CARRY_BYTES);
 	scan_begin(c, n);
 	scan_piece(c, r, room);
 	/* The scan may have stopped early, not only at the end of the head. */
-	n = (c->result == SCAN_HEAD_END ? c->at : c->end) - AREA_START;
-	return finish_piece(k, s, r, n);
+	return (c->result == SCAN_HEAD_END ? c->at : c->end) - AREA_START;
+}
+
+#ifdef OBI_PORTABLE
+#include "piece_portable.h"
+#else
+
+/* Returns 1 when the record is to be submitted. */
+static __always_inline int head_piece(struct connection *k, struct segment *s, struct head_event *r, const u32 room)
+{
+	s32 n = read_piece(k, s, r, room);
+	return n < 0 ? 0 : finish_piece(k, s, r, n);
 }
 
 static __always_inline void spare_piece(struct connection *k, struct segment *s, struct sock *sk)
@@ -85,20 +95,6 @@ static __always_inline void small_piece(struct connection *k, struct segment *s,
 		bpf_ringbuf_discard(r, wakeup_flag()); /* discarded room is only freed by reading past it */
 }
 
-#ifdef OBI_PORTABLE
-/* One size only: what is verified at every call is to be short. */
-static __always_inline bool is_large(const struct cursor *c, const struct segment *s)
-{
-	(void)c, (void)s;
-	return false;
-}
-
-static __always_inline bool large_piece(struct connection *k, struct segment *s)
-{
-	(void)k, (void)s;
-	return false;
-}
-#else
 static __always_inline bool is_large(const struct cursor *c, const struct segment *s)
 {
 	return c->head_bytes >= SMALL_PIECE_BYTES - SLACK_BYTES && s->left > SMALL_PIECE_BYTES - SLACK_BYTES;

@@ -20,6 +20,7 @@ struct {
 	__type(value, struct connection);
 } connection SEC(".maps");
 
+#ifndef OBI_PORTABLE
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -27,6 +28,7 @@ struct {
 	__type(key, u64);
 	__type(value, struct spare);
 } spare SEC(".maps");
+#endif
 
 /* Zeroes to begin with: neither fits the stack. */
 struct blank {
@@ -57,6 +59,7 @@ static __always_inline struct connection *make_connection(struct sock *sk)
 	return bpf_map_lookup_elem(&connection, &key);
 }
 
+#ifndef OBI_PORTABLE
 static __always_inline struct spare *make_spare(struct connection *k, struct sock *sk)
 {
 	u64 key = (u64)sk;
@@ -67,13 +70,18 @@ static __always_inline struct spare *make_spare(struct connection *k, struct soc
 		bpf_map_update_elem(&spare, &key, &from->spare, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&spare, &key);
 }
+#endif
 
 /* The socket is gone, or never to be used again. */
 static __always_inline void drop_connection(struct connection *k, struct sock *sk)
 {
 	u64 key = (u64)sk;
+#ifndef OBI_PORTABLE
 	if (k->flags & CONNECTION_SPARE)
 		bpf_map_delete_elem(&spare, &key);
+#else
+	(void)k;
+#endif
 	bpf_map_delete_elem(&connection, &key);
 }
 

@@ -8,7 +8,18 @@
 #ifndef OBI_WALK_PORTABLE_H
 #define OBI_WALK_PORTABLE_H
 
-enum { STEPS_PER_PROGRAM = 2 };
+enum { STEPS_PER_PROGRAM = 6 };
+
+#ifdef OBI_HOST
+/* The harness goes on instead. */
+#define GO_ON(context)				\
+	do {					\
+		if (host_tail_call())		\
+			return 0;		\
+	} while (0)
+#else
+#define GO_ON(context) bpf_tail_call(context, &walks, 0)
+#endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -32,13 +43,15 @@ static __always_inline bool remember_walk(const struct walk *walk)
 	return true;
 }
 
-static __always_inline void capture(struct walk *walk)
+static __always_inline int capture(struct walk *walk)
 {
 	begin_walk(walk);
 	if (remember_walk(walk))
-		bpf_tail_call(walk->context, &walks, 0);
+		GO_ON(walk->context);
 	/* Only a call that failed comes back. */
-	tally_lost(walk->connection, LOSS_STEPS, 1);
+	come_to(walk->segment, OUTCOME_LOST, LOSS_STEPS);
+	settle(walk->connection, walk->segment);
+	return 0;
 }
 
 /* The body of the program `walk`. */
@@ -58,7 +71,7 @@ static __always_inline int walk_on(void *context)
 	for (u32 i = 0; i < STEPS_PER_PROGRAM; i++)
 		if (step(i, &walk))
 			goto out;
-	bpf_tail_call(context, &walks, 0);
+	GO_ON(context);
 out:
 	state->walk = 0;
 	end_walk(&walk);

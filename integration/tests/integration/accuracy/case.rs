@@ -104,6 +104,12 @@ pub(super) const CASES: &[Case] = &[
     case!("writev", mixed, writes: &[WriteMode::Writev]),
     case!("sendmsg", mixed, writes: &[WriteMode::Sendmsg]),
     case!("sendmmsg", mixed, writes: &[WriteMode::Sendmmsg]),
+    case!("sendmmsg of a hundred", || vec![Shape::default(); 100], depth: 100,
+        writes: &[WriteMode::Sendmmsg]),
+    case!("sendmmsg of many sizes", || {
+        let four = || [chunked(40_000), long_head(2_000), chunked(300), chunked(90_000)];
+        [four(), four(), four()].concat()
+    }, depth: 8, writes: &[WriteMode::Sendmmsg]),
     case!("sendfile", mixed, writes: &[WriteMode::Sendfile]),
     case!("splice in", mixed, writes: &[WriteMode::Splice]),
     case!("IPv6", mixed, family: Family::V6, reads: READS, writes: &WriteMode::ALL),

@@ -27,7 +27,7 @@ pub(super) fn checks(set: HookSet, types: &KernelTypes) -> Vec<Check> {
             "tracing file system",
             error,
             "mount it (`mount -t tracefs tracefs /sys/kernel/tracing`) and run with CAP_DAC_READ_SEARCH, since it is \
-             open to root only; or run with CAP_SYS_ADMIN, to mount it for the agent alone",
+             open to root only; or add CAP_SYS_ADMIN, which mounts it for the agent alone",
         ));
         return checks;
     }
