@@ -115,7 +115,7 @@ pub fn flavour_name(flavour: Flavour) -> &'static str {
 fn refusal(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
     let log = verifier_log.to_string();
-    let figures = ["processed ", "stack depth ", "verification time "];
+    let figures = ["processed ", "insns processed ", "stack depth ", "verification time ", "max_states"];
     let telling =
         |line: &&str| !line.trim().is_empty() && !figures.iter().any(|start| line.starts_with(start));
     let last: Vec<&str> = log.lines().filter(telling).collect();
