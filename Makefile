@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: help demo run build test bench fuzz fmt lint \
-        dependencies check-fmt check-dependencies unit integration fuzz-smoke
+        dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -31,7 +31,7 @@ build: ## The release binary, after installing what the build lacks
 	$(CARGO) build --release --package obi
 	@echo "built $(OBI)"
 
-test: dependencies check-fmt lint check-dependencies unit integration fuzz-smoke ## Everything that must hold; CI runs this
+test: dependencies check-fmt lint check-dependencies unit integration kernel-smoke fuzz-smoke ## Everything that must hold; CI runs this
 
 dependencies:
 	script/install-dependencies test
@@ -54,6 +54,18 @@ integration:
 	$(CARGO) build --workspace --bins
 	$(AS_ROOT) $(CARGO) test --workspace --test '*'
 	$(CARGO) test --package obi-ebpf-host --features portable --test '*'
+
+# Path of the integration tests' binary, which runs inside other kernels.
+TESTS = $$($(CARGO) test --workspace --test integration --no-run --message-format=json 2>/dev/null | \
+	jq -r 'select(.executable and .target.name == "integration" and .profile.test) | .executable')
+
+kernel-smoke:
+	$(CARGO) build --workspace --bins
+	tests=$(TESTS) && $(SUDO) $(TARGET)/debug/kernels smoke --tests "$$tests"
+
+test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes an hour)
+	$(CARGO) build --workspace --bins
+	tests=$(TESTS) && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
 
 fuzz-smoke:
 	script/fuzz 5

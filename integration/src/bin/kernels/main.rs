@@ -3,6 +3,7 @@
 //! In: a command line. Out: what ran on which kernel and how it ended. Exit status: the command's, or 1.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,6 +11,8 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use integration::kernel::archive;
 use integration::kernel::machine::{Job, Machine};
+use integration::kernel::matrix::{Plan, Target};
+use integration::kernel::program::SETS;
 use integration::kernel::release::{RELEASES, Release};
 
 #[derive(Debug, Parser)]
@@ -23,6 +26,10 @@ struct Cli {
 enum Action {
     /// The kernels, fetched when they are not there
     List,
+    /// Every kernel program and the accuracy of every hook set on every kernel
+    Matrix(Matrix),
+    /// As much of it as fits into a few minutes: the oldest kernel, where the portable objects and three sets run
+    Smoke(Smoke),
     /// Runs a command as root on this machine's files, which it cannot change
     Run(Run),
 }
@@ -48,8 +55,37 @@ struct Run {
     command: Vec<String>,
 }
 
+#[derive(Debug, Args)]
+struct Matrix {
+    /// The integration tests' binary
+    #[arg(long)]
+    tests: PathBuf,
+    /// Only these series
+    #[arg(long)]
+    kernel: Vec<String>,
+    /// Only these sets
+    #[arg(long, value_parser = SETS)]
+    set: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+struct Smoke {
+    /// The integration tests' binary
+    #[arg(long)]
+    tests: PathBuf,
+}
+
+/// What the matrix runs: the accuracy gate, and what is left behind by an agent that is killed.
+const TESTS: [&str; 2] = ["accuracy::", "failure::sudden_death_leaves_nothing"];
+/// Rows of the accuracy gate that pass through most of a hook set.
+const SMOKE_ROWS: &str = "keep-alive,chunked both ways,pipelined,unix,writev";
+/// On this one, and preemptibly.
+const PREEMPTED: &str = "6.12";
+
 fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
+        Action::Matrix(matrix) => matrix.run(),
+        Action::Smoke(smoke) => smoke.run(),
         Action::List => list(),
         Action::Run(run) => run.run(),
     }
@@ -61,6 +97,40 @@ fn list() -> anyhow::Result<ExitCode> {
         println!("{}\t{}\t{}", release.series, image.release, image.root.display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Matrix {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let named = |release: &Release| {
+            self.kernel.is_empty() || self.kernel.iter().any(|name| name == release.series)
+        };
+        let mut targets: Vec<Target> =
+            RELEASES.into_iter().filter(named).map(|release| Target { release, preempt: false }).collect();
+        let preempted = targets.iter().find(|target| target.release.series == PREEMPTED);
+        targets.extend(preempted.map(|target| Target { preempt: true, ..*target }));
+        let is_wanted = |set: &&str| self.set.is_empty() || self.set.iter().any(|name| name == set);
+        let plan = Plan {
+            targets,
+            sets: SETS.into_iter().filter(is_wanted).collect(),
+            tests: self.tests,
+            filters: TESTS.map(str::to_owned).to_vec(),
+            environment: Vec::new(),
+        };
+        plan.run().map(|()| ExitCode::SUCCESS)
+    }
+}
+
+impl Smoke {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let plan = Plan {
+            targets: vec![Target { release: RELEASES[0], preempt: false }],
+            sets: vec!["fentry", "kprobe"],
+            tests: self.tests,
+            filters: vec!["accuracy::raw_ends".to_owned()],
+            environment: vec![("OBI_TEST_ROWS".to_owned(), SMOKE_ROWS.to_owned())],
+        };
+        plan.run().map(|()| ExitCode::SUCCESS)
+    }
 }
 
 impl Run {

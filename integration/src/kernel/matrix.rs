@@ -1,0 +1,312 @@
+//! All of it for each kernel, as one table: what the verifier says, whether each hook set tells the truth there, what
+//! is left after `kill -9`.
+//!
+//! In: kernels, the test binary, which tests. Out: a table, and whether every cell is as it must be. A set that a
+//! kernel cannot have is named in [`ABSENT`] with the reason; every other cell must be filled by a run.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use super::archive;
+use super::machine::{Job, Machine, Outcome};
+use super::program::{Flavour, SETS, is_optional};
+use super::release::Release;
+use super::type_information;
+use super::verifier::{Fate, Verdict};
+use crate::seed::note;
+
+/// Machines that run at the same time: one for each processor of the machine that this was made for.
+const MACHINES: usize = 2;
+/// For all tests of one set, which take four to six minutes there.
+const LIMIT: Duration = Duration::from_secs(1500);
+/// How many times slower than its host an emulated processor is, with another one beside it.
+const SLOWNESS: &str = "20";
+/// Sets that a series cannot have.
+const ABSENT: [(&str, &str, &str); 2] = [
+    ("5.10", "socket", "no tracepoint sock_send_length before 6.3"),
+    ("6.1", "socket", "no tracepoint sock_send_length before 6.3"),
+];
+
+/// A kernel, as it is booted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Which one.
+    pub release: Release,
+    /// With `preempt=full`: programs are preempted in their middle, wherever the kernel lets them.
+    pub preempt: bool,
+}
+
+/// What to run on each kernel.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The kernels.
+    pub targets: Vec<Target>,
+    /// Hook sets, of those that a kernel has.
+    pub sets: Vec<&'static str>,
+    /// Test binary.
+    pub tests: PathBuf,
+    /// Names, or beginnings of names, of its tests.
+    pub filters: Vec<String>,
+    /// Environment of the tests, beside the set and the slowness.
+    pub environment: Vec<(String, String)>,
+}
+
+/// One row of the table.
+#[derive(Debug)]
+struct Cell {
+    kernel: String,
+    set: &'static str,
+    verdict: String,
+    /// Tests that passed, or what went wrong.
+    truth: Result<String, String>,
+}
+
+/// A machine to boot: a target whose programs have been verified, and a set to test there.
+#[derive(Debug)]
+struct Errand<'a> {
+    target: Target,
+    machine: &'a Machine,
+    set: &'static str,
+    verdict: String,
+}
+
+impl Target {
+    fn name(self) -> String {
+        format!("{}{}", self.release.series, if self.preempt { " preempt=full" } else { "" })
+    }
+
+    fn job(self, command: &[String]) -> Job {
+        let mut job = Job::new(command);
+        job.limit = LIMIT;
+        job.kernel_arguments = if self.preempt { "preempt=full".to_owned() } else { String::new() };
+        job
+    }
+}
+
+impl Plan {
+    /// Runs all of it and prints the table.
+    ///
+    /// # Errors
+    /// When a kernel cannot be had or booted, and when a cell is not as it must be.
+    pub fn run(&self) -> anyhow::Result<()> {
+        let machines: Vec<Machine> = self
+            .targets
+            .iter()
+            .map(|target| Machine::new(archive::fetch(&target.release)?))
+            .collect::<anyhow::Result<_>>()?;
+        let mut cells = Vec::new();
+        let mut errands = VecDeque::new();
+        for (target, machine) in self.targets.iter().zip(&machines) {
+            for (set, verdict) in self.verify(*target, machine)? {
+                match verdict {
+                    Ok(verdict) => errands.push_back(Errand { target: *target, machine, set, verdict }),
+                    Err(reason) => cells.push(absent(*target, set, reason)),
+                }
+            }
+        }
+        let errands = Mutex::new(errands);
+        let finished = Mutex::new(&mut cells);
+        let next = || errands.lock().ok()?.pop_front();
+        thread::scope(|scope| {
+            for _ in 0..MACHINES {
+                scope.spawn(|| {
+                    while let Some(errand) = next() {
+                        let cell = self.test(errand);
+                        note(&cell.line());
+                        if let Ok(mut finished) = finished.lock() {
+                            finished.push(cell);
+                        }
+                    }
+                });
+            }
+        });
+        table(cells)
+    }
+
+    /// Every program before this kernel's verifier: for each set how it went, or why the kernel cannot have it.
+    fn verify(&self, target: Target, machine: &Machine) -> anyhow::Result<Vec<(&'static str, Verification)>> {
+        let verify = sibling("verify")?;
+        let script = format!("cat /sys/kernel/debug/sched/preempt 2>/dev/null; exec {}", verify.display());
+        let job = target.job(&["sh".into(), "-c".into(), script]);
+        let outcome = machine.run(&job, |_| ())?;
+        if outcome.status != 0 {
+            bail!("{} on {} failed: {}", verify.display(), target.name(), outcome.output);
+        }
+        if target.preempt && !outcome.output.contains("(full)") {
+            bail!("{} does not run with full preemption", target.name());
+        }
+        let verdicts: Vec<Verdict> = outcome
+            .output
+            .lines()
+            .filter(|line| line.starts_with('{'))
+            .map(|line| serde_json::from_str(line).with_context(|| format!("read verdict `{line}`")))
+            .collect::<anyhow::Result<_>>()?;
+        type_information::check(machine, &target.name())?;
+        for verdict in &verdicts {
+            if let Fate::Refused { reason } = &verdict.fate {
+                note(&format!(
+                    "{}: {} {} {} refused: {reason}",
+                    target.name(),
+                    verdict.set,
+                    verdict.flavour,
+                    verdict.program
+                ));
+            }
+        }
+        Ok(self.sets.iter().map(|set| (*set, verification(set, &verdicts))).collect())
+    }
+
+    fn test(&self, errand: Errand<'_>) -> Cell {
+        let truth = self.run_tests(&errand).map_err(|error| format!("{error:#}"));
+        Cell { kernel: errand.target.name(), set: errand.set, verdict: errand.verdict, truth }
+    }
+
+    fn run_tests(&self, errand: &Errand<'_>) -> anyhow::Result<String> {
+        let mut command = vec![self.tests.display().to_string(), "--test-threads=1".to_owned()];
+        command.extend(self.filters.iter().cloned());
+        let mut job = errand.target.job(&command);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        job.environment = vec![pair("OBI_HOOKS", errand.set), pair("OBI_TEST_SLOWNESS", SLOWNESS)];
+        job.environment.extend(self.environment.iter().cloned());
+        let outcome = errand.machine.run(&job, |_| ())?;
+        let passed = outcome.output.matches("... ok").count();
+        if outcome.status != 0 || passed == 0 {
+            bail!("status {}, {passed} tests passed:\n{}", outcome.status, outcome.output);
+        }
+        Ok(format!("{passed} tests, {} spans", spans(&outcome)))
+    }
+}
+
+/// How the verifier took a set: which flavour, and how much work its largest program was; or why not.
+type Verification = Result<String, String>;
+
+fn verification(set: &str, verdicts: &[Verdict]) -> Verification {
+    let mut reasons = Vec::new();
+    for flavour in [Flavour::Modern, Flavour::Portable] {
+        let mut own = verdicts.iter().filter(|v| v.set == set && v.flavour == flavour.name()).peekable();
+        if own.peek().is_none() {
+            continue;
+        }
+        let (mut most, mut n) = (0, 0);
+        let refused = own.find_map(|verdict| match &verdict.fate {
+            Fate::Loaded { instructions } => {
+                most = most.max(*instructions);
+                n += 1;
+                None
+            }
+            Fate::Absent | Fate::Refused { .. } if is_optional(set, &verdict.program) => None,
+            Fate::Absent => Some(format!("{flavour}: no {}", verdict.program)),
+            Fate::Refused { reason } => Some(format!("{flavour}: {} refused: {reason}", verdict.program)),
+        });
+        match refused {
+            None => return Ok(format!("{flavour}, {n} programs, at most {most} instructions")),
+            Some(reason) => reasons.push(reason),
+        }
+    }
+    Err(reasons.join("; "))
+}
+
+/// A cell that no run can fill: right only where it is known why.
+fn absent(target: Target, set: &'static str, reason: String) -> Cell {
+    let known = ABSENT.iter().find(|(series, of, _)| *series == target.release.series && *of == set);
+    let truth = known.map_or_else(|| Err(reason), |(_, _, why)| Ok((*why).to_owned()));
+    Cell { kernel: target.name(), set, verdict: "absent".to_owned(), truth }
+}
+
+/// Spans that the tests expected and saw, from what they print.
+fn spans(outcome: &Outcome) -> u64 {
+    let words = outcome.output.lines().filter_map(|line| line.strip_suffix(" spans expected"));
+    words.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
+impl Cell {
+    fn line(&self) -> String {
+        let truth = match &self.truth {
+            Ok(text) => text.clone(),
+            Err(error) => format!("FAILED: {error}"),
+        };
+        format!("| {} | {} | {} | {truth} |", self.kernel, self.set, self.verdict)
+    }
+}
+
+fn table(mut cells: Vec<Cell>) -> anyhow::Result<()> {
+    cells.sort_by_key(|cell| (cell.kernel.clone(), SETS.iter().position(|set| *set == cell.set)));
+    println!("| kernel | set | verifier | tests |\n|---|---|---|---|");
+    for cell in &cells {
+        println!("{}", cell.line().lines().next().unwrap_or_default());
+    }
+    match cells.iter().filter(|cell| cell.truth.is_err()).count() {
+        0 => Ok(()),
+        n => bail!("{n} of {} cells failed", cells.len()),
+    }
+}
+
+/// Another binary of this build.
+fn sibling(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let path = own.parent().unwrap_or(Path::new("/")).join(name);
+    if !path.is_file() {
+        bail!("no {}: build it with `cargo build --workspace --bins`", path.display());
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(flavour: &str, program: &str, fate: Fate) -> Verdict {
+        Verdict { set: "fentry".into(), flavour: flavour.into(), program: program.into(), fate }
+    }
+
+    #[test]
+    fn the_first_flavour_that_loads_counts() {
+        let loaded = |instructions| Fate::Loaded { instructions };
+        let refused = || Fate::Refused { reason: "too large".into() };
+        let check = |verdicts: &[Verdict], expected: Result<&str, &str>| {
+            let found = verification("fentry", verdicts);
+            assert_eq!(found.as_deref().map_err(String::as_str), expected);
+        };
+        check(
+            &[verdict("modern", "a", loaded(7)), verdict("modern", "b", loaded(9))],
+            Ok("modern, 2 programs, at most 9 instructions"),
+        );
+        check(
+            &[verdict("modern", "a", refused()), verdict("portable", "a", loaded(3))],
+            Ok("portable, 1 programs, at most 3 instructions"),
+        );
+        check(
+            &[verdict("modern", "a", loaded(3)), verdict("modern", "tcp_sendpage", Fate::Absent)],
+            Ok("modern, 1 programs, at most 3 instructions"),
+        );
+        check(
+            &[verdict("modern", "a", refused()), verdict("portable", "a", Fate::Absent)],
+            Err("modern: a refused: too large; portable: no a"),
+        );
+        check(&[], Err(""));
+    }
+
+    #[test]
+    fn absence_needs_a_known_reason() {
+        let check = |series: &str, set: &'static str, known: bool| {
+            let release = Release::of_series(series).unwrap();
+            let cell = absent(Target { release, preempt: false }, set, "no x".into());
+            assert_eq!(cell.truth.is_ok(), known, "{series} {set}");
+        };
+        check("5.10", "socket", true);
+        check("6.12", "socket", false);
+        check("5.10", "kprobe", false);
+    }
+
+    #[test]
+    fn spans_are_added_up() {
+        let output = "socket: 0 of 2 rows failed, 600 spans expected\nx\nsocket: 0 of 35 rows failed, 974 spans expected\n";
+        let outcome = Outcome { status: 0, output: output.into(), console: String::new() };
+        assert_eq!(spans(&outcome), 1574);
+    }
+}
