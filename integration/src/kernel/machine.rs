@@ -15,14 +15,16 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use tempfile::TempDir;
 
+use super::archive;
 use super::image::Image;
 use super::initramfs;
+use super::release::Release;
 use super::share::Share;
 use crate::process::Program;
 use crate::seed::note;
 
-/// Newer models are slower to emulate; QEMU before 8.1 returns wrong flags from `cmpxchg16b`.
-const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt,-cx16";
+/// Newer models are slower to emulate.
+const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt";
 /// An oops is the end, so that it cannot be overlooked. A watchdog would bark at emulation.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic tsc=reliable nowatchdog";
 /// From the command's exit status to the machine's end.
@@ -74,19 +76,21 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Machine {
     image: Image,
+    needs_cx16: bool,
     initramfs: Vec<u8>,
 }
 
 impl Machine {
-    /// Prepares what all boots of this kernel share.
+    /// Fetches the kernel where it is not there, and prepares what all its boots share.
     ///
     /// # Errors
-    /// When this is no x86-64 machine, or a tool is missing.
-    pub fn new(image: Image) -> anyhow::Result<Self> {
+    /// When this is no x86-64 machine, the kernel cannot be had, or a tool is missing.
+    pub fn new(release: &Release) -> anyhow::Result<Self> {
+        let image = archive::fetch(release)?;
         if !cfg!(target_arch = "x86_64") {
             bail!("kernels are booted on x86-64 only, this is {}", std::env::consts::ARCH);
         }
-        Ok(Self { initramfs: initramfs::base(&image)?, image })
+        Ok(Self { initramfs: initramfs::base(&image)?, needs_cx16: release.needs_cx16, image })
     }
 
     /// The kernel.
@@ -233,10 +237,12 @@ fn arguments(machine: &Machine, job: &Job, files: &Path, share: &Path) -> Vec<St
         ]
     };
     let memory = job.memory;
+    // QEMU before 8.1 returns wrong flags from it: only where there is no way without.
+    let processor = format!("{PROCESSOR},{}cx16", if machine.needs_cx16 { '+' } else { '-' });
     let append = format!("{KERNEL_ARGUMENTS} {}", job.kernel_arguments);
     let fixed = [
         ["-accel", "tcg,thread=single"],
-        ["-cpu", PROCESSOR],
+        ["-cpu", &processor],
         ["-machine", "q35,memory-backend=mem"],
         ["-smp", "2"],
         ["-display", "none"],

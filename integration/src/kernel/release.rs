@@ -12,14 +12,16 @@ pub struct Release {
     pub suite: &'static str,
     /// Whether the suite has security updates in an archive of their own.
     pub has_security: bool,
+    /// Whether its allocator of socket storage needs `cmpxchg16b`, which QEMU before 8.1 gets slightly wrong.
+    pub needs_cx16: bool,
 }
 
 /// Oldest supported to newest released.
 pub const RELEASES: [Release; 4] = [
-    Release { series: "5.10", suite: "bullseye", has_security: true },
-    Release { series: "6.1", suite: "bookworm", has_security: true },
-    Release { series: "6.12", suite: "trixie", has_security: true },
-    Release { series: "7", suite: "sid", has_security: false },
+    Release { series: "5.10", suite: "bullseye", has_security: true, needs_cx16: false },
+    Release { series: "6.1", suite: "bookworm", has_security: true, needs_cx16: false },
+    Release { series: "6.12", suite: "trixie", has_security: true, needs_cx16: false },
+    Release { series: "7", suite: "sid", has_security: false, needs_cx16: true },
 ];
 
 /// The package that always depends on the newest image: cloud kernels are small and have virtio.

@@ -249,6 +249,8 @@ SHARED int message_end(struct connection *k, u32 sending, u64 time)
 				tally_lost(k, LOSS_RING_FULL, 1);
 				forget(exchange);
 			}
+			if (!pending(k) && c->body_bytes)
+				k->ahead_body = 1;
 			count_response(k);
 		}
 	} else if (!(flags & (CURSOR_END_REPORTED | CURSOR_LOST)) && pending(k)) {
@@ -354,6 +356,7 @@ SHARED int end_pending(struct connection *k, const struct ending *how)
 SHARED int end_connection(struct connection *k, const struct ending *how)
 {
 	struct cursor *response;
+	u32 n_ahead;
 	if (!k || !how || k->flags & CONNECTION_FINISHED)
 		return 0;
 	k->flags |= CONNECTION_FINISHED;
@@ -366,6 +369,10 @@ SHARED int end_connection(struct connection *k, const struct ending *how)
 	response = response_cursor(k);
 	if (response->mode == MODE_UNTIL_CLOSE && (how->reason == CLOSE_LOCAL || how->reason == CLOSE_REMOTE))
 		message_end(k, k->side == SIDE_SERVER, k->last_response_byte);
+	/* Answers whose requests never came into sight: the calls that sent them end after this. */
+	n_ahead = k->n_responses - k->n_requests;
+	if ((s32)n_ahead > 0)
+		tally_lost(k, LOSS_REQUEST_UNSEEN, n_ahead);
 	end_pending(k, how);
 	cursor_reset(&k->receive, MODE_IGNORED);
 	cursor_reset(&k->send, MODE_IGNORED);

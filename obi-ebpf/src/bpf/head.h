@@ -75,6 +75,32 @@ static __always_inline void lose_piece(struct connection *k, struct segment *s, 
 	}
 }
 
+/*
+ * A response may be seen before its request: another thread's send has not returned yet. Then whether it
+ * has a body was a guess, and a request without one (HEAD, CONNECT) proves it wrong. Returns false when
+ * the guess was used already, and what follows has been misread.
+ */
+static __always_inline bool confirm_response(struct connection *k, struct segment *s, u64 exchange)
+{
+	struct cursor *c = cursor_of(k, s), *response = begun_response(k, exchange);
+	if (!(c->flags & (CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT)))
+		return true;
+	if ((s32)(k->n_responses - k->n_requests) >= 0) {
+		/* It has ended already. */
+		if (!k->ahead_body)
+			return true;
+		tally_lost(k, LOSS_FRAMING, 1);
+		forget(exchange);
+		return false;
+	}
+	if (!response || response->mode < MODE_LENGTH || response->mode > MODE_UNTIL_CLOSE)
+		return true;
+	if (response->mode != MODE_LENGTH || response->body_bytes)
+		return false;
+	message_end(k, !s->sending, k->last_response_byte);
+	return true;
+}
+
 /* The request head is complete; `n` bytes of it lie in this piece. Returns event flags. */
 static __always_inline u32 request_complete(struct connection *k, struct segment *s, u32 n, u64 exchange)
 {
@@ -92,12 +118,18 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 		noted |= NOTE_LOST;
 		tally_lost(k, LOSS_RING_FULL, 1);
 	}
-	if (noted && !add_note(k, exchange, noted) && !(c->flags & CURSOR_LOST)) {
+	/* Nobody reads the note of a request whose response is under way, or over. */
+	if (pending(k) && !begun_response(k, exchange) && noted && !add_note(k, exchange, noted) &&
+	    !(c->flags & CURSOR_LOST)) {
 		/* Its response may be framed wrongly: better lost than wrong. */
 		tally_lost(k, LOSS_NOTE_FULL, 1);
 		if (c->flags & CURSOR_PIECES)
 			forget(exchange);
 		c->flags |= CURSOR_LOST;
+	}
+	if (!confirm_response(k, s, exchange)) {
+		c->flags |= CURSOR_LOST;
+		come_to(s, OUTCOME_MISFRAMED, 0);
 	}
 	if (pending(k) == 1)
 		set_current(k, exchange);

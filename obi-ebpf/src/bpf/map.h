@@ -196,6 +196,8 @@ struct connection {
 	u8 side;
 	u8 flags;
 	u32 n_resync; /* segments in which no head was found */
+	u32 ahead_body; /* 1: a response with a body has ended before its request was seen */
+	u32 pad;
 	u8 local_address[ADDRESS_BYTES];
 	u8 remote_address[ADDRESS_BYTES];
 	u64 last_response_byte;

@@ -28,6 +28,7 @@ enum outcome {
 	OUTCOME_REJECTED,    /* the bytes are no head; detail: scan_result */
 	OUTCOME_LOST,        /* the bytes cannot be followed; detail: loss_reason */
 	OUTCOME_IGNORED,     /* no HTTP/1, here or ever; detail: scan_result */
+	OUTCOME_MISFRAMED,   /* what has been taken for a body was none: nothing behind it can be trusted */
 };
 
 static __always_inline void come_to(struct segment *s, u32 outcome, u32 detail)
@@ -74,6 +75,7 @@ static __always_inline void rejected(struct connection *k, struct segment *s)
 			tally_uncovered(k, UNCOVERED_JOINED);
 	}
 	s->left = 0;
+	come_to(s, OUTCOME_NONE, 0);
 }
 
 /* Before the exchanges that cannot be followed end. Returns whether there are any. */
@@ -91,6 +93,10 @@ static __always_inline bool lose(struct connection *k, struct segment *s)
 		/* A request line has been seen on the other cursor: its exchange is one. */
 		return request_cursor(k)->lines;
 	}
+	if (s->outcome == OUTCOME_MISFRAMED) {
+		how->loss = LOSS_FRAMING;
+		return true;
+	}
 	how->loss = s->detail;
 	how->keeps_request = !requests;
 	k->flags |= CONNECTION_DAMAGED;
@@ -105,17 +111,20 @@ SHARED int settle(struct connection *k, struct segment *s)
 	if (!k || !s)
 		return 0;
 	if (s->outcome == OUTCOME_REJECTED)
-		rejected(k, s);
+		rejected(k, s); /* makes something else of it */
 	barrier(); /* here and below: what the paths have left in registers is forgotten, and they meet */
 	if (s->outcome == OUTCOME_MESSAGE_END)
 		message_end(k, s->sending, s->time);
 	barrier();
-	if (s->outcome != OUTCOME_LOST && s->outcome != OUTCOME_IGNORED)
+	if (s->outcome < OUTCOME_LOST)
 		goto out;
 	if (lose(k, s))
 		end_pending(k, &s->ending);
 	barrier();
-	if (s->outcome == OUTCOME_IGNORED) {
+	if (s->outcome == OUTCOME_MISFRAMED) {
+		tally_uncovered(k, UNCOVERED_UNREADABLE);
+		ignore_connection(k);
+	} else if (s->outcome == OUTCOME_IGNORED) {
 		if (s->detail == SCAN_TLS)
 			tally_uncovered(k, UNCOVERED_TLS);
 		else if (s->detail == SCAN_HTTP2)
@@ -128,7 +137,7 @@ SHARED int settle(struct connection *k, struct segment *s)
 		cursor_reset(cursor_of(k, s), MODE_RESYNC);
 	}
 	/* Behind a gap a head may begin. */
-	if (s->outcome == OUTCOME_IGNORED || s->detail != LOSS_GAP)
+	if (s->outcome != OUTCOME_LOST || s->detail != LOSS_GAP)
 		s->left = 0;
 	s->gap = 0;
 out:

@@ -8,7 +8,7 @@
 #ifndef OBI_WALK_PORTABLE_H
 #define OBI_WALK_PORTABLE_H
 
-enum { STEPS_PER_PROGRAM = 6 };
+enum { STEPS_PER_PROGRAM = 3 };
 
 #ifdef OBI_HOST
 /* The harness goes on instead. */

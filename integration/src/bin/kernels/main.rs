@@ -63,6 +63,9 @@ struct Matrix {
     /// Only these series
     #[arg(long)]
     kernel: Vec<String>,
+    /// Only these tests (beginnings of names)
+    #[arg(long, default_values = TESTS)]
+    test: Vec<String>,
     /// Only these sets
     #[arg(long, value_parser = SETS)]
     set: Vec<String>,
@@ -113,8 +116,9 @@ impl Matrix {
             targets,
             sets: SETS.into_iter().filter(is_wanted).collect(),
             tests: self.tests,
-            filters: TESTS.map(str::to_owned).to_vec(),
-            environment: Vec::new(),
+            filters: self.test,
+            // As for tests on this machine.
+            environment: std::env::vars().filter(|(name, _)| name == "OBI_TEST_ROWS").collect(),
         };
         plan.run().map(|()| ExitCode::SUCCESS)
     }
@@ -146,7 +150,7 @@ impl Run {
             let (name, value) = pair.split_once('=').with_context(|| format!("{pair} is not NAME=VALUE"))?;
             job.environment.push((name.to_owned(), value.to_owned()));
         }
-        let outcome = Machine::new(archive::fetch(&release)?)?.run(&job, |text| {
+        let outcome = Machine::new(&release)?.run(&job, |text| {
             // A closed stdout is noticed by whoever closed it.
             let _ = std::io::stdout().write_all(text.as_bytes());
         })?;
