@@ -377,3 +377,33 @@ fn a_client_that_lost_a_response_takes_no_other_for_one_before_its_request() {
         .end(CLOSE_LOCAL);
     check(&story, 2, 2);
 }
+
+/// The answer to a HEAD request, as long as its GET would be, without the bytes.
+const NO_BODY: &str = "HTTP/1.1 200 OK\r\nId: 1\r\nContent-Length: 500\r\n\r\n";
+
+#[test]
+fn an_answer_seen_before_its_head_request_ends_with_it() {
+    let mut story = Story::new();
+    story
+        .receive(NO_BODY)
+        .send("HEAD /1 HTTP/1.1\r\n\r\n")
+        .send(&get(2))
+        .receive(&answer(2))
+        .end(CLOSE_LOCAL);
+    check(&story, 2, 0);
+}
+
+#[test]
+fn what_was_read_as_the_body_of_an_early_answer_is_given_up() {
+    let mut story = Story::new();
+    story.receive(&[NO_BODY, &answer(2)].concat()).send("HEAD /1 HTTP/1.1\r\n\r\n");
+    story.send(&get(2)).send(&get(3)).receive(&answer(3)).end(CLOSE_LOCAL);
+    check(&story, 0, 1);
+}
+
+#[test]
+fn answers_whose_requests_never_come_into_sight_are_lost() {
+    let mut story = Story::new();
+    story.receive(&answer(1)).receive(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 0, 2);
+}
