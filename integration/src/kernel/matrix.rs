@@ -4,7 +4,7 @@
 //! In: kernels, the test binary, which tests. Out: a table, and whether every cell is as it must be. A set that a
 //! kernel cannot have is named in [`ABSENT`] with the reason; every other cell must be filled by a run.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
@@ -95,46 +95,40 @@ impl Plan {
     pub fn run(&self) -> anyhow::Result<()> {
         let machines: Vec<Machine> =
             self.targets.iter().map(|target| Machine::new(&target.release)).collect::<anyhow::Result<_>>()?;
+        // Full preemption makes no difference to a verifier.
+        let verified =
+            each(machines.iter().zip(&self.targets).filter(|(_, target)| !target.preempt), |pair| {
+                let (machine, target) = pair;
+                (target.release.series, self.verify(*target, machine))
+            });
+        let mut verdicts = HashMap::new();
+        for (series, outcome) in verified {
+            verdicts.insert(series, outcome?);
+        }
         let mut cells = Vec::new();
-        let mut errands = VecDeque::new();
-        for (target, machine) in self.targets.iter().zip(&machines) {
-            for (set, verdict) in self.verify(*target, machine)? {
-                match verdict {
-                    Ok(verdict) => errands.push_back(Errand { target: *target, machine, set, verdict }),
+        let mut errands = Vec::new();
+        for (machine, target) in machines.iter().zip(&self.targets) {
+            for (set, verdict) in &verdicts[target.release.series] {
+                match verdict.clone() {
+                    Ok(verdict) => errands.push(Errand { target: *target, machine, set, verdict }),
                     Err(reason) => cells.push(absent(*target, set, reason)),
                 }
             }
         }
-        let errands = Mutex::new(errands);
-        let finished = Mutex::new(&mut cells);
-        let next = || errands.lock().ok()?.pop_front();
-        thread::scope(|scope| {
-            for _ in 0..MACHINES {
-                scope.spawn(|| {
-                    while let Some(errand) = next() {
-                        let cell = self.test(errand);
-                        note(&cell.line());
-                        if let Ok(mut finished) = finished.lock() {
-                            finished.push(cell);
-                        }
-                    }
-                });
-            }
-        });
+        cells.extend(each(errands, |errand| {
+            let cell = self.test(errand);
+            note(&cell.line());
+            cell
+        }));
         table(cells)
     }
 
     /// Every program before this kernel's verifier: for each set how it went, or why the kernel cannot have it.
     fn verify(&self, target: Target, machine: &Machine) -> anyhow::Result<Vec<(&'static str, Verification)>> {
         let verify = sibling("verify")?;
-        let script = format!("cat /sys/kernel/debug/sched/preempt 2>/dev/null; exec {}", verify.display());
-        let job = target.job(&["sh".into(), "-c".into(), script]);
-        let outcome = machine.run(&job, |_| ())?;
+        let outcome = machine.run(&target.job(&[verify.display().to_string()]), |_| ())?;
         if outcome.status != 0 {
             bail!("{} on {} failed: {}", verify.display(), target.name(), outcome.output);
-        }
-        if target.preempt && !outcome.output.contains("(full)") {
-            bail!("{} does not run with full preemption", target.name());
         }
         let verdicts: Vec<Verdict> = outcome
             .output
@@ -143,17 +137,6 @@ impl Plan {
             .map(|line| serde_json::from_str(line).with_context(|| format!("read verdict `{line}`")))
             .collect::<anyhow::Result<_>>()?;
         type_information::check(machine, &target.name())?;
-        for verdict in &verdicts {
-            if let Fate::Refused { reason } = &verdict.fate {
-                note(&format!(
-                    "{}: {} {} {} refused: {reason}",
-                    target.name(),
-                    verdict.set,
-                    verdict.flavour,
-                    verdict.program
-                ));
-            }
-        }
         Ok(self.sets.iter().map(|set| (*set, verification(set, &verdicts))).collect())
     }
 
@@ -163,19 +146,45 @@ impl Plan {
     }
 
     fn run_tests(&self, errand: &Errand<'_>) -> anyhow::Result<String> {
-        let mut command = vec![self.tests.display().to_string(), "--test-threads=1".to_owned()];
+        // What the kernel says of its preemption comes first in the output.
+        const SCRIPT: &str = "cat /sys/kernel/debug/sched/preempt 2>/dev/null; exec \"$@\"";
+        let mut command = ["sh", "-c", SCRIPT, "sh"].map(str::to_owned).to_vec();
+        command.extend([self.tests.display().to_string(), "--test-threads=1".to_owned()]);
         command.extend(self.filters.iter().cloned());
         let mut job = errand.target.job(&command);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         job.environment = vec![pair("OBI_HOOKS", errand.set), pair("OBI_TEST_SLOWNESS", SLOWNESS)];
         job.environment.extend(self.environment.iter().cloned());
         let outcome = errand.machine.run(&job, |_| ())?;
+        if errand.target.preempt && !outcome.output.contains("(full)") {
+            bail!("{} does not run with full preemption: {}", errand.target.name(), outcome.output);
+        }
         let passed = passed(&outcome.output);
         if outcome.status != 0 || passed == 0 {
             bail!("status {}, {passed} tests passed:\n{}", outcome.status, outcome.output);
         }
         Ok(format!("{passed} tests, {} spans", spans(&outcome)))
     }
+}
+
+/// Does all of `work`, [`MACHINES`] at a time.
+fn each<W: Send, R: Send>(work: impl IntoIterator<Item = W>, act: impl Fn(W) -> R + Sync) -> Vec<R> {
+    let work = Mutex::new(work.into_iter().collect::<VecDeque<W>>());
+    let done = Mutex::new(Vec::new());
+    let next = || work.lock().ok()?.pop_front();
+    thread::scope(|scope| {
+        for _ in 0..MACHINES {
+            scope.spawn(|| {
+                while let Some(item) = next() {
+                    let result = act(item);
+                    if let Ok(mut done) = done.lock() {
+                        done.push(result);
+                    }
+                }
+            });
+        }
+    });
+    done.into_inner().unwrap_or_default()
 }
 
 /// How the verifier took a set: which flavour, and how much work its largest program was; or why not.
