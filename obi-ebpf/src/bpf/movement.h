@@ -12,8 +12,11 @@
 #include "closing.h"
 #include "message.h"
 
-/* A send or receive begins. `message` is NULL when there is none: the bytes are not in user memory. */
-static __always_inline int transfer_begins(struct sock *sk, struct msghdr *message, bool sending, bool discarding)
+/*
+ * A send or receive begins. `message` is NULL when there is none: the bytes are not in user memory.
+ * Not inlined: some programs go on with moved(), and one frame for both is too much stack for 6.1.
+ */
+static __noinline int transfer_begins(struct sock *sk, struct msghdr *message, bool sending, bool discarding)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	struct connection *k;
