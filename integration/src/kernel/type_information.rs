@@ -22,17 +22,9 @@ use crate::process::run;
 const POISON: i32 = 0x0bad_2310;
 /// Functions that ask first: iterators (`iter_type` since 5.14, `__iov` since 6.4) are read at the beginning of a send
 /// or receive, references of files (`f_ref` since 6.13) at the close of a unix socket.
-const ASKS: [&str; 14] = [
-    "tcp_sendmsg",
-    "tcp_bpf_sendmsg",
-    "tcp_sendpage",
-    "tcp_recvmsg",
-    "tcp_bpf_recvmsg",
+const ASKS: [&str; 6] = [
+    "transfer_begins",
     "tcp_sendmsg_locked",
-    "unix_stream_sendmsg",
-    "unix_stream_sendpage",
-    "unix_stream_recvmsg",
-    "unix_stream_splice_read",
     "sys_enter_close",
     "sched_process_exit",
     "one_closes",
