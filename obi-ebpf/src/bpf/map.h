@@ -208,10 +208,10 @@ struct connection {
 		};
 		struct cursor cursor[2]; /* chosen by arithmetic: for the verifier that is one way, a branch is two */
 	};
+	struct segment segment[2]; /* the ones being walked, received and sent: too large for the stack */
 	struct transfer sends;
 #ifndef OBI_SOCKET_SET
 	struct transfer receives;
-	struct segment segment[2]; /* the ones being walked, received and sent: too large for the stack */
 	u64 birth; /* tells sockets that follow each other at one address apart */
 #endif
 };

@@ -29,10 +29,11 @@ static __always_inline bool walks_messages(void)
 
 static __always_inline int receive(struct sock *sk, int n, int flags)
 {
-	struct segment segment = {}, *s = &segment;
-	struct walk walk = { .segment = s };
+	struct walk walk = {};
+	struct segment *s;
 	if (flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB) || !begin_transfer(&walk, sk, n, false))
 		return 0;
+	s = walk.segment;
 	if (flags & FLAG_TRUNC && sk->__sk_common.skc_family != FAMILY_UNIX)
 		s->source.opaque = KERNEL_PAGES; /* thrown away, not copied */
 	else if (needs_source(s, &walk.connection->receive) || walks_messages())
@@ -54,8 +55,8 @@ int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
 {
-	struct segment segment = {}, *s = &segment;
-	struct walk walk = { .segment = s };
+	struct walk walk = {};
+	struct segment *s;
 	struct connection *k;
 	(void)flags;
 	if (ret <= 0) {
@@ -65,6 +66,7 @@ int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
 	if (!begin_transfer(&walk, sk, ret, true))
 		return 0;
 	k = walk.connection;
+	s = walk.segment;
 	if ((needs_source(s, &k->send) || walks_messages()) && !source_of_call(&s->source, sk, ret) &&
 	    k->family != FAMILY_UNIX && s->source.opaque == UNKNOWN_BUFFER)
 		want(WANT_SEND_MESSAGES);
@@ -116,9 +118,12 @@ int BPF_PROG(tcp_rcv_space_adjust, struct sock *sk)
 	k = find_connection(sk);
 	if (!k || !tcp || k->receive.mode == MODE_IGNORED)
 		return 0;
-	struct segment segment = { .id = bpf_get_current_pid_tgid(), .time = bpf_ktime_get_ns(), .source.opaque = KERNEL_PAGES };
-	struct walk walk = { .connection = k, .sk = sk, .segment = &segment };
-	place(&segment, &k->receive, tcp, read_position(sk, tcp), 0);
+	struct segment *s = begin_segment(k, false);
+	struct walk walk = { .connection = k, .sk = sk, .segment = s };
+	s->id = bpf_get_current_pid_tgid();
+	s->time = bpf_ktime_get_ns();
+	s->source.opaque = KERNEL_PAGES;
+	place(s, &k->receive, tcp, read_position(sk, tcp), 0);
 	capture(&walk);
 	return 0;
 }

@@ -136,14 +136,12 @@ static __always_inline struct connection *connection_of(struct sock *sk, struct 
 #endif
 }
 
-#ifndef OBI_SOCKET_SET
 static __always_inline struct segment *begin_segment(struct connection *k, bool sending)
 {
 	struct segment *s = sending ? &k->segment[1] : &k->segment[0];
 	__builtin_memset(s, 0, sizeof(*s));
 	return s;
 }
-#endif
 
 /*
  * When the data just read had arrived. tcp_mstamp is exact (µs) unless the

@@ -9,7 +9,7 @@
 
 #include "closing.h"
 
-/* The walk that a transfer begins, or false when there is nothing to follow. (In the socket set, which has room, the caller brings a segment.) */
+/* The walk that a transfer begins, or false when there is nothing to follow. */
 static __always_inline bool begin_transfer(struct walk *walk, struct sock *sk, u32 n, bool sending)
 {
 	u64 id = bpf_get_current_pid_tgid();
@@ -28,10 +28,7 @@ static __always_inline bool begin_transfer(struct walk *walk, struct sock *sk, u
 	c = sending ? &k->send : &k->receive;
 	if (c->mode == MODE_IGNORED)
 		return false;
-#ifndef OBI_SOCKET_SET
-	walk->segment = begin_segment(k, sending);
-#endif
-	s = walk->segment;
+	s = walk->segment = begin_segment(k, sending);
 	s->id = id;
 	s->time = s->arrival = bpf_ktime_get_ns();
 	s->left = n;
