@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::span::Http;
 
 /// 2023-11-14T22:13:20Z, ns.
 pub(crate) const START: u64 = 1_700_000_000_000_000_000;
@@ -56,6 +57,12 @@ pub(crate) fn span_with(kind: SpanKind, change: impl FnOnce(&mut Http)) -> Span 
     span
 }
 
+/// Observations in all request series and in all span series.
+fn counts(snapshot: &Snapshot) -> [u64; 2] {
+    let requests = snapshot.requests.iter().map(|series| series.counts.duration.buckets.count()).sum();
+    [requests, snapshot.spans.iter().map(|series| series.counts.buckets.count()).sum()]
+}
+
 #[test]
 fn a_series_is_what_the_labels_tell_apart() {
     fn check(kind: SpanKind, change: impl Fn(&mut Http), series: usize) {
@@ -64,13 +71,9 @@ fn a_series_is_what_the_labels_tell_apart() {
         registry.record(&span_with(kind, &change));
         registry.record(&span_with(kind, &change));
         let snapshot = registry.snapshot();
-        assert_eq!(
-            snapshot.series.len(),
-            series,
-            "{:?}",
-            snapshot.series.last().map(|series| &series.labels)
-        );
-        assert_eq!(snapshot.series.iter().map(|series| series.histogram.buckets.count()).sum::<u64>(), 3);
+        let last = snapshot.requests.last().map(|series| &series.labels);
+        assert_eq!(snapshot.requests.len(), series, "{last:?}");
+        assert_eq!(counts(&snapshot), [3, 3]);
     }
     use SpanKind::{Client, Server};
     for kind in [Server, Client] {
@@ -102,7 +105,7 @@ fn births_are_numbered_by_snapshots() {
     registry.record(&span(SpanKind::Client));
     let snapshot = registry.snapshot();
     assert_eq!(snapshot.number, 2);
-    assert_eq!(snapshot.series.iter().map(|series| series.born).collect::<Vec<_>>(), [0, 1, 1]);
+    assert_eq!(snapshot.requests.iter().map(|series| series.born).collect::<Vec<_>>(), [0, 1, 1]);
     let totals = &snapshot.services[0];
     assert_eq!(totals.server_spans, Counter { value: 3, born: 0 });
     assert_eq!(totals.client_spans, Counter { value: 1, born: 1 });
@@ -115,7 +118,7 @@ fn text_too_long_for_a_label_overflows() {
     registry.record(&span_with(SpanKind::Client, |http| http.server_address = "a".repeat(256)));
     registry.record(&span_with(SpanKind::Server, |http| http.route = Arc::from("/a".repeat(128))));
     let snapshot = registry.snapshot();
-    let labels: Vec<_> = snapshot.series.iter().map(|series| &*series.labels).collect();
+    let labels: Vec<_> = snapshot.requests.iter().map(|series| &*series.labels).collect();
     assert!(labels.iter().all(|labels| labels.overflow && labels.status == StatusLabel::Class(2)));
     assert_eq!((&*labels[0].server_address, labels[0].server_port, &*labels[0].route), (OTHER, 0, ""));
     assert_eq!((&*labels[1].server_address, &*labels[1].route, labels[1].method), ("", OTHER, OTHER));
@@ -126,7 +129,7 @@ fn a_clock_that_steps_back_gives_no_negative_duration() {
     let mut registry = Registry::new(Limits::default());
     registry.record(&Span { end: START - 1, ..span(SpanKind::Server) });
     registry.record(&Span { start: 0, end: 0, ..span(SpanKind::Server) });
-    assert_eq!(registry.snapshot().series[0].histogram.buckets.sum(), 0);
+    assert_eq!(registry.snapshot().requests[0].counts.duration.buckets.sum(), 0);
 }
 
 /// What overflow must keep.
@@ -139,11 +142,11 @@ fn kept(service: &Service, kind: SpanKind, status: StatusLabel, error_type: &str
 /// Count and sum of durations, ns.
 fn totals_of(snapshot: &Snapshot) -> HashMap<Kept, (u64, u128)> {
     let mut totals = HashMap::<_, (u64, u128)>::new();
-    for Series { labels, histogram, .. } in &snapshot.series {
+    for Series { labels, counts, .. } in &snapshot.requests {
         let entry = totals.entry(kept(&labels.service, labels.kind, labels.status, labels.error_type));
         let entry = entry.or_default();
-        entry.0 += histogram.buckets.count();
-        entry.1 += histogram.buckets.sum();
+        entry.0 += counts.duration.buckets.count();
+        entry.1 += counts.duration.buckets.sum();
     }
     totals
 }
@@ -176,8 +179,8 @@ proptest! {
     fn overflow_keeps_sums_by_service_kind_class_and_error(
         spans in prop::collection::vec(any_span(3), 0..800),
     ) {
-        // Room for all overflow series of three services: 3 × 2 kinds × 11 classes × 2.
-        let limit = 5 * (LAST_RESORT_SERIES + 3 * 2 * CLASSES * 2);
+        // Room for all overflow series of three services.
+        let limit = 5 * (LAST_RESORT_SERIES + 3 * LAST_RESORT_SERIES);
         let mut registry = Registry::new(Limits { series: limit, ..Limits::default() });
         let mut expected = HashMap::<_, (u64, u128)>::new();
         for span in &spans {
@@ -189,11 +192,14 @@ proptest! {
             entry.1 += u128::from(span.end - span.start);
         }
         let snapshot = registry.snapshot();
-        prop_assert!(snapshot.series.len() <= limit);
+        prop_assert!(snapshot.series() <= limit);
         prop_assert_eq!(totals_of(&snapshot), expected);
-        for Series { histogram, .. } in &snapshot.series {
-            let (counts, exemplars) = (histogram.buckets.counts(), histogram.exemplars());
-            prop_assert!(counts.iter().zip(exemplars).all(|(count, exemplar)| (*count > 0) == exemplar.is_some()));
+        let requests = snapshot.requests.iter().map(|series| &series.counts.duration);
+        for histogram in requests.chain(snapshot.spans.iter().map(|series| &*series.counts)) {
+            let buckets = histogram.buckets.counts().iter().enumerate().filter(|(_, count)| **count > 0);
+            let buckets: Vec<_> = buckets.map(|(bucket, _)| u8::try_from(bucket).expect("few")).collect();
+            let exemplars: Vec<_> = histogram.exemplars().iter().map(|(bucket, _)| *bucket).collect();
+            prop_assert_eq!(buckets, exemplars);
         }
     }
 
@@ -201,15 +207,14 @@ proptest! {
     fn the_limit_is_hard_and_nothing_is_uncounted(
         spans in prop::collection::vec(any_span(400), 0..1_500),
     ) {
-        let limits = Limits { series: 0, services: 100 };
+        let limits = Limits { series: 0, services: 100, ..Limits::default() };
         let mut registry = Registry::new(limits);
         for span in &spans {
             registry.record(span);
         }
         let snapshot = registry.snapshot();
-        prop_assert!(snapshot.series.len() <= MIN_SERIES);
-        let counted: u64 = snapshot.series.iter().map(|series| series.histogram.buckets.count()).sum();
-        prop_assert_eq!(counted, spans.len() as u64);
+        prop_assert!(snapshot.series() <= MIN_SERIES);
+        prop_assert_eq!(counts(&snapshot), [spans.len() as u64; 2]);
         prop_assert!(snapshot.services.len() <= limits.services + 1);
         let totals: u64 =
             snapshot.services.iter().map(|totals| totals.server_spans.value + totals.client_spans.value).sum();
