@@ -32,6 +32,7 @@ fn spans(series: u32) -> Vec<Span> {
         queue_wait: 10_000,
         pid: 1,
         service: Arc::clone(&services[n as usize % services.len()]),
+        instance: Arc::default(),
         detail: Detail::Http(Http {
             method: "GET",
             path: "/api/v1/item/17".to_owned(),

@@ -58,6 +58,7 @@ impl Shared {
             queue_wait: 1,
             pid: 1,
             service: Arc::clone(&self.services[0]),
+            instance: Arc::default(),
             detail: Detail::Http(Http {
                 method: "GET",
                 route: Arc::clone(&self.routes[0]),

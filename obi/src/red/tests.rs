@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::span::Http;
+use crate::span::{Http, Resource};
 
 /// 2023-11-14T22:13:20Z, ns.
 pub(crate) const START: u64 = 1_700_000_000_000_000_000;
@@ -16,7 +16,11 @@ pub(crate) fn service(id: u32) -> Arc<Service> {
         name: format!("service-{id}"),
         namespace: "test".to_owned(),
         id,
-        attributes: vec![("process.executable.name", "server".to_owned())],
+        attributes: {
+            let mut attributes = Resource::default();
+            attributes.text("process.executable.name", "server");
+            attributes
+        },
     })
 }
 
@@ -35,6 +39,7 @@ pub(crate) fn span(kind: SpanKind) -> Span {
         queue_wait: 2_000_000,
         pid: 77,
         service: service(1),
+        instance: Arc::default(),
         detail: Detail::Http(Http {
             method: "GET",
             path: "/item/7".to_owned(),
