@@ -23,11 +23,12 @@ const EAGERNESS: usize = 4;
 /// Services that are promised the largest part.
 const FIRST_TIER: usize = 32;
 
-/// What was folded is remembered for so many label sets per service, the latest.
+/// What was folded is remembered for so many label sets per service.
 const EXAMPLES: usize = 5;
 
-/// Folded spans between two looks at what is being folded, as a mask.
-const EXAMPLE_EVERY: u64 = 63;
+/// One of so many folded spans is looked at, until there are enough examples, and at most so many times: a look
+/// makes a text.
+const EXAMPLE_EVERY: u64 = 64;
 
 /// What one service holds and what it was refused.
 #[derive(Debug, Clone, Default)]
@@ -44,7 +45,7 @@ pub struct Share {
     pub folded: Counter,
     /// Series that expired.
     pub expired: u64,
-    /// Some of the latest label sets that were folded, as text.
+    /// Some of the label sets that were folded first, as text.
     pub examples: Vec<String>,
     /// Order of arrival among services that hold something; names the tier of the promise.
     rank: Option<usize>,
@@ -58,15 +59,13 @@ impl Share {
     /// Notes that a span was folded.
     pub(super) fn fold(&mut self, born: u64, example: impl FnOnce() -> String) {
         self.folded.add(1, born);
-        if self.folded.value & EXAMPLE_EVERY != 1 {
-            return;
-        }
-        let example = example();
-        if !self.examples.contains(&example) {
-            if self.examples.len() >= EXAMPLES {
-                self.examples.remove(0);
+        let nth = self.folded.value;
+        let wanted = self.examples.len() < EXAMPLES && nth <= EXAMPLE_EVERY * EXAMPLE_EVERY;
+        if wanted && nth % EXAMPLE_EVERY == 1 {
+            let example = example();
+            if !self.examples.contains(&example) {
+                self.examples.push(example);
             }
-            self.examples.push(example);
         }
     }
 }

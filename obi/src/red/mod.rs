@@ -192,7 +192,7 @@ impl Registry {
     /// Counts one span.
     pub fn record(&mut self, span: &Span) {
         let (born, duration) = (self.snapshots, span.end.saturating_sub(span.start));
-        let exemplar = Some(Exemplar::of(span));
+        let exemplar = span.sampled.then(|| Exemplar::of(span));
         let place = place_of(&mut self.requests, &mut self.budget, span, born);
         let requests = self.requests.touch(place, span.end);
         requests.duration.record(duration, exemplar);
@@ -334,5 +334,7 @@ impl Requests {
     }
 }
 
+#[cfg(test)]
+mod span_metrics_tests;
 #[cfg(test)]
 pub(crate) mod tests;

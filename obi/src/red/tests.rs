@@ -31,6 +31,7 @@ pub(crate) fn span(kind: SpanKind) -> Span {
         span_id: [0xcd; 8],
         parent_span_id: None,
         trace_flags: 1,
+        sampled: true,
         trace_state: String::new(),
         exchange: u64::MAX,
         kind,
@@ -135,6 +136,127 @@ fn a_clock_that_steps_back_gives_no_negative_duration() {
     registry.record(&Span { end: START - 1, ..span(SpanKind::Server) });
     registry.record(&Span { start: 0, end: 0, ..span(SpanKind::Server) });
     assert_eq!(registry.snapshot().requests[0].counts.duration.buckets.sum(), 0);
+}
+
+/// A span that ended so many seconds after [`START`].
+fn span_at(second: u64, change: impl FnOnce(&mut Http)) -> Span {
+    let time = START + second * 1_000_000_000;
+    Span { start: time - 1_000_000, end: time, ..span_with(SpanKind::Server, change) }
+}
+
+#[test]
+fn idle_series_expire_and_come_back_as_newborns() {
+    let limits = Limits { idle: Duration::from_secs(100), ..Limits::default() };
+    let mut registry = Registry::new(limits);
+    let mut check = |second: u64, statuses: &[u16], expected: &[(u16, u64, u64, u64)]| {
+        for status in statuses {
+            registry.record(&span_at(second, |http| http.status = Some(*status)));
+        }
+        registry.expire(START + second * 1_000_000_000);
+        let snapshot = registry.snapshot();
+        let found: Vec<_> = snapshot
+            .requests
+            .iter()
+            .map(|series| {
+                let StatusLabel::Code(status) = series.labels.status else { panic!("a code") };
+                let count = series.counts.duration.buckets.count();
+                (status, count, series.born, (series.created - START) / 1_000_000_000)
+            })
+            .collect();
+        assert_eq!(found, expected, "(status, count, born, created) at {second}");
+        assert_eq!(snapshot.usage.shares.iter().map(|share| share.series).sum::<usize>(), snapshot.series());
+    };
+    check(0, &[200, 200, 404], &[(200, 2, 0, 0), (404, 1, 0, 0)]);
+    check(60, &[200], &[(200, 3, 0, 0), (404, 1, 0, 0)]);
+    check(111, &[], &[(200, 3, 0, 0)]);
+    // Born after the third snapshot: whoever scraped then sees a zero first, so that `rate()` sees a reset.
+    check(150, &[404, 404, 404, 404], &[(200, 3, 0, 0), (404, 4, 3, 150)]);
+    check(400, &[], &[]);
+}
+
+#[test]
+fn totals_of_services_expire_too() {
+    let mut registry = Registry::new(Limits::default());
+    registry.record(&span_at(0, |_| ()));
+    registry.expire(START + 3_600_000_000_000);
+    assert_eq!(registry.snapshot().services.len(), 1);
+    registry.expire(START + 2 * 3_600_000_000_000);
+    assert_eq!(registry.snapshot().services.len(), 0);
+}
+
+#[test]
+fn a_noisy_service_starves_no_quiet_one() {
+    let mut registry = Registry::new(Limits { series: 1_000, ..Limits::default() });
+    let mut record = |id: u32, n: u32| {
+        for route in 0..n {
+            let mut span = span_with(SpanKind::Server, |http| http.route = Arc::from(format!("/{route}")));
+            span.service = service(id);
+            registry.record(&span);
+        }
+    };
+    record(1, 5_000);
+    record(2, 1);
+    let usage = registry.snapshot().usage;
+    let of = |id: u32| usage.shares.iter().find(|share| share.service.id == id).expect("a share");
+    assert_eq!((of(2).series, of(2).folded.value), (2, 0), "its request series and its span series");
+    assert_eq!(of(1).series + of(1).overflow_series, 3 + 480 + 2, "promised, four fifths of 600, overflow");
+    // Each metric folds a span apart; the pairs that fit are told by the series.
+    assert_eq!(of(1).folded.value, 10_000 - (of(1).series as u64));
+    assert!(of(1).examples.len() == 5 && of(1).examples[0].contains("GET /2"), "{:?}", of(1).examples);
+}
+
+#[test]
+fn series_of_the_greedy_expire_sooner_while_room_is_scarce() {
+    let mut registry = Registry::new(Limits { series: 1_000, ..Limits::default() });
+    for route in 0..1_000 {
+        registry.record(&span_at(0, |http| http.route = Arc::from(format!("/{route}"))));
+    }
+    let mut quiet = span_at(0, |_| ());
+    quiet.service = service(2);
+    registry.record(&quiet);
+    registry.expire(START + TIGHT_IDLE.as_nanos() as u64);
+    let before = registry.snapshot().series();
+    registry.expire(START + 2 * TIGHT_IDLE.as_nanos() as u64);
+    let snapshot = registry.snapshot();
+    assert!(snapshot.series() < before);
+    let holds = |id: u32| snapshot.requests.iter().filter(|series| series.labels.service.id == id).count();
+    assert_eq!(holds(2), 1);
+    assert!(holds(1) > 1, "no more than it takes to make room");
+}
+
+#[test]
+fn bodies_are_counted_from_the_first_one_on() {
+    let mut registry = Registry::new(Limits::default());
+    for (request, response, status) in [(0, 0, Some(200)), (0, 700, Some(200)), (5, 0, Some(200))] {
+        registry.record(&span_with(SpanKind::Server, |http| {
+            (http.request_body_bytes, http.response_body_bytes, http.status) = (request, response, status);
+        }));
+    }
+    registry.record(&span_with(SpanKind::Server, |http| {
+        (http.response_body_bytes, http.status) = (9, None);
+    }));
+    let snapshot = registry.snapshot();
+    let sizes = |bodies: &Option<Box<Bodies>>| bodies.as_ref().map(|b| (b.sizes.count(), b.sizes.sum()));
+    let counts: Vec<_> = snapshot
+        .requests
+        .iter()
+        .map(|series| (sizes(&series.counts.request_body), sizes(&series.counts.response_body)))
+        .collect();
+    assert_eq!(counts, [(Some((1, 5)), Some((2, 700))), (None, None)], "without an answer there is no body");
+}
+
+#[test]
+fn what_is_not_sampled_is_counted_and_is_no_exemplar() {
+    let mut registry = Registry::new(Limits::default());
+    let sampled = span(SpanKind::Server);
+    registry.record(&sampled);
+    registry.record(&Span { sampled: false, trace_id: [9; 16], end: sampled.end + 1, ..sampled.clone() });
+    let snapshot = registry.snapshot();
+    for histogram in [&snapshot.requests[0].counts.duration, &snapshot.spans[0].counts] {
+        assert_eq!(histogram.buckets.count(), 2);
+        assert_eq!(histogram.exemplars().len(), 1);
+        assert_eq!(histogram.exemplars()[0].1.trace_id, sampled.trace_id);
+    }
 }
 
 /// What overflow must keep.

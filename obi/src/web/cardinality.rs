@@ -39,7 +39,7 @@ struct Service<'a> {
     /// Times that a metric counted a span in overflow.
     folded_spans: u64,
     expired_series: u64,
-    /// Some of the latest label sets that found no room.
+    /// Some of the label sets that found no room first.
     folded: &'a [String],
     /// Distinct values of each label in this service's series.
     labels: BTreeMap<&'static str, usize>,

@@ -245,18 +245,15 @@ fn target_labels(service: &Service, sink: &mut LabelSink<'_>) {
     const INSTANCE: &str = "service.instance.id";
     let (namespace, name) = (&service.namespace, &service.name);
     let job = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
-    let attributes = service.attributes.iter().map(|(key, value)| (&**key, value.to_string()));
-    let instance =
-        attributes.clone().find(|(key, _)| *key == INSTANCE).map_or(String::new(), |(_, value)| value);
     sink("job", &job);
-    sink("instance", &instance);
+    sink("instance", service.attributes.get(INSTANCE).unwrap_or(""));
     service_labels(service, sink);
     let mut seen =
         vec!["job".to_owned(), "instance".into(), "service_namespace".into(), "service_name".into()];
-    for (key, value) in attributes.filter(|(key, _)| *key != INSTANCE) {
+    for (key, value) in service.attributes.iter().filter(|(key, _)| *key != INSTANCE) {
         let label = label_name(key);
         if !seen.contains(&label) {
-            sink(&label, &value);
+            sink(&label, &value.to_string());
             seen.push(label);
         }
     }
