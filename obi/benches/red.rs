@@ -74,13 +74,21 @@ fn snapshot(bencher: Bencher<'_, '_>, series: u32) {
     bencher.bench_local(|| registry.snapshot());
 }
 
-/// What a scrape costs, exemplars included: with label sets enough for 10,000 series, and with 10,000 label sets, each
-/// a histogram of 17 series.
+/// What a scrape costs, exemplars included: with label sets enough for 10,000 series, and for 170,000, which are 10,000
+/// histograms.
 #[divan::bench(args = [Format::OpenMetrics, Format::Text, Format::Protobuf], consts = [10_000, 170_000])]
 fn exposition<const SERIES: u32>(bencher: Bencher<'_, '_>, format: Format) {
     // A label set is a histogram of requests (15 buckets, sum, count), one of spans, and a counter of spans.
     const SERIES_OF_A_LABEL_SET: u32 = 17 + 18;
-    let mut registry = registry(100_000, &spans(SERIES.div_ceil(SERIES_OF_A_LABEL_SET)));
+    let mut spans = spans(SERIES.div_ceil(SERIES_OF_A_LABEL_SET));
+    let mut registry = registry(100_000, &spans);
+    // An exemplar in each of several buckets, as traffic leaves them.
+    for slower in [2, 5, 20] {
+        for span in &mut spans {
+            span.end = span.start + (span.end - span.start) * slower + 4_000_000;
+            registry.record(span);
+        }
+    }
     let metrics = Arc::new(Metrics::take(&mut registry, &mut Stats::default()));
     let whole = || Exposition::new(Arc::clone(&metrics), format, None);
     let bytes: usize = whole().map(|piece| piece.len()).sum();
