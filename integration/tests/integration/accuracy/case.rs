@@ -90,6 +90,7 @@ pub(super) const CASES: &[Case] = &[
     case!("upgrade", || vec![Shape { status: 101, ending: Ending::Upgrade, ..Shape::default() }; 2]),
     case!("forked after accept", mixed, serving: Serving::Fork),
     case!("moved descriptor", mixed, serving: Serving::Dup2),
+    case!("socket map", mixed, serving: Serving::Sockmap, writes: &[WriteMode::Write, WriteMode::Sendfile]),
     case!("recv", mixed, reads: &[ReadMode::Recv]),
     case!("tiny reads", mixed, reads: &[ReadMode::Tiny]),
     case!("readv", mixed, reads: &[ReadMode::Readv]),
