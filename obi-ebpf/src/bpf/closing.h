@@ -86,11 +86,14 @@ static __always_inline int unseen_connection(struct sock *sk, int new)
 	return 0;
 }
 
-static __always_inline int tcp_state_changed(struct sock *sk, int new)
+/* A program of every set. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 {
 	struct ending how = {};
 	struct connection *k;
 	int error;
+	(void)old;
 	if (new != STATE_CLOSE && new != STATE_FIN_WAIT1 && new != STATE_LAST_ACK)
 		return 0;
 	k = find_connection(sk);
