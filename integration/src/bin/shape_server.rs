@@ -24,7 +24,8 @@ fn main() -> anyhow::Result<()> {
     let log = plan.log.as_ref().map(|path| OpenOptions::new().append(true).create(true).open(path));
     let log = log.transpose().context("open the log")?.map(Arc::new);
     let listener = Listener::bind(&plan.address, plan.reuse_port).context("listen")?;
-    let sockmap = (plan.serving == Serving::Sockmap).then(Sockmap::new).transpose().context("make a socket map")?;
+    let sockmap =
+        (plan.serving == Serving::Sockmap).then(Sockmap::new).transpose().context("make a socket map")?;
     println!("ready {}", listener.port()?);
     for seed in plan.seed.. {
         let stream = listener.accept().context("accept")?;
@@ -33,7 +34,9 @@ fn main() -> anyhow::Result<()> {
         }
         let service = Service { plan: Arc::clone(&plan), log: log.clone() };
         match plan.serving {
-            Serving::Thread | Serving::Dup2 | Serving::Sockmap => drop(thread::spawn(move || service.serve(stream, seed))),
+            Serving::Thread | Serving::Dup2 | Serving::Sockmap => {
+                drop(thread::spawn(move || service.serve(stream, seed)))
+            }
             Serving::Fork if fork()? == Fork::Child => {
                 service.serve(stream, seed);
                 return Ok(());

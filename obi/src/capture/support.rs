@@ -105,8 +105,8 @@ impl Support {
         checks.extend(requirement::checks(types.as_ref(), capabilities));
         let types = types.ok();
         let probe = |types: &KernelTypes| {
-            let preempts = preemption::preempts(types);
-            HookSet::ALL.map(|set| SetSupport::probe(set, types, preempts)).to_vec()
+            let preempted = preemption::preempted(types);
+            HookSet::ALL.map(|set| SetSupport::probe(set, types, preempted.contains(&set))).to_vec()
         };
         let sets = types.as_ref().map(probe).unwrap_or_default();
         Self { checks, sets, capabilities, pid_namespace, types }
@@ -140,8 +140,8 @@ fn first_missing(checks: &[Check]) -> Option<Unsupported> {
 }
 
 impl SetSupport {
-    fn probe(set: HookSet, types: &KernelTypes, preempts: bool) -> Self {
-        Self { set, checks: mechanism::checks(set, types), not_seen: blind_spots(set, types, preempts) }
+    fn probe(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Self {
+        Self { set, checks: mechanism::checks(set, types), not_seen: blind_spots(set, types, is_preempted) }
     }
 
     /// Nothing that it needs is missing.

@@ -1,6 +1,6 @@
 //! What a hook set does not see, although it works.
 //!
-//! In: a set, the kernel's types, whether it preempts itself. Out: [`BlindSpot`]s. Those that hide whole programs, or
+//! In: a set, the kernel's types, whether it preempts the set's programs. Out: [`BlindSpot`]s. Those that hide whole programs, or
 //! something of every program, decide which set is used.
 #![forbid(unsafe_code)]
 
@@ -73,9 +73,7 @@ impl BlindSpot {
 
 /// What a set does not see on this kernel.
 #[must_use]
-pub fn blind_spots(set: HookSet, types: &KernelTypes, preempts: bool) -> Vec<BlindSpot> {
-    // Kprobes and tracepoints of system calls run with preemption switched off (trace_call_bpf()).
-    let is_preempted = preempts && matches!(set, HookSet::Socket | HookSet::Fentry);
+pub fn blind_spots(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Vec<BlindSpot> {
     let unless = |seen: bool, blind_spot: BlindSpot| (!seen).then_some(blind_spot);
     let found = match set {
         HookSet::Socket => vec![

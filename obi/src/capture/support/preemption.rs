@@ -1,7 +1,7 @@
-//! Whether this kernel takes the processor away from a thread in the middle of the kernel's own work.
+//! Whether this kernel takes the processor away from a thread in the middle of a BPF program.
 //!
-//! In: the kernel's types, its scheduler's file in debugfs, its command line, its build configuration. Out: yes or no.
-//! The kernel skips a BPF program of kind tracing that is already running on the processor; under preemption that
+//! In: the kernel's types, its scheduler's file in debugfs, its command line, its build configuration. Out: whose
+//! programs. The kernel skips a BPF program of kind tracing that is already running on the processor; under preemption that
 //! happens not only to programs that interrupt themselves, but to every thread that comes by meanwhile.
 #![forbid(unsafe_code)]
 
@@ -10,6 +10,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
+use crate::capture::hook_set::HookSet;
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::tracefs::debugfs_file;
 
@@ -31,8 +32,22 @@ struct Facts {
     configuration: Option<String>,
 }
 
-/// Whether the kernel with these types, which is the running one, preempts itself.
-pub(super) fn preempts(types: &KernelTypes) -> bool {
+/// Which sets have programs that this kernel, the running one, can preempt.
+///
+/// Trampolines only keep a program on its processor (`__bpf_prog_enter_recur()`). Whoever calls a tracepoint holds
+/// preemption off, until 7.0, which protects the callers by an SRCU of their own instead. Kprobes and the tracepoints
+/// of system calls run with preemption off everywhere (`trace_call_bpf()`).
+pub(super) fn preempted(types: &KernelTypes) -> Vec<HookSet> {
+    if !preempts(types) {
+        return Vec::new();
+    }
+    // The variable without the structure is that of kernels before 6.13, for calls from idle processors.
+    let by_srcu = types.has_variable("tracepoint_srcu_srcu_data") && types.has_structure("tracepoint_ext");
+    if by_srcu { vec![HookSet::Socket, HookSet::Fentry] } else { vec![HookSet::Fentry] }
+}
+
+/// Whether the kernel preempts itself.
+fn preempts(types: &KernelTypes) -> bool {
     let built_in = types.function("preempt_schedule").is_some();
     let dynamic = types.function("sched_dynamic_mode").is_some();
     let mut facts = Facts { built_in, dynamic, ..Facts::default() };
