@@ -33,11 +33,13 @@ pub struct View {
 pub enum Passage {
     /// By ordinary calls: every set sees them.
     Call,
+    /// By ordinary calls over a unix socket, which has no stream offsets that would tell of bytes that nobody saw.
+    UnixCall,
     /// Received and sent by io_uring, without a system call of their own.
     IoUring,
     /// `splice` out of a TCP socket.
     SpliceFromTcp,
-    /// `splice` out of a unix socket, which has no stream offsets that would tell of bytes that nobody saw.
+    /// `splice` out of a unix socket.
     SpliceFromUnix,
 }
 
@@ -84,8 +86,9 @@ impl View {
             (Socket, Passage::SpliceFromUnix) => Sight::Blind,
             // The registers of the thread are not those of the call that io_uring makes for it.
             (Socket | Syscall, Passage::IoUring) => Sight::Counted,
+            (_, Passage::UnixCall | Passage::SpliceFromUnix) if self.is_preempted => Sight::Blind,
             _ if self.is_preempted => Sight::Counted,
-            (_, Passage::Call | Passage::SpliceFromTcp) => Sight::Exact,
+            (_, Passage::Call | Passage::UnixCall | Passage::SpliceFromTcp) => Sight::Exact,
             (Fentry | Kprobe, Passage::IoUring) => Sight::Exact,
             (Fentry | Kprobe | Syscall, Passage::SpliceFromUnix) => Sight::Exact,
         }

@@ -114,9 +114,9 @@ pub(super) const CASES: &[Case] = &[
     case!("sendfile", mixed, writes: &[WriteMode::Sendfile]),
     case!("splice in", mixed, writes: &[WriteMode::Splice]),
     case!("IPv6", mixed, family: Family::V6, reads: READS, writes: &WriteMode::ALL),
-    case!("unix", mixed, family: Family::Unix),
+    case!("unix", mixed, family: Family::Unix, passage: Passage::UnixCall),
     case!("unix, every way", || [mixed(), mixed(), mixed()].concat(), family: Family::Unix, depth: 3,
-        reads: READS, writes: &WriteMode::ALL),
+        reads: READS, writes: &WriteMode::ALL, passage: Passage::UnixCall),
     case!("unix, splice out", mixed, family: Family::Unix, reads: &[ReadMode::Splice],
         passage: Passage::SpliceFromUnix),
 ];
