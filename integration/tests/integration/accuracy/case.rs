@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use integration::hook::Passage;
+use integration::patience::slowness;
 use integration::plan::{Address, Call, ConnectionPlan, Segmentation, ServerPlan, Serving};
 use integration::shape::{Ending, Framing, RequestFraming, Shape};
 use integration::wire::{ReadMode, WriteMode};
@@ -26,8 +27,10 @@ pub(super) struct Case {
     writes: &'static [WriteMode],
 }
 
-/// Microseconds that a client lives at least: the agent reads its name while it does.
-const LIFE: u32 = 300_000;
+/// Microseconds that a client lives at least: the agent reads its name while it does, later on a slow machine.
+fn life() -> u32 {
+    300_000 * u32::try_from(slowness().min(10)).unwrap_or(10)
+}
 
 /// What it runs over.
 #[derive(Debug, Clone, Copy)]
@@ -149,7 +152,7 @@ impl Case {
             writes: self.writes.to_vec(),
             ..ConnectionPlan::new(address, (self.shapes)().into_iter().map(Call::new).collect())
         };
-        let lasting = vec![Call::new(Shape { delay: LIFE, ..Shape::default() })];
+        let lasting = vec![Call::new(Shape { delay: life(), ..Shape::default() })];
         vec![connection(), connection(), ConnectionPlan::new(address, lasting)]
     }
 }
