@@ -29,7 +29,7 @@ pub(super) struct Case {
 
 /// Microseconds that a client lives at least: the agent reads its name while it does, later on a slow machine.
 fn life() -> u32 {
-    300_000 * u32::try_from(slowness().min(10)).unwrap_or(10)
+    300_000 * slowness().min(10)
 }
 
 /// What it runs over.
