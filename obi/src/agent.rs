@@ -28,6 +28,7 @@ use crate::capture::discover::Processes;
 use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
 use crate::capture::select::{self, Selection, State, Verdict};
 use crate::capture::support::Support;
+use crate::capture::support::blind_spot::BlindSpot;
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
 use crate::export::store::Store;
@@ -112,7 +113,7 @@ fn build(
     drop(support);
     return_memory();
     report(&selection);
-    let Selection { loaded: mut programs, verdicts, .. } = selection;
+    let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
     let maps = programs.start()?;
@@ -121,6 +122,7 @@ fn build(
     let mut stats = Stats::default();
     stats.hook_set = programs.set().name();
     stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
+    stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
     let outlet = Outlet {
         processes,
         assembler: Assembler::new(

@@ -27,6 +27,7 @@ fn app(ready: bool) -> Router {
             HookSetState { set: "socket", state: "used", reason: String::new() },
             HookSetState { set: "fentry", state: "refused", reason: "too complex".to_owned() },
         ];
+        stats.not_seen = vec!["receives by io_uring"];
         stats.watched_processes = 2;
         let failed = span_with(SpanKind::Client, |http| {
             http.status = Some(503);
@@ -110,6 +111,7 @@ async fn status_tells_what_became_of_each_hook_set() {
         {"set": "fentry", "state": "refused", "reason": "too complex"},
     ]);
     assert_eq!(status["hook_sets"], expected);
+    assert_eq!(status["not_seen"], serde_json::json!(["receives by io_uring"]));
 }
 
 #[tokio::test]
