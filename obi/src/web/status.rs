@@ -66,7 +66,7 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         hook_sets: hook_sets.collect(),
         not_seen: &metrics.stats.not_seen,
         watched_processes: metrics.stats.watched_processes,
-        series: metrics.red.series.len(),
+        series: metrics.red.series(),
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
         services: services.collect(),
     }
