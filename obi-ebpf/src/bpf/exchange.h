@@ -352,11 +352,20 @@ SHARED int end_pending(struct connection *k, const struct ending *how)
 	return 0;
 }
 
+/* Answers that were seen ahead of their requests, and these are not to be seen any more. */
+static __always_inline void lose_ahead(struct connection *k)
+{
+	u32 n_ahead = k->n_responses - k->n_requests;
+	if ((s32)n_ahead <= 0)
+		return;
+	tally_lost(k, LOSS_REQUEST_UNSEEN, n_ahead);
+	k->n_requests = k->n_responses;
+}
+
 /* The connection is over. A response that ends with it is whole. */
 SHARED int end_connection(struct connection *k, const struct ending *how)
 {
 	struct cursor *response;
-	u32 n_ahead;
 	if (!k || !how || k->flags & CONNECTION_FINISHED)
 		return 0;
 	k->flags |= CONNECTION_FINISHED;
@@ -369,10 +378,8 @@ SHARED int end_connection(struct connection *k, const struct ending *how)
 	response = response_cursor(k);
 	if (response->mode == MODE_UNTIL_CLOSE && (how->reason == CLOSE_LOCAL || how->reason == CLOSE_REMOTE))
 		message_end(k, k->side == SIDE_SERVER, k->last_response_byte);
-	/* Answers whose requests never came into sight: the calls that sent them end after this. */
-	n_ahead = k->n_responses - k->n_requests;
-	if ((s32)n_ahead > 0)
-		tally_lost(k, LOSS_REQUEST_UNSEEN, n_ahead);
+	/* The calls that sent their requests end after this. */
+	lose_ahead(k);
 	end_pending(k, how);
 	cursor_reset(&k->receive, MODE_IGNORED);
 	cursor_reset(&k->send, MODE_IGNORED);

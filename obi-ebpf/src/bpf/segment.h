@@ -131,9 +131,11 @@ SHARED int settle(struct connection *k, struct segment *s)
 			tally_uncovered(k, UNCOVERED_HTTP2);
 		ignore_connection(k);
 	} else {
-		/* How many responses passed unseen is not known. */
+		/* How many responses passed unseen is not known; the requests of those seen ahead were among what is lost. */
 		if (s->ending.keeps_request)
 			k->n_abandoned = 0;
+		else
+			lose_ahead(k);
 		cursor_reset(cursor_of(k, s), MODE_RESYNC);
 	}
 	/* Behind a gap a head may begin. */
