@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -16,8 +16,9 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use axum::response::{IntoResponse, Response};
-use http_body::Frame;
+use http_body::{Frame, SizeHint};
 
+use super::scraper::Scrapers;
 use super::{Command, Error, accept};
 use crate::export::prometheus::Exposition;
 use crate::export::{Cursor, Metrics};
@@ -39,31 +40,38 @@ pub(super) async fn serve(
     let scrapers = Arc::clone(&state.scrapers);
 
     let encode = move |mut metrics: Metrics| {
-        let previous = scraper.and_then(|(address, user_agent)| -> Option<Cursor> {
-            // A panic while it was held cannot have left it half-written in a way that matters.
-            let mut scrapers = scrapers.lock().unwrap_or_else(PoisonError::into_inner);
-            scrapers.see(address, &user_agent, Instant::now(), metrics.cursor())
+        let cursor = metrics.cursor();
+        let previous = scraper.as_ref().and_then(|(address, user_agent)| -> Option<Cursor> {
+            lock(&scrapers).last_seen(*address, user_agent, Instant::now())
         });
+        let delivered = move || {
+            if let Some((address, user_agent)) = scraper {
+                lock(&scrapers).see(address, &user_agent, Instant::now(), cursor);
+            }
+        };
         metrics.process = Process::read().ok();
         let exposition = Exposition::new(Arc::new(metrics), choice.format, previous);
-        ([(CONTENT_TYPE, choice.content_type)], body(exposition)).into_response()
+        ([(CONTENT_TYPE, choice.content_type)], body(exposition, delivered)).into_response()
     };
     state.answer(Command::Metrics, encode).await
 }
 
-/// The first piece is made here; often it is the only one.
-fn body(mut exposition: Exposition) -> Body {
-    let first = exposition.next().unwrap_or_default();
-    if exposition.is_over() {
-        Body::from(first)
-    } else {
-        Body::new(Pieces { first: Some(first), exposition })
-    }
+/// A panic while they were held cannot have left them half-written in a way that matters.
+fn lock(scrapers: &Mutex<Scrapers>) -> MutexGuard<'_, Scrapers> {
+    scrapers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The first piece is made here; often it is the only one. `delivered` is called with the last: a scraper that went
+/// away has not seen what it was not given.
+fn body(mut exposition: Exposition, delivered: impl FnOnce() + Send + 'static) -> Body {
+    let first = exposition.next();
+    Body::new(Pieces { first, exposition, delivered: Some(Box::new(delivered)) })
 }
 
 struct Pieces {
     first: Option<Vec<u8>>,
     exposition: Exposition,
+    delivered: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl http_body::Body for Pieces {
@@ -76,10 +84,22 @@ impl http_body::Body for Pieces {
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let first = self.first.take();
         let piece = first.or_else(|| self.exposition.next());
+        if self.exposition.is_over()
+            && let Some(delivered) = self.delivered.take()
+        {
+            delivered();
+        }
         Poll::Ready(piece.map(|piece| Ok(Frame::data(Bytes::from(piece)))))
     }
 
     fn is_end_stream(&self) -> bool {
         self.first.is_none() && self.exposition.is_over()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match (&self.first, self.exposition.is_over()) {
+            (Some(whole), true) => SizeHint::with_exact(whole.len() as u64),
+            _ => SizeHint::default(),
+        }
     }
 }

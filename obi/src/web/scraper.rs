@@ -7,7 +7,7 @@
 //! OpenTelemetry Collector and Alloy send it) first sees a new series as zero and sees its value from its next
 //! scrape on. Anybody else, and a scraper that comes for the first time, sees values at once. Known limits:
 //! two scrapers that share address and user agent take turns in seeing the zero, and an answer that got lost
-//! on its way counts as seen.
+//! on its way counts as seen once it has been handed to the connection as a whole.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -36,6 +36,14 @@ struct Scraper {
 pub struct Scrapers(Vec<Scraper>);
 
 impl Scrapers {
+    /// What a scraper was given before `now`.
+    #[must_use]
+    pub fn last_seen(&self, address: IpAddr, user_agent: &str, now: Instant) -> Option<Cursor> {
+        let user_agent = &user_agent[..user_agent.floor_char_boundary(MAX_USER_AGENT_BYTES)];
+        let held = self.0.iter().find(|held| held.address == address && held.user_agent == user_agent);
+        held.filter(|held| now.saturating_duration_since(held.seen_at) <= MEMORY).map(|held| held.cursor)
+    }
+
     /// Remembers what a scraper is given at `now`, and tells what it was given before.
     pub fn see(&mut self, address: IpAddr, user_agent: &str, now: Instant, cursor: Cursor) -> Option<Cursor> {
         let user_agent = &user_agent[..user_agent.floor_char_boundary(MAX_USER_AGENT_BYTES)];
@@ -74,7 +82,9 @@ mod tests {
         let (mut scrapers, now, cursor) = (Scrapers::default(), Instant::now(), cursors(5));
         let mut check = |address: &str, agent: &str, given: usize, expected: Option<usize>| {
             let address = address.parse().expect("test addresses");
+            let known = scrapers.last_seen(address, agent, now);
             let before = scrapers.see(address, agent, now, cursor[given]);
+            assert_eq!(known, before, "looking changes nothing");
             assert_eq!(before, expected.map(|index| cursor[index]), "{address} {agent}");
         };
         check("10.0.0.1", "Prometheus/3.0", 0, None);

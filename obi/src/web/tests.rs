@@ -179,6 +179,28 @@ async fn only_a_scraper_that_returns_sees_zero_points() {
 }
 
 #[tokio::test]
+async fn what_a_scraper_did_not_wait_for_it_has_not_seen() {
+    let app = app(true);
+    let request = || {
+        let mut request = Request::get("/metrics").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 40_000))));
+        request.headers_mut().insert("X-Prometheus-Scrape-Timeout-Seconds", "10".parse().unwrap());
+        request
+    };
+    let scrape = async |code: &str| {
+        let answer = call(&app, request()).await;
+        let labels = format!("http_response_status_code=\"{code}\"");
+        let is_count = |line: &&str| line.starts_with("http_server") && line.contains("_count{");
+        let line = answer.body.lines().filter(is_count).find(|line| line.contains(&labels));
+        line.map(|line| line.rsplit_once(' ').unwrap().1.to_owned())
+    };
+    assert_eq!(scrape("200").await.as_deref(), Some("1"), "first scrape: real");
+    drop(app.clone().call(request()).await.unwrap());
+    assert_eq!(scrape("202").await.as_deref(), Some("0"), "its first zero was never delivered");
+    assert_eq!(scrape("202").await.as_deref(), Some("1"), "second time: real");
+}
+
+#[tokio::test]
 async fn spans_are_json_with_everything() {
     let app = app(true);
     let json = get(&app, "/api/v1/spans?kind=client&status=5xx&error=true").await.json();
