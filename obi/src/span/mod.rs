@@ -7,7 +7,7 @@
 //! - [`attribute`]: name, status and attributes of a span, once for all exporters.
 //! - [`context`]: parents from `traceparent`, ids.
 //! - [`service`]: what a process is called; its attributes are a [`resource`].
-//! - [`method`]: known request methods. [`route`]: few routes for many paths, [`segment`] by segment.
+//! - [`method`]: known request methods. [`route`]: few routes for many paths, learned [`segment`] by segment.
 #![forbid(unsafe_code)]
 
 use std::net::IpAddr;
@@ -141,7 +141,7 @@ pub struct Http {
     pub query: String,
     /// `url.scheme`.
     pub scheme: &'static str,
-    /// `http.route` (server) or `url.template` (client): the templated path; bounded in number.
+    /// `http.route` (server) or `url.template` (client): the templated path; bounded in number, empty where there is none.
     pub route: Arc<str>,
     /// `network.protocol.version`.
     pub version: &'static str,
