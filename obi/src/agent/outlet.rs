@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::route_state::RouteState;
 use crate::capture::discover::Processes;
 use crate::clock::Clock;
 use crate::export::store::Store;
@@ -23,6 +24,7 @@ const UNKNOWN_SERVICE: &[u8] = b"unknown_service";
 pub(super) struct Outlet {
     pub(super) processes: Processes<Services>,
     pub(super) assembler: Assembler,
+    pub(super) route_state: RouteState,
     pub(super) registry: Registry,
     pub(super) store: Store,
     pub(super) stats: Stats,

@@ -175,18 +175,8 @@ impl<N: Naming> Processes<N> {
 
     /// The process listens on other ports than before. Does nothing unless a rule looks at ports.
     pub fn ports_changed(&mut self, tgid: u32) -> Option<Verdict> {
-        let process = self.lookup(tgid)?;
-        let (executable, cgroup) = (Arc::clone(&process.executable), Arc::clone(&process.cgroup));
-        let (service, before) = (process.service.clone(), process.verdict);
-        if !self.looks_at_ports {
-            return Some(before);
-        }
-        let verdict = self.verdict(tgid, &executable, &cgroup, &service);
-        if verdict != before {
-            self.table.get_mut(&tgid)?.verdict = verdict;
-            self.changes.push(Change { tgid, verdict: Some(verdict) });
-        }
-        Some(verdict)
+        let before = self.lookup(tgid)?.verdict;
+        if self.looks_at_ports { self.decide_again(tgid) } else { Some(before) }
     }
 
     /// Forgets who ended longer ago than the grace time, and compares a few others with `/proc`, so that a lost event
@@ -220,6 +210,17 @@ impl<N: Naming> Processes<N> {
         self.table.values().filter(watched).count()
     }
 
+    /// From now on these rules decide, also on the processes that are known. Looks at the ports of all of them when a
+    /// rule does.
+    pub fn set_rules(&mut self, rules: Discover) {
+        self.looks_at_ports = verdict::looks_at_ports(&rules);
+        self.rules = rules;
+        let known: Vec<u32> = self.table.keys().copied().collect();
+        for tgid in known {
+            self.decide_again(tgid);
+        }
+    }
+
     /// Whoever names the processes.
     #[must_use]
     pub fn naming(&self) -> &N {
@@ -246,6 +247,19 @@ impl<N: Naming> Processes<N> {
         let start = (facts.start > 0).then_some(facts.start);
         let (executable, cgroup) = (facts.executable.into(), facts.cgroup.into());
         self.insert(tgid, Process { executable, cgroup, service, verdict, start, ended: None });
+    }
+
+    /// Decides on a known process, and notes when that changes anything.
+    fn decide_again(&mut self, tgid: u32) -> Option<Verdict> {
+        let process = self.table.get(&tgid)?;
+        let (executable, cgroup) = (Arc::clone(&process.executable), Arc::clone(&process.cgroup));
+        let (service, before) = (process.service.clone(), process.verdict);
+        let verdict = self.verdict(tgid, &executable, &cgroup, &service);
+        if verdict != before {
+            self.table.get_mut(&tgid)?.verdict = verdict;
+            self.changes.push(Change { tgid, verdict: Some(verdict) });
+        }
+        Some(verdict)
     }
 
     fn verdict(&mut self, tgid: u32, executable: &str, cgroup: &str, service: &N::Service) -> Verdict {
