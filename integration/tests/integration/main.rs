@@ -19,6 +19,7 @@ mod overload;
 mod privilege;
 mod process;
 mod prometheus;
+mod reload;
 mod selection;
 mod shape;
 mod system_call;
