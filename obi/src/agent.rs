@@ -42,7 +42,7 @@ use crate::span::assemble::Assembler;
 use crate::span::context::Ids;
 use crate::span::method::KnownMethods;
 use crate::span::route::Patterns;
-use crate::span::service::Services;
+use crate::span::service::{Host, Services};
 use crate::stats::{HookSetState, Stats};
 use crate::web::{self, Handle};
 
@@ -132,8 +132,8 @@ fn build(
     return_memory();
     report(&selection);
     let Selection { loaded: mut programs, verdicts, .. } = selection;
-    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
+    let services = Services::new(Host::read());
+    let mut processes = Processes::new(config.discover.clone(), own, services, Default::default());
     let maps = programs.start()?;
     // After the start: whoever begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;

@@ -79,6 +79,7 @@ impl Sink for Outlet {
         // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);
+        span.instance = self.processes.instance(exchange.tgid).unwrap_or_default();
         self.registry.record(&span);
         self.spare = self.store.push(span);
     }
