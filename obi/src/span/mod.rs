@@ -26,6 +26,9 @@ pub use assemble::Assembler;
 pub use attribute::{AttributeValue, Status};
 pub use resource::Resource;
 
+/// The version of OpenTelemetry's semantic conventions that all names and values follow.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
+
 /// Who served or called, shared by all processes that say the same of themselves. Metrics are told apart by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Service {
