@@ -124,14 +124,14 @@ pub struct Protocol {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trace {
-    /// Methods that `http.request.method` names as they are; others become `_OTHER`. Case matters. Replaces the
-    /// default list: the methods of RFC 9110, `PATCH` and `QUERY`. `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS`
-    /// (comma-separated) sets it too. Example: `[GET, POST, PURGE]`.
+    /// Methods that `http.request.method` names as they are; others become `_OTHER`. Case matters.
+    /// `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` (comma-separated) sets it too. Default:
+    /// `[CONNECT, DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, QUERY, TRACE]`. Example: `[GET, POST, PURGE]`.
     #[serde(deserialize_with = "value::methods")]
     pub known_methods: Vec<String>,
     /// Routes that you name, at most 1000: a segment `{name}` stands for any one segment, a last segment `*` for all that
     /// follow. The most literal one that fits wins, over everything learned. Default: `[]`; routes are learned from the
-    /// paths. Example: `[/users/{user}/orders, /files/*]`.
+    /// paths. Example: `["/users/{user}/orders", "/files/*"]`.
     #[serde(deserialize_with = "value::routes")]
     pub routes: Vec<String>,
     /// File that keeps the learned routes from one run to the next: an absolute path, or empty for none. Nothing is kept

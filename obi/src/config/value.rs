@@ -126,7 +126,7 @@ const ROUTES_MAX: usize = 1000;
 
 /// A list of patterns of routes.
 pub(super) fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    const EXPECTED: &str = "a list of at most 1000 routes, such as [/users/{id}, /files/*]";
+    const EXPECTED: &str = "a list of at most 1000 routes, such as [\"/users/{id}\", \"/files/*\"]";
     let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
     let routes = Vec::<String>::deserialize(deserializer).map_err(|_| refuse())?;
     if routes.len() > ROUTES_MAX {
