@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use obi::capture::discover::{Container, Facts, Naming as _, Particulars};
 use obi::export::Metrics;
-use obi::export::prometheus::{Format, encode};
+use obi::export::prometheus::{Exposition, Format};
 use obi::protocol::{Endpoints, Exchange, Failure, Request, Response, Side};
 use obi::red::{Limits, Registry};
 use obi::span::service::{Host, Services};
@@ -316,8 +316,8 @@ fn metrics_have_the_conventions_names_units_and_attributes() {
     let mut registry = Registry::new(Limits::default());
     spans().iter().for_each(|(_, span)| registry.record(span));
     let metrics = Arc::new(Metrics::take(&mut registry, &mut Stats::default()));
-    let text = encode(&metrics, Format::OpenMetrics, None);
-    let text = String::from_utf8(text.into()).expect("an exposition is text");
+    let text = Exposition::new(metrics, Format::OpenMetrics, None).flatten().collect();
+    let text = String::from_utf8(text).expect("an exposition is text");
     let known: BTreeMap<String, &Metric> = conventions
         .metrics
         .iter()
