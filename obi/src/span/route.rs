@@ -14,8 +14,8 @@
 //! `/users/alice`. When the place becomes a variable, later requests get the learned route; series and spans that exist
 //! keep the names they have, their counters stand still, and nothing is ever moved from one counter to another. A place
 //! that is a variable never becomes literal again, also not after a restart when the state is kept ([`state`]).
-//! Which places become variables depends on the set of words seen, not on their order; what may differ is which frequent
-//! words stay literal beside the variable, and how many routes were shown on the way.
+//! Which places become variables depends on the set of words seen and hardly on their order; what may differ is which
+//! frequent words stay literal beside the variable, and how many routes were shown on the way.
 //!
 //! # Requests that no route answered
 //!
