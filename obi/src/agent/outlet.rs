@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::route_state::RouteState;
 use crate::capture::discover::Processes;
-use crate::clock::{Clock, monotonic_ns};
+use crate::clock::Clock;
 use crate::export::store::Store;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
 use crate::protocol::{Endpoints, Exchange, Exchanges, Side, Sink};
@@ -81,8 +81,7 @@ impl Outlet {
                 });
             }
         });
-        let now = self.clock.unix(monotonic_ns());
-        self.registry.set_active(requests, now);
+        self.registry.set_active(requests);
     }
 
     fn note_port(&mut self, exchange: &Exchange<'_>) {

@@ -166,7 +166,7 @@ impl Pipeline {
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
         self.outlet.processes.sweep(now);
         self.outlet.clock.tick();
-        self.outlet.registry.expire(self.outlet.clock.unix(now));
+        self.outlet.registry.advance(now);
         self.apply_verdicts();
         let Outlet { assembler, route_state, .. } = &mut self.outlet;
         route_state.tick(assembler.routes_mut(), Instant::now());
