@@ -21,6 +21,7 @@ mod privilege;
 mod process;
 mod prometheus;
 mod reload;
+mod resource;
 mod selection;
 mod shape;
 mod system_call;
