@@ -13,7 +13,7 @@ ARGS   ?=
 # Seconds per fuzz target.
 SECONDS_EACH ?= 60
 
-.PHONY: help demo run build test bench fuzz fmt lint \
+.PHONY: reference help demo run build test bench fuzz fmt lint \
         dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
 .DEFAULT_GOAL := help
 
@@ -44,6 +44,9 @@ lint: ## Clippy over everything, warnings are errors
 
 check-dependencies:
 	script/check-dependencies
+
+reference: ## docs/configuration.md, from the doc comments of the configuration
+	UPDATE_REFERENCE=1 $(CARGO) test --package obi --test configuration_reference
 
 # Always `--workspace`: another selection means other features, and everything is compiled again.
 unit:

@@ -35,6 +35,9 @@ const READY: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(20);
 const SPANS_PER_PAGE: usize = 10_000;
 
+/// Name of its configuration file.
+const FILE: &str = "obi.yaml";
+
 /// One agent at a time per test binary: at saturation two would disturb each other.
 static ONE: Mutex<()> = Mutex::new(());
 
@@ -70,6 +73,15 @@ impl Config {
     pub fn text(&self) -> String {
         self.value.to_string()
     }
+}
+
+/// The configuration, with address and forced hook set.
+fn placed(config: Config, address: SocketAddr) -> Config {
+    let config = match hook::forced() {
+        Some(set) => config.set("capture", "hooks", set.name()),
+        None => config,
+    };
+    config.set("web", "listen", address.to_string())
 }
 
 /// A command that runs the agent with nothing of our environment that configures it.
@@ -113,7 +125,7 @@ pub struct Agent {
     spans: Vec<Span>,
     next: u64,
     ready_after: Duration,
-    _files: TempDir,
+    files: TempDir,
     _one: MutexGuard<'static, ()>,
 }
 
@@ -135,12 +147,8 @@ impl Agent {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let files = tempfile::tempdir()?;
-        let file: PathBuf = files.path().join("obi.yaml");
-        let config = match hook::forced() {
-            Some(set) => config.set("capture", "hooks", set.name()),
-            None => config,
-        };
-        fs::write(&file, config.set("web", "listen", address.to_string()).text())?;
+        let file: PathBuf = files.path().join(FILE);
+        fs::write(&file, placed(config, address).text())?;
         // Whoever the agent is run as may read it.
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755))?;
         let mut command = command()?;
@@ -153,7 +161,7 @@ impl Agent {
             spans: Vec::new(),
             next: 0,
             ready_after: Duration::ZERO,
-            _files: files,
+            files,
             _one: one,
         };
         while !fetch::get(address, "/readyz", "*/*").is_ok_and(|answer| answer.status == 200) {
@@ -168,6 +176,33 @@ impl Agent {
             bail!("agent uses hook set {used}, although {forced} was forced");
         }
         Ok(agent)
+    }
+
+    /// Writes another text in the place of its configuration and sends SIGHUP; returns when the agent has counted that,
+    /// with what became of it: `applied` or `refused`.
+    ///
+    /// # Errors
+    /// When it does not count it in time.
+    pub fn reload(&self, text: &str) -> anyhow::Result<&'static str> {
+        let count = |outcome: &str| self.metric_value("obi_config_reloads_total", &[("outcome", outcome)]);
+        let before = (count("applied")?, count("refused")?);
+        fs::write(self.files.path().join(FILE), text)?;
+        self.program.signal(Signal::HUP)?;
+        let deadline = Instant::now() + patience(READY);
+        while Instant::now() < deadline {
+            match (count("applied")? > before.0, count("refused")? > before.1) {
+                (true, _) => return Ok("applied"),
+                (_, true) => return Ok("refused"),
+                _ => thread::sleep(LOOK),
+            }
+        }
+        bail!("the agent did not reload: {}", self.stderr()?)
+    }
+
+    /// The text of a configuration for this agent, on its address.
+    #[must_use]
+    pub fn placed(&self, config: Config) -> String {
+        placed(config, self.address).text()
     }
 
     /// Where it listens.

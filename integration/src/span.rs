@@ -66,6 +66,9 @@ pub struct Span {
     pub pid: u32,
     /// Attributes.
     pub attributes: Map<String, Value>,
+    /// Attributes of its resource, without name and namespace of the service.
+    #[serde(default)]
+    pub resource: Map<String, Value>,
 }
 
 /// A 64-bit number, which JSON may carry as text.

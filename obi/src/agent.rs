@@ -6,6 +6,8 @@
 mod misses;
 mod outlet;
 mod pipeline;
+mod reload;
+mod route_state;
 mod tally;
 mod wait;
 
@@ -22,6 +24,8 @@ use tokio::sync::mpsc;
 use self::misses::Misses;
 use self::outlet::Outlet;
 use self::pipeline::Pipeline;
+use self::reload::Reload;
+use self::route_state::RouteState;
 use self::tally::Tallies;
 use self::wait::Wait;
 use crate::capture::discover::Processes;
@@ -30,7 +34,7 @@ use crate::capture::select::{self, Selection, State, Verdict};
 use crate::capture::support::Support;
 use crate::capture::support::blind_spot::BlindSpot;
 use crate::clock::{Clock, tick_ns};
-use crate::config::Config;
+use crate::config::{Config, Source};
 use crate::export::store::Store;
 use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
@@ -39,7 +43,8 @@ use crate::shutdown::Shutdown;
 use crate::span::assemble::Assembler;
 use crate::span::context::Ids;
 use crate::span::method::KnownMethods;
-use crate::span::service::Services;
+use crate::span::route::Patterns;
+use crate::span::service::{Host, Services};
 use crate::stats::{HookSetState, Stats};
 use crate::web::{self, Handle};
 
@@ -50,18 +55,26 @@ const COMMANDS: usize = 64;
 ///
 /// # Errors
 /// When the listen address is taken, or the kernel refuses what capture needs.
-pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> anyhow::Result<()> {
+pub async fn run(
+    config: Config,
+    source: Source,
+    support: Support,
+    mut shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let (reloader, reloads) =
+        reload::on_hangup(source, config.clone()).context("failed to install the handler of SIGHUP")?;
     let listener = TcpListener::bind(config.web.listen)
         .await
         .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
 
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
-    let pipeline = build(&config, support, commands, Arc::clone(&stopping))?;
+    let pipeline = build(&config, support, Inputs { commands, reloads }, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
     let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
     announce(&pipeline, &listener, &kept)?;
 
+    let reloading = tokio::spawn(reloader.run(bell.clone()));
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
     let ready = Arc::new(AtomicBool::new(true));
@@ -85,6 +98,7 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     ready.store(false, Ordering::Release);
     stopping.store(true, Ordering::Release);
     bell.ring();
+    reloading.abort();
     let outlet = tokio::task::spawn_blocking(move || thread.join())
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
@@ -95,10 +109,16 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     Ok(())
 }
 
+/// What the pipeline is asked and told.
+struct Inputs {
+    commands: mpsc::Receiver<web::Command>,
+    reloads: mpsc::Receiver<Reload>,
+}
+
 fn build(
     config: &Config,
     support: Support,
-    commands: mpsc::Receiver<web::Command>,
+    Inputs { commands, reloads }: Inputs,
     stopping: Arc<AtomicBool>,
 ) -> anyhow::Result<Pipeline> {
     let own = std::process::id();
@@ -114,8 +134,8 @@ fn build(
     return_memory();
     report(&selection);
     let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
-    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
+    let services = Services::new(Host::read());
+    let mut processes = Processes::new(config.discover.clone(), own, services, Default::default());
     let maps = programs.start()?;
     // After the start: whoever begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
@@ -123,13 +143,16 @@ fn build(
     stats.hook_set = programs.set().name();
     stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
     stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
+    let route_limit = config.metrics.route_limit as usize;
+    let methods = KnownMethods::from_list(&config.trace.known_methods.join(","));
+    let mut assembler = Assembler::new(Ids::from_entropy(), methods, route_limit);
+    let routes = assembler.routes_mut();
+    routes.configure(Patterns::new(&config.trace.routes)?, route_limit);
+    let route_state = RouteState::open(&config.trace.route_state, routes);
     let outlet = Outlet {
         processes,
-        assembler: Assembler::new(
-            Ids::from_entropy(),
-            KnownMethods::from_list(&config.trace.known_methods.join(",")),
-            config.metrics.route_limit as usize,
-        ),
+        assembler,
+        route_state,
         registry: Registry::new(crate::red::Limits {
             series: config.metrics.series_limit as usize,
             idle: Duration::from_secs(config.metrics.idle_seconds.into()),
@@ -159,6 +182,7 @@ fn build(
         misses: Misses::default(),
         ignored: HashSet::new(),
         commands,
+        reloads,
         wait,
         stopping,
     })

@@ -85,6 +85,13 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
+/// `CLOCK_BOOTTIME` now, ns: the age of the machine's run, suspends included, in which the kernel counts the starts of
+/// processes.
+#[must_use]
+pub fn boot_ns() -> u64 {
+    nanoseconds(clock_gettime(ClockId::Boottime))
+}
+
 /// Length of a kernel tick (jiffy), ns: the resolution of `CLOCK_MONOTONIC_COARSE`, and so of every time that the
 /// kernel keeps in jiffies.
 #[must_use]

@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::ConfigError;
-pub use self::load::load;
+pub use self::load::{Source, load};
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::value::Hooks;
 use crate::capture::kernel_types::KERNEL_BTF;
@@ -49,6 +49,23 @@ pub struct Config {
     pub export: NoKeys,
     /// The listener: metrics, health, API.
     pub web: Web,
+}
+
+impl Config {
+    /// The keys, as `section.key`, whose values differ.
+    #[must_use]
+    pub fn changed_keys(&self, other: &Self) -> Vec<String> {
+        let tree = |config: &Self| serde_json::to_value(config).expect("a configuration is plain values");
+        let (own, other) = (tree(self), tree(other));
+        let sections = own.as_object().into_iter().flatten();
+        let changed = sections.flat_map(|(section, keys)| {
+            let keys = keys.as_object().into_iter().flatten();
+            let other = &other;
+            keys.filter(move |(key, value)| other[section][key.as_str()] != **value)
+                .map(move |(key, _)| format!("{section}.{key}"))
+        });
+        changed.collect()
+    }
 }
 
 /// A section whose keys come with a later version; any key in it is refused.
@@ -107,11 +124,20 @@ pub struct Protocol {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Trace {
-    /// Methods that `http.request.method` names as they are; others become `_OTHER`. Case matters. Replaces the
-    /// default list: the methods of RFC 9110, `PATCH` and `QUERY`. `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS`
-    /// (comma-separated) sets it too. Example: `[GET, POST, PURGE]`.
+    /// Methods that `http.request.method` names as they are; others become `_OTHER`. Case matters.
+    /// `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS` (comma-separated) sets it too. Default:
+    /// `[CONNECT, DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, QUERY, TRACE]`. Example: `[GET, POST, PURGE]`.
     #[serde(deserialize_with = "value::methods")]
     pub known_methods: Vec<String>,
+    /// Routes that you name, at most 1000: a segment `{name}` stands for any one segment, a last segment `*` for all that
+    /// follow. The most literal one that fits wins, over everything learned. Default: `[]`; routes are learned from the
+    /// paths. Example: `["/users/{user}/orders", "/files/*"]`.
+    #[serde(deserialize_with = "value::routes")]
+    pub routes: Vec<String>,
+    /// File that keeps the learned routes from one run to the next: an absolute path, or empty for none. Nothing is kept
+    /// when its directory does not exist. Default: `/var/lib/obi/routes.json`. Example: `/data/obi/routes.json`.
+    #[serde(deserialize_with = "value::optional_path")]
+    pub route_state: PathBuf,
 }
 
 /// Section `metrics`.
@@ -171,7 +197,11 @@ const KNOWN_METHODS: [&str; 10] =
 
 impl Default for Trace {
     fn default() -> Self {
-        Self { known_methods: KNOWN_METHODS.map(str::to_owned).to_vec() }
+        Self {
+            known_methods: KNOWN_METHODS.map(str::to_owned).to_vec(),
+            routes: Vec::new(),
+            route_state: PathBuf::from("/var/lib/obi/routes.json"),
+        }
     }
 }
 

@@ -150,7 +150,19 @@ pub struct Stats {
     received: [u64; Stage::ALL.len()],
     lost: HashMap<OwnedLoss, Counter, RandomState>,
     uncovered: Vec<(&'static str, Counter)>,
+    reloads: Reloads,
     snapshots: u64,
+}
+
+/// Times that the configuration was read again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Reloads {
+    /// It was valid and has been applied.
+    pub applied: u64,
+    /// It was refused.
+    pub refused: u64,
+    /// The last one was refused.
+    pub failing: bool,
 }
 
 impl Stats {
@@ -185,6 +197,16 @@ impl Stats {
         }
     }
 
+    /// Counts a configuration that was read again.
+    pub fn reload(&mut self, applied: bool) {
+        let Reloads { applied: n_applied, refused: n_refused, .. } = self.reloads;
+        self.reloads = Reloads {
+            applied: n_applied + u64::from(applied),
+            refused: n_refused + u64::from(!applied),
+            failing: !applied,
+        };
+    }
+
     /// Copies everything and begins a new generation of births.
     pub fn snapshot(&mut self) -> Snapshot {
         self.snapshots += 1;
@@ -197,6 +219,7 @@ impl Stats {
             received: self.received,
             lost,
             uncovered: self.uncovered.clone(),
+            reloads: self.reloads,
             watched_processes: self.watched_processes,
             hook_set: self.hook_set,
             hook_sets: self.hook_sets.clone(),
@@ -218,6 +241,8 @@ pub struct Snapshot {
     pub lost: Vec<(OwnedLoss, Counter)>,
     /// Connections seen but not read, by reason.
     pub uncovered: Vec<(&'static str, Counter)>,
+    /// Configurations read again.
+    pub reloads: Reloads,
     /// Processes watched.
     pub watched_processes: u64,
     /// Hook set; empty until attached.

@@ -20,6 +20,8 @@ mod overload;
 mod privilege;
 mod process;
 mod prometheus;
+mod reload;
+mod resource;
 mod selection;
 mod shape;
 mod system_call;

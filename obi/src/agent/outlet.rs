@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use super::route_state::RouteState;
 use crate::capture::discover::Processes;
 use crate::clock::Clock;
 use crate::export::store::Store;
@@ -23,6 +24,7 @@ const UNKNOWN_SERVICE: &[u8] = b"unknown_service";
 pub(super) struct Outlet {
     pub(super) processes: Processes<Services>,
     pub(super) assembler: Assembler,
+    pub(super) route_state: RouteState,
     pub(super) registry: Registry,
     pub(super) store: Store,
     pub(super) stats: Stats,
@@ -105,6 +107,7 @@ impl Sink for Outlet {
         // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);
+        span.instance = self.processes.instance(exchange.tgid).unwrap_or_default();
         self.registry.record(&span);
         self.spare = self.store.push(span);
     }

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::misses::Misses;
 use super::outlet::Outlet;
+use super::reload::Reload;
 use super::tally::Tallies;
 use super::wait::Wait;
 use crate::capture::discover::Verdict;
@@ -45,6 +46,7 @@ pub(super) struct Pipeline {
     /// Processes that the kernel side has been told to ignore.
     pub(super) ignored: HashSet<u32>,
     pub(super) commands: mpsc::Receiver<Command>,
+    pub(super) reloads: mpsc::Receiver<Reload>,
     pub(super) wait: Wait,
     pub(super) stopping: Arc<AtomicBool>,
 }
@@ -64,6 +66,8 @@ impl Pipeline {
             }
             self.answer();
             if stopping {
+                let Outlet { assembler, route_state, .. } = &mut self.outlet;
+                route_state.finish(assembler.routes_mut());
                 return self.outlet;
             }
         }
@@ -164,9 +168,15 @@ impl Pipeline {
         self.outlet.clock.tick();
         self.outlet.registry.advance(now);
         self.apply_verdicts();
+        let Outlet { assembler, route_state, .. } = &mut self.outlet;
+        route_state.tick(assembler.routes_mut(), Instant::now());
     }
 
     fn answer(&mut self) {
+        while let Ok(reload) = self.reloads.try_recv() {
+            reload.take_effect(&mut self.outlet);
+            self.apply_verdicts();
+        }
         while let Ok(command) = self.commands.try_recv() {
             if matches!(command, Command::Metrics(_)) {
                 // A scrape tells everything up to now.

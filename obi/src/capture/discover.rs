@@ -8,6 +8,7 @@
 //! one may be lost, [`Processes::sweep`] compares the table with `/proc`, by start time and executable, a few entries at a
 //! time. Who is read in the middle of an exec has no arguments yet; the event that follows has it read again.
 
+mod container;
 mod facts;
 mod port;
 pub(super) mod proc_text;
@@ -23,6 +24,7 @@ use self::facts::Reader;
 use self::verdict::Candidate;
 use crate::config::Discover;
 
+pub use self::container::Container;
 pub use self::facts::Facts;
 pub use self::verdict::Verdict;
 
@@ -30,18 +32,37 @@ pub use self::verdict::Verdict;
 pub trait Naming {
     /// What a process is reported as.
     type Service: Clone;
+    /// What is particular to one process of a service.
+    type Instance: Clone;
 
     /// The service of a process. `parent` is that of the process which made it, when that runs the same executable:
     /// for a process that tells nothing of itself, such as an interpreter that was handed its program as text.
     fn service(&mut self, facts: &Facts, parent: Option<&Self::Service>) -> Self::Service;
 
+    /// What is particular to the process `tgid`, which started at `start` (clock ticks since boot; `None` when it was gone
+    /// before anybody looked). Asked when it is first needed, once.
+    fn instance(&mut self, tgid: u32, start: Option<u64>, particulars: &Particulars) -> Self::Instance;
+
     /// The name of a service, which rules look at.
     fn name(service: &Self::Service) -> &str;
 }
 
+/// What a process and its forks have to themselves, as far as it was read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Particulars {
+    /// Path of the executable.
+    pub executable: Arc<str>,
+    /// The container it runs in.
+    pub container: Container,
+    /// `OTEL_RESOURCE_ATTRIBUTES`.
+    pub otel_resource_attributes: String,
+    /// Name of the pod, or of its node.
+    pub host_name: String,
+}
+
 /// A process, alive or ended a moment ago.
 #[derive(Debug, Clone)]
-pub struct Process<S> {
+pub struct Process<S, I> {
     /// Path of the executable.
     pub executable: Arc<str>,
     /// Path of the control group.
@@ -50,6 +71,9 @@ pub struct Process<S> {
     pub service: S,
     /// Whether it is watched.
     pub verdict: Verdict,
+    particulars: Arc<Particulars>,
+    /// Made when it is first asked for.
+    instance: Option<I>,
     /// Identity together with the pid; `None` for a child that has not been looked at.
     start: Option<u64>,
     /// When it ended.
@@ -90,7 +114,7 @@ pub struct Processes<N: Naming> {
     limits: Limits,
     naming: N,
     reader: Reader,
-    table: HashMap<u32, Process<N::Service>, RandomState>,
+    table: HashMap<u32, Process<N::Service, N::Instance>, RandomState>,
     /// (when, who) ended, in that order.
     ended: VecDeque<(u64, u32)>,
     changes: Vec<Change>,
@@ -130,11 +154,23 @@ impl<N: Naming> Processes<N> {
     }
 
     /// The process, read from `/proc` when it is not known. `None` when nothing can be known of it.
-    pub fn lookup(&mut self, tgid: u32) -> Option<&Process<N::Service>> {
+    pub fn lookup(&mut self, tgid: u32) -> Option<&Process<N::Service, N::Instance>> {
         if !self.table.contains_key(&tgid) {
             self.read(tgid);
         }
         self.table.get(&tgid)
+    }
+
+    /// What is particular to a known process.
+    pub fn instance(&mut self, tgid: u32) -> Option<N::Instance> {
+        let process = self.table.get_mut(&tgid)?;
+        if process.instance.is_none() {
+            if process.start.is_none() && process.ended.is_none() {
+                process.start = self.reader.identity(tgid).map(|(start, _)| start);
+            }
+            process.instance = Some(self.naming.instance(tgid, process.start, &process.particulars));
+        }
+        process.instance.clone()
     }
 
     /// The process runs another program. `comm` is the kernel's name for it, used when it has ended before we look.
@@ -150,7 +186,7 @@ impl<N: Naming> Processes<N> {
     /// `parent` has made `tgid`, which is the same program until it executes another.
     pub fn fork(&mut self, tgid: u32, parent: u32) -> Option<Verdict> {
         if let Some(parent) = self.lookup(parent) {
-            let child = Process { start: None, ended: None, ..parent.clone() };
+            let child = Process { start: None, ended: None, instance: None, ..parent.clone() };
             // The agent's own children are other programs, or will be.
             let verdict = if child.verdict == Verdict::Ourselves { Verdict::Watch } else { child.verdict };
             self.insert(tgid, Process { verdict, ..child });
@@ -175,18 +211,8 @@ impl<N: Naming> Processes<N> {
 
     /// The process listens on other ports than before. Does nothing unless a rule looks at ports.
     pub fn ports_changed(&mut self, tgid: u32) -> Option<Verdict> {
-        let process = self.lookup(tgid)?;
-        let (executable, cgroup) = (Arc::clone(&process.executable), Arc::clone(&process.cgroup));
-        let (service, before) = (process.service.clone(), process.verdict);
-        if !self.looks_at_ports {
-            return Some(before);
-        }
-        let verdict = self.verdict(tgid, &executable, &cgroup, &service);
-        if verdict != before {
-            self.table.get_mut(&tgid)?.verdict = verdict;
-            self.changes.push(Change { tgid, verdict: Some(verdict) });
-        }
-        Some(verdict)
+        let before = self.lookup(tgid)?.verdict;
+        if self.looks_at_ports { self.decide_again(tgid) } else { Some(before) }
     }
 
     /// Forgets who ended longer ago than the grace time, and compares a few others with `/proc`, so that a lost event
@@ -216,8 +242,19 @@ impl<N: Naming> Processes<N> {
     /// Processes alive and watched.
     #[must_use]
     pub fn watched(&self) -> usize {
-        let watched = |process: &&Process<_>| process.ended.is_none() && process.verdict.is_watched();
+        let watched = |process: &&Process<_, _>| process.ended.is_none() && process.verdict.is_watched();
         self.table.values().filter(watched).count()
+    }
+
+    /// From now on these rules decide, also on the processes that are known. Looks at the ports of all of them when a
+    /// rule does.
+    pub fn set_rules(&mut self, rules: Discover) {
+        self.looks_at_ports = verdict::looks_at_ports(&rules);
+        self.rules = rules;
+        let known: Vec<u32> = self.table.keys().copied().collect();
+        for tgid in known {
+            self.decide_again(tgid);
+        }
     }
 
     /// Whoever names the processes.
@@ -239,13 +276,37 @@ impl<N: Naming> Processes<N> {
     }
 
     fn name(&mut self, tgid: u32, facts: Facts) {
-        let same_program = |parent: &&Process<_>| *parent.executable == *facts.executable;
+        let same_program = |parent: &&Process<_, _>| *parent.executable == *facts.executable;
         let parent = self.table.get(&facts.parent).filter(same_program).map(|parent| &parent.service);
         let service = self.naming.service(&facts, parent);
         let verdict = self.verdict(tgid, &facts.executable, &facts.cgroup, &service);
         let start = (facts.start > 0).then_some(facts.start);
-        let (executable, cgroup) = (facts.executable.into(), facts.cgroup.into());
-        self.insert(tgid, Process { executable, cgroup, service, verdict, start, ended: None });
+        let executable: Arc<str> = facts.executable.into();
+        let particulars = Arc::new(Particulars {
+            executable: Arc::clone(&executable),
+            container: facts.container,
+            otel_resource_attributes: facts.otel_resource_attributes,
+            host_name: facts.host_name,
+        });
+        let cgroup = facts.cgroup.into();
+        let instance = None;
+        self.insert(
+            tgid,
+            Process { executable, cgroup, service, verdict, particulars, instance, start, ended: None },
+        );
+    }
+
+    /// Decides on a known process, and notes when that changes anything.
+    fn decide_again(&mut self, tgid: u32) -> Option<Verdict> {
+        let process = self.table.get(&tgid)?;
+        let (executable, cgroup) = (Arc::clone(&process.executable), Arc::clone(&process.cgroup));
+        let (service, before) = (process.service.clone(), process.verdict);
+        let verdict = self.verdict(tgid, &executable, &cgroup, &service);
+        if verdict != before {
+            self.table.get_mut(&tgid)?.verdict = verdict;
+            self.changes.push(Change { tgid, verdict: Some(verdict) });
+        }
+        Some(verdict)
     }
 
     fn verdict(&mut self, tgid: u32, executable: &str, cgroup: &str, service: &N::Service) -> Verdict {
@@ -257,7 +318,7 @@ impl<N: Naming> Processes<N> {
         verdict::decide(&self.rules, candidate)
     }
 
-    fn insert(&mut self, tgid: u32, process: Process<N::Service>) {
+    fn insert(&mut self, tgid: u32, process: Process<N::Service, N::Instance>) {
         if self.table.len() >= self.limits.processes && !self.table.contains_key(&tgid) {
             self.make_room();
         }

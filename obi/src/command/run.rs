@@ -10,14 +10,15 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 
 use crate::capture::support::{Outcome, Support};
-use crate::config::{self, Config};
+use crate::config::{Config, Source};
 use crate::privilege;
 use crate::shutdown::Shutdown;
 
 /// Run the agent
 ///
 /// Watches every process on the machine that listens or connects, and serves metrics and page on 127.0.0.1:9464, until
-/// SIGTERM or SIGINT; then everything is flushed and nothing stays in the kernel. Every key of the configuration can be
+/// SIGTERM or SIGINT; then everything is flushed and nothing stays in the kernel. SIGHUP reads the configuration again:
+/// discovery and routes follow at once, a file that is not valid is refused and the old one stays. Every key of the configuration can be
 /// given as OBI_SECTION_KEY too. Logs go to standard error; OBI_LOG (or RUST_LOG) filters them. Exit codes: 0 ended by
 /// a signal; 1 failed, with one line that says why; 2 wrong usage or configuration.
 #[derive(Debug, clap::Args)]
@@ -38,10 +39,11 @@ const RUNTIME_THREADS: usize = 2;
 /// When the configuration is not valid, no hook set can be used here, or the agent fails.
 pub fn run<A, F>(args: &RunArgs, agent: A) -> anyhow::Result<ExitCode>
 where
-    A: FnOnce(Config, Support, Shutdown) -> F,
+    A: FnOnce(Config, Source, Support, Shutdown) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
-    let config = config::load(args.config.as_deref())?;
+    let source = Source { file: args.config.clone() };
+    let config = source.load()?;
     let support = Support::probe(&config.capture.btf);
     match config.capture.hooks.forced() {
         Some(_) => support.require_common()?,
@@ -57,7 +59,7 @@ where
         .context("failed to start the async runtime")?;
     runtime.block_on(async {
         let shutdown = Shutdown::on_signals().context("failed to install signal handlers")?;
-        agent(config, support, shutdown).await
+        agent(config, source, support, shutdown).await
     })?;
     Ok(ExitCode::SUCCESS)
 }
@@ -88,7 +90,7 @@ mod tests {
         std::fs::write(file.path(), "web: {listen: nowhere}").unwrap();
         let reached = Cell::new(false);
         let args = RunArgs { config: Some(file.path().to_owned()) };
-        let error = run(&args, async |_, _, _| {
+        let error = run(&args, async |_, _, _, _| {
             reached.set(true);
             Ok(())
         })
@@ -103,7 +105,7 @@ mod tests {
         std::fs::write(file.path(), "web: {spans: 7}").unwrap();
         let seen = Cell::new(0);
         let result =
-            run(&RunArgs { config: Some(file.path().to_owned()) }, async |config, support, shutdown| {
+            run(&RunArgs { config: Some(file.path().to_owned()) }, async |config, _, support, shutdown| {
                 seen.set(config.web.spans);
                 assert!(support.require().is_ok() && !shutdown.requested());
                 anyhow::bail!("port taken")

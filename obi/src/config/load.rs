@@ -4,7 +4,7 @@
 //! trees and typed once, so that a key means the same wherever it comes from.
 
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
@@ -14,6 +14,23 @@ use super::{Config, Rule};
 
 /// Longest file, bytes.
 const FILE_BYTES: u64 = 1 << 20;
+
+/// Where a configuration comes from, so that it can be read again.
+#[derive(Debug, Clone, Default)]
+pub struct Source {
+    /// The file, if one is given.
+    pub file: Option<PathBuf>,
+}
+
+impl Source {
+    /// Reads it as it is now; see [`load`].
+    ///
+    /// # Errors
+    /// As [`load`].
+    pub fn load(&self) -> Result<Config, ConfigError> {
+        load(self.file.as_deref())
+    }
+}
 
 /// Reads the file, if one is given, and the environment (`OBI_SECTION_KEY`,
 /// `OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS`): environment over file over default.

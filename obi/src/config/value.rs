@@ -9,6 +9,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::capture::hook_set::HookSet;
+use crate::span::route::Patterns;
 
 /// `capture.hooks`: which hook set captures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +111,30 @@ pub(super) fn absolute_path<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     let written = PathBuf::from(text(deserializer, EXPECTED)?);
     let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
     written.is_absolute().then_some(written).ok_or_else(refuse)
+}
+
+/// A path that does not depend on where we were started, or the empty one.
+pub(super) fn optional_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    const EXPECTED: &str = "an absolute path, such as /var/lib/obi/routes.json, or an empty text";
+    let written = PathBuf::from(text(deserializer, EXPECTED)?);
+    let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
+    (written.is_absolute() || written.as_os_str().is_empty()).then_some(written).ok_or_else(refuse)
+}
+
+/// Most routes that can be named.
+const ROUTES_MAX: usize = 1000;
+
+/// A list of patterns of routes.
+pub(super) fn routes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    const EXPECTED: &str = "a list of at most 1000 routes, such as [\"/users/{id}\", \"/files/*\"]";
+    let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
+    let routes = Vec::<String>::deserialize(deserializer).map_err(|_| refuse())?;
+    if routes.len() > ROUTES_MAX {
+        return Err(refuse());
+    }
+    Patterns::new(&routes)
+        .map(|_| routes)
+        .map_err(|error| D::Error::custom(format_args!("is not valid: {error}, expected {EXPECTED}")))
 }
 
 /// Most methods that can be known.

@@ -6,7 +6,7 @@
 
 use super::context::{Ids, valid_tracestate};
 use super::method::{KnownMethods, OTHER};
-use super::route::Routes;
+use super::route::{self, Routes};
 use super::{Detail, Http, Service, Span, SpanKind};
 use crate::protocol::{Endpoints, Exchange, Side, UnderWay};
 use std::net::SocketAddr;
@@ -63,10 +63,22 @@ impl Assembler {
         span.pid = exchange.tgid;
         share(&mut span.service, service);
         let Detail::Http(http) = &mut span.detail;
-        share(&mut http.route, self.routes.route(service.id, request.path));
         http.method = self.methods.classify(request.method);
+        let asked = route::Request {
+            service,
+            side: span.kind,
+            method: http.method,
+            path: request.path,
+            status: exchange.response.map(|response| response.status),
+        };
+        self.routes.assign(asked, &mut http.route);
         replace(&mut http.method_original, if http.method == OTHER { request.method } else { "" });
         describe(http, exchange);
+    }
+
+    /// The routes: their patterns, their bound, what has been learned.
+    pub fn routes_mut(&mut self) -> &mut Routes {
+        &mut self.routes
     }
 
     /// `http.request.method` of a method as sent.

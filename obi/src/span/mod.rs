@@ -7,7 +7,7 @@
 //! - [`attribute`]: name, status and attributes of a span, once for all exporters.
 //! - [`context`]: parents from `traceparent`, ids.
 //! - [`service`]: what a process is called; its attributes are a [`resource`].
-//! - [`method`]: known request methods. [`route`]: few routes for many paths, [`segment`] by segment.
+//! - [`method`]: known request methods. [`route`]: few routes for many paths, learned [`segment`] by segment.
 #![forbid(unsafe_code)]
 
 use std::net::IpAddr;
@@ -25,6 +25,9 @@ pub mod service;
 pub use assemble::Assembler;
 pub use attribute::{AttributeValue, Status};
 pub use resource::Resource;
+
+/// The version of OpenTelemetry's semantic conventions that all names and values follow.
+pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 
 /// Who served or called, shared by all processes that say the same of themselves. Metrics are told apart by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -145,7 +148,7 @@ pub struct Http {
     pub query: String,
     /// `url.scheme`.
     pub scheme: &'static str,
-    /// `http.route` (server) or `url.template` (client): the templated path; bounded in number.
+    /// `http.route` (server) or `url.template` (client): the templated path; bounded in number, empty where there is none.
     pub route: Arc<str>,
     /// `network.protocol.version`.
     pub version: &'static str,

@@ -4,6 +4,8 @@
 //! first match wins: `OTEL_SERVICE_NAME`, `service.name` of `OTEL_RESOURCE_ATTRIBUTES`, the Kubernetes owner, the
 //! systemd unit, then script, module, jar or executable. Refuses to know `/proc` and rules.
 
+mod host;
+mod instance;
 mod kubernetes;
 mod launcher;
 mod program;
@@ -15,20 +17,35 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+pub use self::host::Host;
 use self::program::{Program, program};
-use super::Service;
-use crate::capture::discover::{Facts, Naming};
+use super::{Instance, Service};
+use crate::capture::discover::{Facts, Naming, Particulars};
 
 /// Names processes and shares their services.
 #[derive(Debug)]
 pub struct Services {
-    /// Name of the machine, to tell a pod on the node's network from one with a name of its own.
-    node: String,
+    /// The machine. Its name also tells a pod on the node's network from one with a name of its own.
+    host: Host,
     limit: usize,
     known: HashMap<Arc<Service>, (), RandomState>,
-    ids: HashMap<(String, String), u32, RandomState>,
+    ids: HashMap<(String, String), Named, RandomState>,
     overflow: Arc<Service>,
 }
+
+/// What is known of one pair of namespace and name.
+#[derive(Debug)]
+struct Named {
+    id: u32,
+    /// Services of this name that differ in their attributes.
+    n_variants: usize,
+    /// The last of them.
+    service: Arc<Service>,
+}
+
+/// Services of one name that differ in attributes; further ones get those of the last, so that a value that is new with
+/// every process does not use up all room.
+const VARIANTS_MAX: usize = 16;
 
 /// Distinct services of one run; later ones share `_OTHER`.
 const SERVICES_MAX: usize = 4096;
@@ -37,17 +54,18 @@ const SERVICES_MAX: usize = 4096;
 const OVERFLOW: &str = "_OTHER";
 
 impl Services {
-    /// No services yet. `node` is the host name of the machine.
+    /// No services yet.
     #[must_use]
-    pub fn new(node: String) -> Self {
-        Self::with_limit(node, SERVICES_MAX)
+    pub fn new(host: Host) -> Self {
+        Self::with_limit(host, SERVICES_MAX)
     }
 
-    fn with_limit(node: String, limit: usize) -> Self {
+    fn with_limit(host: Host, limit: usize) -> Self {
         // Number 0 is the overflow's, so that it exists whenever it is needed.
         let overflow = Arc::new(Service { name: OVERFLOW.to_owned(), ..Service::default() });
-        let ids = [((String::new(), OVERFLOW.to_owned()), 0)].into_iter().collect();
-        Self { node, limit, known: HashMap::default(), ids, overflow }
+        let named = Named { id: 0, n_variants: 1, service: Arc::clone(&overflow) };
+        let ids = [((String::new(), OVERFLOW.to_owned()), named)].into_iter().collect();
+        Self { host, limit, known: HashMap::default(), ids, overflow }
     }
 
     /// Distinct (namespace, name) pairs so far, the overflow included: every [`Service::id`] is below it.
@@ -58,16 +76,23 @@ impl Services {
 
     fn share(&mut self, mut service: Service) -> Arc<Service> {
         let pair = (service.namespace.clone(), service.name.clone());
-        let id = self.ids.get(&pair).copied();
-        service.id = id.unwrap_or_else(|| u32::try_from(self.ids.len()).unwrap_or(u32::MAX));
+        let n_ids = self.ids.len();
+        let named = self.ids.get_mut(&pair);
+        service.id = named.as_ref().map_or(u32::try_from(n_ids).unwrap_or(u32::MAX), |named| named.id);
         if let Some((known, ())) = self.known.get_key_value(&service) {
             return Arc::clone(known);
+        }
+        if let Some(named) = named.filter(|named| named.n_variants >= VARIANTS_MAX) {
+            return Arc::clone(&named.service);
         }
         if self.known.len() >= self.limit {
             return Arc::clone(&self.overflow);
         }
-        self.ids.insert(pair, service.id);
         let service = Arc::new(service);
+        let first = || Named { id: service.id, n_variants: 0, service: Arc::clone(&service) };
+        let named = self.ids.entry(pair).or_insert_with(first);
+        named.n_variants += 1;
+        named.service = Arc::clone(&service);
         self.known.insert(Arc::clone(&service), ());
         service
     }
@@ -75,13 +100,18 @@ impl Services {
 
 impl Naming for Services {
     type Service = Arc<Service>;
+    type Instance = Arc<Instance>;
 
     fn service(&mut self, facts: &Facts, parent: Option<&Arc<Service>>) -> Arc<Service> {
-        match describe(facts, &self.node) {
+        match describe(facts, &self.host) {
             Described::Service(service) => self.share(service),
             // An interpreter that was handed its program as text: a worker of its parent, if that runs the same one.
             Described::Anonymous(service) => parent.map_or_else(|| self.share(service), Arc::clone),
         }
+    }
+
+    fn instance(&mut self, tgid: u32, start: Option<u64>, particulars: &Particulars) -> Arc<Instance> {
+        Arc::new(instance::describe(&self.host, tgid, start, particulars))
     }
 
     fn name(service: &Arc<Service>) -> &str {
@@ -95,10 +125,10 @@ enum Described {
     Anonymous(Service),
 }
 
-fn describe(facts: &Facts, node: &str) -> Described {
+fn describe(facts: &Facts, host: &Host) -> Described {
     let resource = resource::parse(&facts.otel_resource_attributes);
-    let pod = facts.kubernetes.then(|| kubernetes::owner(&facts.host_name, node)).flatten();
-    let Program { name: program, language, executable } = program(facts);
+    let pod = facts.kubernetes.then(|| kubernetes::owner(&facts.host_name, &host.name)).flatten();
+    let Program { name: program, language, runtime, executable } = program(facts);
     let own = [facts.otel_service_name.as_str(), resource.get("service.name")]
         .into_iter()
         .chain(pod.iter().map(|owner| owner.name))
@@ -114,17 +144,20 @@ fn describe(facts: &Facts, node: &str) -> Described {
         .map(clean)
         .find(|namespace| !namespace.is_empty())
         .unwrap_or_default();
-    let mut attributes = resource.kept();
-    let (owner_attribute, owner) = pod.map_or(("", ""), |owner| (owner.attribute, owner.name));
-    let known = [
-        (owner_attribute, clean(owner)),
-        ("k8s.namespace.name", clean(&facts.pod_namespace)),
-        ("process.executable.name", clean(&executable)),
-        ("telemetry.sdk.language", language.unwrap_or("").to_owned()),
-        ("telemetry.sdk.name", "obi".to_owned()),
-        ("telemetry.sdk.version", env!("CARGO_PKG_VERSION").to_owned()),
-    ];
-    known.into_iter().for_each(|(key, value)| attributes.text(key, &value));
+    // What the process says of itself comes first and stays.
+    let mut attributes = resource.of_service();
+    if let Some(owner) = pod {
+        attributes.text(owner.attribute, &clean(owner.name));
+    }
+    attributes.text("k8s.namespace.name", &clean(&facts.pod_namespace));
+    attributes.text("process.executable.name", &clean(&executable));
+    attributes.text("process.runtime.name", runtime.name);
+    attributes.text("process.runtime.version", &clean(&runtime.version));
+    attributes.text("telemetry.sdk.language", language.unwrap_or(""));
+    attributes.text("telemetry.sdk.name", "obi");
+    attributes.text("telemetry.sdk.version", env!("CARGO_PKG_VERSION"));
+    host.describe(&mut attributes);
+    attributes.text("service.instance.id", &instance::of_service(host, &namespace, &name));
     let service = Service { name, namespace, id: 0, attributes };
     if anonymous { Described::Anonymous(service) } else { Described::Service(service) }
 }

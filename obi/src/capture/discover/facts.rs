@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 
+use super::container::{self, Container};
 use super::proc_text;
 
 /// What is known of a process, before it has a name. Holds no secret of its environment.
@@ -39,6 +40,8 @@ pub struct Facts {
     pub pod_namespace: String,
     /// Path of the control group; empty for the root.
     pub cgroup: String,
+    /// The container it runs in.
+    pub container: Container,
 }
 
 /// Reads processes; keeps its buffer from one to the next.
@@ -63,8 +66,10 @@ impl Reader {
             proc_text::stat(self.read(process, "stat")?.0).filter(|stat| !stat.kernel && !stat.ended)?;
         let command =
             self.read(process, "cmdline").map(|(bytes, _)| proc_text::command(bytes)).unwrap_or_default();
-        let cgroup =
-            self.read(process, "cgroup").map(|(bytes, _)| proc_text::cgroup(bytes)).unwrap_or_default();
+        let groups = self.read(process, "cgroup");
+        let (cgroup, container) = groups
+            .map(|(bytes, _)| (proc_text::cgroup(bytes), container::container(bytes)))
+            .unwrap_or_default();
         let variables = self
             .read(process, "environ")
             .map(|(bytes, whole)| proc_text::environment(bytes, whole))
@@ -83,6 +88,7 @@ impl Reader {
             host_name: variables.host_name,
             pod_namespace: if kubernetes { self.pod_namespace(process) } else { String::new() },
             cgroup,
+            container,
         })
     }
 

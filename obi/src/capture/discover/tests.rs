@@ -10,6 +10,7 @@ struct LastPart;
 
 impl Naming for LastPart {
     type Service = String;
+    type Instance = (u32, Option<u64>);
 
     fn service(&mut self, facts: &Facts, parent: Option<&String>) -> String {
         if facts.command.get(1).is_some_and(|argument| argument == "-c")
@@ -18,6 +19,10 @@ impl Naming for LastPart {
             return parent.clone();
         }
         facts.executable.rsplit('/').next().unwrap_or("").to_owned()
+    }
+
+    fn instance(&mut self, tgid: u32, start: Option<u64>, _: &Particulars) -> (u32, Option<u64>) {
+        (tgid, start)
     }
 
     fn name(service: &String) -> &str {
@@ -127,6 +132,8 @@ fn lost_events_and_a_reused_pid_are_noticed() {
     let executable = Arc::clone(&table.lookup(tgid).unwrap().executable);
     let start = table.lookup(tgid).unwrap().start;
     let entry = |executable: &str, start| Process {
+        particulars: Arc::default(),
+        instance: None,
         executable: executable.into(),
         cgroup: "".into(),
         service: "before".to_owned(),
@@ -194,4 +201,39 @@ fn the_table_is_bounded() {
         }
         assert!(table.table.len() <= 50 && table.ended.len() <= 50);
     }
+}
+
+#[test]
+fn an_instance_is_a_process_of_its_own() {
+    let sleeper = Sleeper::start();
+    let other = Sleeper::start();
+    let mut table = processes("{}");
+    assert_eq!(table.instance(sleeper.0.id()), None, "nobody has looked at it");
+    table.lookup(sleeper.0.id());
+    // A fork: the same program, known by the kernel's event alone.
+    table.fork(other.0.id(), sleeper.0.id());
+    let start = |tgid| Reader::new().identity(tgid).map(|(start, _)| start);
+    for tgid in [sleeper.0.id(), other.0.id()] {
+        assert_eq!(table.instance(tgid), Some((tgid, start(tgid))));
+    }
+    table.fork(GONE, sleeper.0.id());
+    assert_eq!(table.instance(GONE), Some((GONE, None)));
+}
+
+#[test]
+fn new_rules_decide_on_everybody_again() {
+    let sleeper = Sleeper::start();
+    let tgid = sleeper.0.id();
+    let mut table = processes("{}");
+    table.lookup(tgid);
+    drop(table.changes());
+    let mut check = |rules: &str, expected: &[Verdict]| {
+        table.set_rules(serde_saphyr::from_str(rules).unwrap());
+        let changes = table.changes().filter(|change| change.tgid == tgid);
+        assert_eq!(changes.filter_map(|change| change.verdict).collect::<Vec<_>>(), expected, "{rules}");
+    };
+    check("{exclude: [{service: sleep}]}", &[Verdict::Excluded]);
+    check("{exclude: [{service: sleep}]}", &[]);
+    check("{include: [{port: 1}]}", &[Verdict::NotIncluded]);
+    check("{}", &[Verdict::Watch]);
 }

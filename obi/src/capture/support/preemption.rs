@@ -100,7 +100,7 @@ fn configuration() -> Option<String> {
     let files = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
     packed
         .ok()
-        .and_then(|file| text(file))
+        .and_then(text)
         .or_else(|| files.iter().find_map(|path| text(std::fs::File::open(Path::new(path)).ok()?)))
 }
 

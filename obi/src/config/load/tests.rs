@@ -29,7 +29,7 @@ discover:
   exclude: [{executable: /usr/bin/*, port: 80}, {cgroup: '*/x'}]
 capture: {hooks: socket, ring_bytes: 64KiB, head_limit: 65536, statistics: false}
 protocol: {pending_limit: 128}
-trace: {known_methods: [GET, PURGE]}
+trace: {known_methods: [GET, PURGE], routes: ['/a/{b}', '/c/*'], route_state: ''}
 metrics: {series_limit: 100, route_limit: 1}
 web: {listen: '[::1]:0', spans: 0, span_bytes: 1 MiB}
 ";
@@ -40,6 +40,8 @@ web: {listen: '[::1]:0', spans: 0, span_bytes: 1 MiB}
     assert_eq!(config.capture.hooks, Hooks::Forced(HookSet::Socket));
     assert_eq!((config.capture.ring_bytes, config.capture.statistics), (65_536, false));
     assert_eq!(config.trace.known_methods, ["GET", "PURGE"]);
+    assert_eq!(config.trace.routes, ["/a/{b}", "/c/*"]);
+    assert!(config.trace.route_state.as_os_str().is_empty());
     assert_eq!((config.web.listen.to_string(), config.web.span_bytes), ("[::1]:0".to_owned(), 1 << 20));
 }
 
@@ -152,6 +154,14 @@ fn a_wrong_file_says_where_and_what_was_expected() {
         "trace: {known_methods: ['GE T']}",
         "obi.yaml: trace.known_methods: `[\"GE T\"]` is not valid, expected a list of 1 to 64 method names, such as [GET, POST]",
     );
+    check(
+        "trace: {routes: ['/a', 'b']}",
+        "obi.yaml: trace.routes: `[\"/a\",\"b\"]` is not valid: route pattern `b` does not begin with `/`, expected a list of at most 1000 routes, such as [\"/users/{id}\", \"/files/*\"]",
+    );
+    check(
+        "trace: {route_state: routes.json}",
+        "obi.yaml: trace.route_state: `routes.json` is not valid, expected an absolute path, such as /var/lib/obi/routes.json, or an empty text",
+    );
     check("discover: {include: x}", "obi.yaml: discover.include: `x` is not valid, expected a list");
     check(
         "discover: {include: [x]}",
@@ -230,4 +240,11 @@ fn a_missing_file_is_named() {
         error.starts_with("/nonexistent/obi.yaml: failed to read the configuration: No such file"),
         "{error}"
     );
+}
+
+#[test]
+fn changed_keys_are_named() {
+    let (one, other) = (load("", &[]).unwrap(), load("web: {spans: 7}\ntrace: {routes: [/a]}", &[]).unwrap());
+    assert_eq!(one.changed_keys(&other), ["trace.routes", "web.spans"]);
+    assert!(one.changed_keys(&one.clone()).is_empty());
 }

@@ -16,7 +16,7 @@ use prometheus_client::registry::Unit;
 use super::label;
 use crate::export::{Metrics, Unseen};
 use crate::red::{self, ServiceTotals, seconds};
-use crate::stats::{Counter, HookSetState, Process, Program, Snapshot, Stage};
+use crate::stats::{Counter, HookSetState, Process, Program, Reloads, Snapshot, Stage};
 
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -32,6 +32,7 @@ impl prometheus_client::collector::Collector for Collector {
         write_spans(&mut out, &self.metrics.red.services, unseen)?;
         write_budget(&mut out, &self.metrics.red, unseen)?;
         write_capture(&mut out, stats)?;
+        write_reloads(&mut out, stats.reloads)?;
         out.info("obi_build", "Version of the agent", &[("version", env!("CARGO_PKG_VERSION"))])?;
         self.metrics.process.map_or(Ok(()), |process| write_process(&mut out, &process))
     }
@@ -118,6 +119,15 @@ fn write_capture(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
         family.encode_family(&LabelSet(&[("subsystem", map.subsystem)]))?.encode_gauge(&map.bytes)?;
     }
     Ok(())
+}
+
+fn write_reloads(out: &mut Families<'_>, reloads: Reloads) -> fmt::Result {
+    let counts = [("applied", reloads.applied), ("refused", reloads.refused)];
+    let help = "Times that the configuration was read again, by what became of it";
+    let counts = counts.map(|(outcome, n)| ([("outcome", outcome)], n));
+    out.counter(("obi_config_reloads", help, None), counts)?;
+    let help = "Whether the configuration was valid when it was last read";
+    out.gauge(("obi_config_last_reload_successful", help, None), u64::from(!reloads.failing))
 }
 
 /// A family that this kernel has no numbers for is left out.

@@ -17,25 +17,65 @@ pub(super) struct Program {
     pub(super) name: Option<String>,
     /// `telemetry.sdk.language` in OpenTelemetry's words, where the interpreter tells.
     pub(super) language: Option<&'static str>,
+    /// What runs it.
+    pub(super) runtime: Runtime,
     /// File name of the executable.
     pub(super) executable: String,
+}
+
+/// `process.runtime.*`, empty where nothing is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Runtime {
+    /// `process.runtime.name`.
+    pub(super) name: &'static str,
+    /// `process.runtime.version`, as precise as the executable's file name is.
+    pub(super) version: String,
 }
 
 pub(super) fn program(facts: &Facts) -> Program {
     let executable = executable_name(&facts.executable);
     let (file, arguments) = busybox(executable, &facts.command);
-    let named =
-        |name: Option<String>, language| Program { name, language, executable: executable.to_owned() };
+    let named = |name: Option<String>, language, runtime| Program {
+        name,
+        language,
+        runtime,
+        executable: executable.to_owned(),
+    };
     let Some(interpreter) = interpreter::find(file) else {
         let name = launcher::application(file, arguments).unwrap_or_else(|| file.to_owned());
-        return named(Some(name), None);
+        return named(Some(name), None, Runtime::default());
     };
+    let runtime = runtime(file);
     let name = match title(arguments, file) {
         Some(Title::Name(name)) => Some(name),
         Some(Title::Words(words)) => application(interpreter, &words, &facts.directory),
         None => application(interpreter, arguments.get(1..).unwrap_or(&[]), &facts.directory),
     };
-    named(name.filter(|name| !name.is_empty()), interpreter.language)
+    named(name.filter(|name| !name.is_empty()), interpreter.language, runtime)
+}
+
+/// Runtimes in the conventions' words, by the beginning of the executable's name.
+const RUNTIMES: [(&str, &str); 11] = [
+    ("python", "cpython"),
+    ("pypy", "pypy"),
+    ("node", "nodejs"),
+    ("bun", "bun"),
+    ("deno", "deno"),
+    ("ruby", "ruby"),
+    ("jruby", "jruby"),
+    ("truffleruby", "truffleruby"),
+    ("dotnet", ".NET"),
+    ("beam", "BEAM"),
+    ("php", "php"),
+];
+
+/// What runs, by the interpreter's file name: `python3.11` is CPython 3.11.
+fn runtime(file: &str) -> Runtime {
+    let name = RUNTIMES.iter().find(|(begin, _)| file.starts_with(begin)).map_or("", |(_, name)| *name);
+    let version = file.trim_start_matches(|c: char| !c.is_ascii_digit());
+    let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
+    let version = if name.is_empty() { "" } else { version[..end].trim_end_matches('.') };
+    Runtime { name, version: version.to_owned() }
 }
 
 /// What the interpreter was told to run, by its arguments.

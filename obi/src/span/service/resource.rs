@@ -1,23 +1,15 @@
 //! `OTEL_RESOURCE_ATTRIBUTES` to attributes: `key=value,key=value`, values percent-encoded.
 //!
-//! In: the text of the variable. Out: the attributes that describe a service. Those of a single instance
-//! (`service.instance.id`, pods, hosts) are left out: a [`super::Service`] is shared by all its processes.
+//! In: the text of the variable. Out: attributes of the service, and those of the instance: what is particular to a
+//! process, a container or a pod. Whatever the user says there is kept, but for what only we can know.
 
-/// Attributes that are kept, in the order of output; static, because spans share them.
-const KEPT: [&str; 12] = [
-    "service.version",
-    "deployment.environment.name",
-    "deployment.environment",
-    "k8s.cluster.name",
-    "k8s.namespace.name",
-    "k8s.deployment.name",
-    "k8s.statefulset.name",
-    "k8s.daemonset.name",
-    "k8s.cronjob.name",
-    "k8s.job.name",
-    "cloud.region",
-    "cloud.provider",
-];
+use crate::span::Resource as Attributes;
+
+/// Names that are no attributes here: they have a place of their own, or we know better.
+const OURS: [&str; 4] = ["service.name", "service.namespace", "process.pid", "telemetry.sdk."];
+/// Names, or beginnings of names, of what is particular to an instance.
+const INSTANCE: [&str; 6] =
+    ["service.instance.id", "process.", "container.", "k8s.pod.", "k8s.container.", "thread."];
 
 /// The parsed text.
 #[derive(Debug, Default)]
@@ -29,12 +21,30 @@ impl Resource {
         self.0.iter().find(|(present, _)| present == key).map_or("", |(_, value)| value)
     }
 
-    /// The attributes that describe the service beyond name and namespace.
-    pub(super) fn kept(&self) -> crate::span::Resource {
-        let mut kept = crate::span::Resource::default();
-        KEPT.iter().for_each(|key| kept.text(*key, &super::clean(self.get(key))));
-        kept
+    /// The attributes that hold for the service, in the order of their names.
+    pub(super) fn of_service(&self) -> Attributes {
+        let mut attributes = Attributes::default();
+        self.add(&mut attributes, |name| !is_any(name, &INSTANCE));
+        attributes
     }
+
+    /// Adds the attributes that hold for one instance.
+    pub(super) fn of_instance(&self, attributes: &mut Attributes) {
+        self.add(attributes, |name| is_any(name, &INSTANCE));
+    }
+
+    fn add(&self, attributes: &mut Attributes, wanted: impl Fn(&str) -> bool) {
+        let mut pairs: Vec<_> =
+            self.0.iter().filter(|(name, _)| wanted(name) && !is_any(name, &OURS)).collect();
+        // Stable: of equal names the first counts. Sorted, so that the order in which they were written is no difference.
+        pairs.sort_by_key(|(name, _)| name);
+        pairs.into_iter().for_each(|(name, value)| attributes.text(super::clean(name), &super::clean(value)));
+    }
+}
+
+/// A name that ends with a dot stands for all that begin with it.
+fn is_any(name: &str, names: &[&str]) -> bool {
+    names.iter().any(|known| name == *known || known.ends_with('.') && name.starts_with(known))
 }
 
 /// Most attributes looked at.
@@ -94,7 +104,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read(text in any::<String>()) {
-            parse(&text).kept();
+            parse(&text).of_service();
         }
     }
 }

@@ -13,8 +13,12 @@ fn facts(executable: &str, command: &str) -> Facts {
     }
 }
 
+fn node() -> Host {
+    Host { name: "node-1".to_owned(), ..Host::default() }
+}
+
 fn name_of(facts: &Facts) -> String {
-    Services::new("node-1".to_owned()).service(facts, None).name.clone()
+    Services::new(node()).service(facts, None).name.clone()
 }
 
 #[test]
@@ -129,7 +133,7 @@ fn a_better_source_wins() {
     let check = |change: &dyn Fn(&mut Facts), name: &str, namespace: &str| {
         let mut facts = base.clone();
         change(&mut facts);
-        let service = Services::new("node-1".to_owned()).service(&facts, None);
+        let service = Services::new(node()).service(&facts, None);
         assert_eq!((service.name.as_str(), service.namespace.as_str()), (name, namespace), "{facts:?}");
     };
     check(&|_| {}, "app", "");
@@ -162,22 +166,105 @@ fn a_better_source_wins() {
     check(&|facts| facts.otel_service_name = "é".repeat(1000), &"é".repeat(127), "");
 }
 
+fn texts(resource: &crate::span::Resource) -> Vec<(String, String)> {
+    resource.iter().map(|(name, value)| (name.to_owned(), value.to_string())).collect()
+}
+
+fn pairs<const N: usize>(expected: [(&str, &str); N]) -> Vec<(String, String)> {
+    expected.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec()
+}
+
+/// A machine that is always the same.
+fn machine() -> Host {
+    Host {
+        name: "node-1".to_owned(),
+        id: "fdbf79e8af94cb7f9e8df36789187052".to_owned(),
+        arch: "amd64",
+        booted: 1_700_000_000_000_000_000,
+        booted_id: "b".to_owned(),
+    }
+}
+
 #[test]
 fn attributes_describe_the_service() {
     let mut facts = facts("/usr/bin/python3.11", "python3|app.py");
-    facts.otel_resource_attributes =
-        "service.version=1.2,host.name=h,deployment.environment.name=prod".to_owned();
-    let service = Services::new(String::new()).service(&facts, None);
+    facts.otel_resource_attributes = "team=pay%20ments,service.version=1.2,service.name=x,host.name=h,\
+        telemetry.sdk.name=mine,service.instance.id=i,k8s.pod.name=p,deployment.environment.name=prod"
+        .to_owned();
+    let service = Services::new(machine()).service(&facts, None);
     let expected = [
-        ("service.version", "1.2"),
+        // Its own word comes first, in the order of names.
         ("deployment.environment.name", "prod"),
+        ("host.name", "h"),
+        ("service.version", "1.2"),
+        ("team", "pay ments"),
         ("process.executable.name", "python3.11"),
+        ("process.runtime.name", "cpython"),
+        ("process.runtime.version", "3.11"),
         ("telemetry.sdk.language", "python"),
         ("telemetry.sdk.name", "obi"),
         ("telemetry.sdk.version", env!("CARGO_PKG_VERSION")),
+        ("host.id", "fdbf79e8af94cb7f9e8df36789187052"),
+        ("host.arch", "amd64"),
+        ("os.type", "linux"),
+        ("service.instance.id", "ID"),
     ];
-    let found = service.attributes.iter().map(|(key, value)| (key.to_owned(), value.to_string()));
-    assert_eq!(found.collect::<Vec<_>>(), expected.map(|(key, value)| (key.to_owned(), value.to_owned())));
+    let mut found = texts(&service.attributes);
+    let id = std::mem::replace(&mut found.last_mut().unwrap().1, "ID".to_owned());
+    assert_eq!(found, pairs(expected));
+    assert_eq!(uuid::Uuid::parse_str(&id).unwrap().get_version_num(), 5);
+}
+
+#[test]
+fn attributes_describe_the_instance() {
+    let mut services = Services::new(machine());
+    let mut particulars = Particulars {
+        executable: "/srv/cart".into(),
+        container: crate::capture::discover::Container { id: "c0ffee".to_owned(), runtime: "docker" },
+        otel_resource_attributes: "team=x,process.pid=7,k8s.container.name=main".to_owned(),
+        host_name: "cart-5d4f8c7b9-x2x4z".to_owned(),
+    };
+    let id = |instance: &Instance| instance.attributes.get("service.instance.id").unwrap().to_owned();
+    let instance = services.instance(42, Some(12_345), &particulars);
+    let expected = [
+        ("process.pid", "42"),
+        ("k8s.container.name", "main"),
+        ("service.instance.id", &id(&instance)),
+        ("process.creation.time", "2023-11-14T22:15:23.450Z"),
+        ("process.executable.path", "/srv/cart"),
+        ("container.id", "c0ffee"),
+        ("container.runtime.name", "docker"),
+        ("k8s.pod.name", "cart-5d4f8c7b9-x2x4z"),
+    ];
+    assert_eq!(texts(&instance.attributes), pairs(expected));
+    // The id is that of the process and stays; every process has its own.
+    assert_eq!(id(&services.instance(42, Some(12_345), &particulars)), id(&instance));
+    assert_ne!(id(&services.instance(42, Some(12_346), &particulars)), id(&instance));
+    assert_ne!(id(&services.instance(43, Some(12_345), &particulars)), id(&instance));
+    // Unless the process says which it is.
+    particulars.otel_resource_attributes = "service.instance.id=mine".to_owned();
+    assert_eq!(id(&services.instance(42, None, &particulars)), "mine");
+}
+
+#[test]
+fn nothing_of_an_environment_but_what_is_named_is_kept() {
+    let service = Services::new(machine()).service(&facts("/srv/cart", "cart|--password=hunter2"), None);
+    assert!(!format!("{service:?}").contains("hunter2"));
+}
+
+#[test]
+fn values_that_are_always_new_do_not_use_up_the_services() {
+    let mut services = Services::with_limit(Host::default(), 100);
+    let mut last = None;
+    for nth in 0..200 {
+        let mut facts = facts("/bin/job", "job");
+        facts.otel_resource_attributes = format!("run.id={nth}");
+        last = Some(services.service(&facts, None));
+    }
+    let last = last.unwrap();
+    assert_eq!((last.name.as_str(), last.id), ("job", 1));
+    assert_eq!(last.attributes.get("run.id"), Some("15"), "those of the last variant");
+    assert_eq!(services.service(&facts("/bin/other", "other"), None).name, "other");
 }
 
 #[test]
@@ -187,7 +274,7 @@ fn a_pods_owner_is_an_attribute_once() {
     facts.host_name = "cart-5d4f8c7b9-x2x4z".to_owned();
     for (attributes, expected) in [("", "cart"), ("k8s.deployment.name=basket", "basket")] {
         facts.otel_resource_attributes = attributes.to_owned();
-        let service = Services::new(String::new()).service(&facts, None);
+        let service = Services::new(Host::default()).service(&facts, None);
         let found = service.attributes.iter().filter(|(key, _)| *key == "k8s.deployment.name");
         assert_eq!(found.map(|(_, value)| value.to_string()).collect::<Vec<_>>(), [expected]);
     }
@@ -195,7 +282,7 @@ fn a_pods_owner_is_an_attribute_once() {
 
 #[test]
 fn an_interpreter_without_a_script_is_its_parents_worker() {
-    let mut services = Services::new(String::new());
+    let mut services = Services::new(Host::default());
     let python = "/usr/bin/python3.11";
     let parent = services.service(&facts(python, "python3|cart.py"), None);
     let worker = facts(python, "python3|-c|from multiprocessing.spawn import spawn_main");
@@ -207,7 +294,7 @@ fn an_interpreter_without_a_script_is_its_parents_worker() {
 
 #[test]
 fn equal_services_are_shared_and_numbers_are_dense() {
-    let mut services = Services::with_limit(String::new(), 3);
+    let mut services = Services::with_limit(Host::default(), 3);
     let a = services.service(&facts("/bin/a", "a"), None);
     assert!(Arc::ptr_eq(&a, &services.service(&facts("/bin/a", "a|other"), None)));
     let mut versioned = facts("/bin/a", "a");

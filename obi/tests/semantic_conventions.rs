@@ -1,0 +1,366 @@
+//! Everything we emit, checked against the registry of the pinned version of the semantic conventions.
+//!
+//! In: `semantic_conventions.json`, facts of the registry (names, types, units, stability, requirement levels), and spans,
+//! resources and metrics made by the agent's own stages. Out: failure when a name is unknown or deprecated, a type, a
+//! value or a unit differs, something required is missing, or something recommended is without a reason.
+//! The data of another version is made of its `model/` folder: requirement levels with what groups inherit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use obi::capture::discover::{Container, Facts, Naming as _, Particulars};
+use obi::export::Metrics;
+use obi::export::prometheus::{Exposition, Format};
+use obi::protocol::{Endpoints, Exchange, Failure, Request, Response, Side};
+use obi::red::{Limits, Registry};
+use obi::span::service::{Host, Services};
+use obi::span::{
+    Assembler, AttributeValue, Resource, Span, SpanKind, Status, assemble::DEFAULT_ROUTES, context::Ids,
+    method::KnownMethods,
+};
+use obi::stats::Stats;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Attributes of our own, which no convention knows.
+const OWN: &str = "obi.";
+
+#[derive(Deserialize)]
+struct Conventions {
+    version: String,
+    schema_url: String,
+    metrics: BTreeMap<String, Metric>,
+    spans: BTreeMap<String, Levels>,
+    entities: BTreeMap<String, Levels>,
+    attributes: BTreeMap<String, Attribute>,
+}
+
+type Levels = BTreeMap<String, Level>;
+
+#[derive(Deserialize, Clone, Copy, PartialEq, Debug)]
+#[serde(rename_all = "snake_case")]
+enum Level {
+    Required,
+    ConditionallyRequired,
+    Recommended,
+    OptIn,
+}
+
+#[derive(Deserialize)]
+struct Attribute {
+    r#type: String,
+    stability: String,
+    #[serde(default)]
+    deprecated: bool,
+    #[serde(default)]
+    values: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Metric {
+    instrument: String,
+    unit: String,
+    attributes: Levels,
+}
+
+fn conventions() -> Conventions {
+    serde_json::from_str(include_str!("semantic_conventions.json")).expect("the data is ours")
+}
+
+impl Conventions {
+    /// Panics unless the attribute is known, not deprecated, and of this type.
+    fn check(&self, name: &str, value: AttributeValue<'_>) {
+        if name.starts_with(OWN) {
+            return;
+        }
+        let known = self.attributes.get(name).unwrap_or_else(|| panic!("{name} is not in {}", self.version));
+        assert!(!known.deprecated, "{name} is deprecated");
+        assert!(["stable", "release_candidate", "beta", "alpha", "development"].contains(&&*known.stability));
+        let is_int = matches!(value, AttributeValue::Int(_));
+        assert_eq!(known.r#type, if is_int { "int" } else { "string" }, "{name} is {value}");
+        // Lists of values are open where the conventions say so; these are closed by what the word means.
+        if !is_int && !known.values.is_empty() && name != "error.type" {
+            assert!(known.values.iter().any(|one| *one == value.to_string()), "{name} has no value {value}");
+        }
+    }
+}
+
+fn exchange() -> Exchange<'static> {
+    Exchange {
+        number: 1,
+        side: Side::Server,
+        tgid: 42,
+        tid: 43,
+        endpoints: Endpoints::Ip {
+            local: "192.0.2.1:8080".parse().expect("an address"),
+            remote: "[2001:db8::2]:5000".parse().expect("an address"),
+        },
+        arrival: 10,
+        started: 15,
+        ended: 40,
+        request: Request {
+            method: "GET",
+            path: "/users/42",
+            query: "q=REDACTED",
+            host: "shop.example",
+            user_agent: "curl/8",
+            minor_version: 1,
+            ..Request::default()
+        },
+        response: Some(Response { status: 200, minor_version: 1 }),
+        request_body_bytes: 3,
+        response_body_bytes: 7,
+        failure: None,
+    }
+}
+
+/// Every sort of exchange on both sides.
+fn exchanges() -> Vec<Exchange<'static>> {
+    let base = exchange();
+    let with = |change: &dyn Fn(&mut Exchange<'static>)| {
+        let mut exchange = base;
+        change(&mut exchange);
+        exchange
+    };
+    let cases = [
+        base,
+        with(&|exchange| exchange.request.method = "BREW"),
+        with(&|exchange| exchange.request.query = ""),
+        with(&|exchange| exchange.response = Some(Response { status: 404, minor_version: 1 })),
+        with(&|exchange| exchange.response = Some(Response { status: 503, minor_version: 0 })),
+        with(&|exchange| {
+            exchange.response = None;
+            exchange.failure = Some(Failure::Reset);
+        }),
+        with(&|exchange| exchange.failure = Some(Failure::Closed)),
+        with(&|exchange| exchange.endpoints = Endpoints::Unix),
+        with(&|exchange| (exchange.request.method, exchange.request.path) = ("OPTIONS", "*")),
+    ];
+    let both = |exchange| [Side::Server, Side::Client].map(|side| Exchange { side, ..exchange });
+    cases.into_iter().flat_map(both).collect()
+}
+
+fn spans() -> Vec<(Exchange<'static>, Span)> {
+    let mut assembler = Assembler::new(Ids::from_seed(1), KnownMethods::default(), DEFAULT_ROUTES);
+    let (service, instance) = described();
+    let assemble = |exchange: Exchange<'static>| {
+        let mut span = Span::blank();
+        assembler.assemble(&exchange, &service, 1_700_000_000_000_000_000, &mut span);
+        span.instance = Arc::clone(&instance);
+        (exchange, span)
+    };
+    exchanges().into_iter().map(assemble).collect()
+}
+
+fn described() -> (Arc<obi::span::Service>, Arc<obi::span::Instance>) {
+    let mut services = Services::new(Host::read());
+    let facts = Facts {
+        executable: "/usr/bin/python3.11".to_owned(),
+        command: ["python3", "cart.py"].map(str::to_owned).to_vec(),
+        kubernetes: true,
+        host_name: "cart-5d4f8c7b9-x2x4z".to_owned(),
+        pod_namespace: "shop".to_owned(),
+        ..Facts::default()
+    };
+    let particulars = Particulars {
+        executable: facts.executable.as_str().into(),
+        container: Container { id: "0".repeat(64), runtime: "containerd" },
+        host_name: facts.host_name.clone(),
+        ..Particulars::default()
+    };
+    (services.service(&facts, None), services.instance(42, Some(1), &particulars))
+}
+
+/// Why a recommended attribute is never sent.
+const NOT_SENT: [(&str, &str); 3] = [
+    (
+        "network.peer.address",
+        "the peer is `client.address` or `server.address` already, since no proxy is in between",
+    ),
+    ("network.peer.port", "as the address"),
+    ("http.request.resend_count", "whether a request is a second attempt cannot be seen from outside"),
+];
+
+/// Attributes of the registry that a side's convention does not list, and why we send them.
+const EXTRA: [(&str, &str, &str); 2] = [
+    ("url.path", "http.client", "so that both sides of an exchange can be searched in the same way"),
+    ("url.query", "http.client", "as the path"),
+];
+
+#[test]
+fn spans_have_what_the_conventions_ask_for() {
+    let conventions = conventions();
+    let mut sent = BTreeMap::<&str, BTreeSet<String>>::new();
+    for (exchange, span) in spans() {
+        let kind = if span.kind == SpanKind::Server { "http.server" } else { "http.client" };
+        let levels = &conventions.spans[kind];
+        let mut present = BTreeSet::new();
+        span.attributes(|name, value| {
+            conventions.check(name, value);
+            let is_extra = EXTRA.iter().any(|(extra, side, _)| (*extra, *side) == (name, kind));
+            assert!(name.starts_with(OWN) || is_extra != levels.contains_key(name), "{name} on {kind}");
+            assert!(present.insert(name.to_owned()), "{name} twice");
+        });
+        let http = {
+            let obi::span::Detail::Http(http) = &span.detail;
+            http
+        };
+        let is_error = span.status() == Status::Error;
+        let over_ip = exchange.endpoints != Endpoints::Unix;
+        for (name, level) in levels {
+            let is_due = match (level, name.as_str()) {
+                // Nothing on a unix socket has a port.
+                (_, "server.port") => over_ip,
+                (Level::Required, _) => true,
+                (Level::ConditionallyRequired, "error.type") => is_error,
+                (Level::ConditionallyRequired, "http.response.status_code") => exchange.response.is_some(),
+                (Level::ConditionallyRequired, "http.route") => !http.route.is_empty(),
+                (Level::ConditionallyRequired, "http.request.method_original") => http.method == "_OTHER",
+                (Level::ConditionallyRequired, "url.query") => !exchange.request.query.is_empty(),
+                // The protocol is always http.
+                (Level::ConditionallyRequired, "network.protocol.name") => false,
+                (Level::ConditionallyRequired, other) => panic!("no condition is known for {other}"),
+                (Level::Recommended | Level::OptIn, _) => continue,
+            };
+            assert_eq!(present.contains(name), is_due, "{name} ({level:?}) on {kind} of {exchange:?}");
+        }
+        sent.entry(kind).or_default().extend(present);
+    }
+    for (kind, levels) in &conventions.spans {
+        let recommended = levels.iter().filter(|(_, level)| **level == Level::Recommended);
+        for (name, _) in recommended {
+            let excused = NOT_SENT.iter().any(|(excused, _)| excused == name);
+            assert_ne!(sent[kind.as_str()].contains(name), excused, "{name} is recommended on {kind}");
+        }
+    }
+}
+
+#[test]
+fn names_and_statuses_follow_the_conventions() {
+    for (exchange, span) in spans() {
+        let name = span.name().to_string();
+        let method = if exchange.request.method == "BREW" { "HTTP" } else { exchange.request.method };
+        assert!(name == method || name.starts_with(&format!("{method} ")), "{name}");
+        assert!(!name.contains("42"), "{name} has the path's number");
+        let first_error = if span.kind == SpanKind::Server { 500 } else { 400 };
+        let expected =
+            exchange.failure.is_some() || exchange.response.is_some_and(|it| it.status >= first_error);
+        assert_eq!(span.status() == Status::Error, expected, "{exchange:?}");
+    }
+}
+
+/// Why what an entity requires is not always there.
+const CONDITIONAL: [(&str, &str); 1] = [(
+    "process.executable.build_id.htlhash",
+    "would read every executable; the executable's name and path tell it",
+)];
+
+/// What our resources are made of.
+const ENTITIES: [&str; 9] = [
+    "service.instance",
+    "telemetry.sdk",
+    "host",
+    "os",
+    "process",
+    "process.runtime",
+    "process.executable",
+    "container",
+    "container.runtime",
+];
+
+#[test]
+fn resources_have_what_the_conventions_ask_for() {
+    let conventions = conventions();
+    let (service, instance) = described();
+    let names = |resource: &Resource| {
+        resource.iter().for_each(|(name, value)| conventions.check(name, value));
+        resource.iter().map(|(name, _)| name.to_owned()).collect::<BTreeSet<_>>()
+    };
+    let (of_service, of_instance) = (names(&service.attributes), names(&instance.attributes));
+    assert!(of_service.contains("service.instance.id") && of_instance.contains("service.instance.id"));
+    assert!(
+        !of_service.contains("service.name") && !of_service.contains("service.namespace"),
+        "fields of their own"
+    );
+    let all: BTreeSet<_> = of_service.union(&of_instance).map(String::as_str).collect();
+    for entity in ENTITIES {
+        let required = conventions.entities[entity].iter().filter(|(_, level)| **level == Level::Required);
+        for (name, _) in required.filter(|(name, _)| CONDITIONAL.iter().all(|(excused, _)| excused != name)) {
+            assert!(all.contains(name.as_str()), "{name} is required of {entity}");
+        }
+        let known = conventions.entities[entity].keys().any(|name| all.contains(name.as_str()));
+        assert!(known, "nothing of {entity}");
+    }
+}
+
+/// A metric's name in Prometheus (OpenTelemetry's rules of compatibility), without what its type adds.
+fn prometheus_name(name: &str, unit: &str) -> String {
+    let suffix = match unit {
+        "s" => "_seconds",
+        "By" => "_bytes",
+        // An annotation is no unit.
+        annotation if annotation.starts_with('{') => "",
+        other => panic!("no suffix is known for the unit {other}"),
+    };
+    name.replace('.', "_") + suffix
+}
+
+/// Labels that every series has beside the attributes of its metric: the resource, and the mark of an overflow.
+const RESOURCE_LABELS: [&str; 4] = ["service_namespace", "service_name", "otel_metric_overflow", "le"];
+/// Names under which metrics of the conventions appear.
+const CONVENTIONAL: [&str; 2] = ["http_", "rpc_"];
+
+#[test]
+fn metrics_have_the_conventions_names_units_and_attributes() {
+    let conventions = conventions();
+    let mut registry = Registry::new(Limits::default());
+    spans().iter().for_each(|(_, span)| registry.record(span));
+    let metrics = Arc::new(Metrics::take(&mut registry, &mut Stats::default()));
+    let text = Exposition::new(metrics, Format::OpenMetrics, None).flatten().collect();
+    let text = String::from_utf8(text).expect("an exposition is text");
+    let known: BTreeMap<String, &Metric> = conventions
+        .metrics
+        .iter()
+        .map(|(name, metric)| (prometheus_name(name, &metric.unit), metric))
+        .collect();
+    let mut seen = BTreeSet::new();
+    let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+    for (family, kind) in
+        families.filter(|(family, _)| CONVENTIONAL.iter().any(|begin| family.starts_with(begin)))
+    {
+        let metric = known.get(family).unwrap_or_else(|| panic!("no metric is called {family}"));
+        let expected = match metric.instrument.as_str() {
+            "histogram" => "histogram",
+            "updowncounter" => "gauge",
+            other => panic!("no type is known for {other}"),
+        };
+        assert_eq!(kind, expected, "{family}");
+        let attribute_of =
+            |label: &str| metric.attributes.keys().find(|name| name.replace('.', "_") == label);
+        let samples = text.lines().filter(|line| line.starts_with(family));
+        // An exemplar has braces of its own, and so has a route.
+        let labels = |line| Some(str::split(line, " # ").next()?.split_once('{')?.1.rsplit_once('}')?.0);
+        for labels in samples.filter_map(labels) {
+            let labels: BTreeSet<&str> =
+                labels.split("\",").filter_map(|pair| pair.split_once('=')).map(|(name, _)| name).collect();
+            for label in labels.iter().filter(|label| !RESOURCE_LABELS.contains(label)) {
+                assert!(attribute_of(label).is_some(), "{label} is no attribute of {family}");
+            }
+            for (name, level) in &metric.attributes {
+                let is_there = labels.contains(name.replace('.', "_").as_str());
+                assert!(is_there || *level != Level::Required, "{family} lacks {name}");
+            }
+        }
+        seen.insert(family.to_owned());
+    }
+    for side in ["server", "client"] {
+        assert!(seen.contains(&format!("http_{side}_request_duration_seconds")), "{seen:?}");
+    }
+}
+
+#[test]
+fn the_version_is_pinned_once() {
+    let conventions = conventions();
+    assert_eq!(conventions.schema_url, format!("https://opentelemetry.io/schemas/{}", conventions.version));
+    assert_eq!(conventions.schema_url, obi::span::SCHEMA_URL);
+}
