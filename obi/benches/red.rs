@@ -23,6 +23,7 @@ fn spans(series: u32) -> Vec<Span> {
         span_id: [2; 8],
         parent_span_id: None,
         trace_flags: 0,
+        sampled: true,
         trace_state: String::new(),
         exchange: 1,
         kind: if n.is_multiple_of(2) { SpanKind::Server } else { SpanKind::Client },

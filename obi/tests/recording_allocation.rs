@@ -50,6 +50,7 @@ impl Shared {
             span_id: [2; 8],
             parent_span_id: None,
             trace_flags: 0,
+            sampled: true,
             trace_state: String::new(),
             exchange: 1,
             kind: SpanKind::Server,

@@ -26,6 +26,7 @@ pub(crate) fn span(kind: SpanKind) -> Span {
         span_id: [0xcd; 8],
         parent_span_id: None,
         trace_flags: 1,
+        sampled: true,
         trace_state: String::new(),
         exchange: u64::MAX,
         kind,

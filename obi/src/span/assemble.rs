@@ -50,6 +50,7 @@ impl Assembler {
         span.span_id = context.span_id;
         span.parent_span_id = context.parent_span_id;
         span.trace_flags = context.flags;
+        span.sampled = true;
         replace(&mut span.trace_state, remote_state);
         span.exchange = exchange.number;
         span.kind = match exchange.side {

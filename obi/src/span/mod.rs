@@ -57,6 +57,9 @@ pub struct Span {
     pub parent_span_id: Option<[u8; 8]>,
     /// W3C trace flags; bit 0 is "sampled".
     pub trace_flags: u8,
+    /// Whether it leaves this agent: head sampling's word, always true while no destination takes spans. What is not
+    /// sampled is counted all the same, but is no exemplar: nobody could look it up.
+    pub sampled: bool,
     /// `tracestate`, as received.
     pub trace_state: String,
     /// The kernel's exchange number.
@@ -86,6 +89,7 @@ impl Span {
             span_id: [0; 8],
             parent_span_id: None,
             trace_flags: 0,
+            sampled: true,
             trace_state: String::new(),
             exchange: 0,
             kind: SpanKind::Server,
