@@ -3,6 +3,7 @@
 //! In: a checked configuration and a signal to stop. Out: when it returns, nothing of the agent is left
 //! in the kernel.
 
+mod exports;
 mod misses;
 mod outlet;
 mod pipeline;
@@ -27,8 +28,9 @@ use crate::capture::discover::Processes;
 use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
 use crate::capture::select::{self, Selection, State, Verdict};
 use crate::capture::support::Support;
-use crate::clock::{Clock, tick_ns};
+use crate::clock::{Clock, monotonic_ns, tick_ns};
 use crate::config::Config;
+use crate::export::otlp::{Exporter, Plan};
 use crate::export::store::Store;
 use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
@@ -55,7 +57,7 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
 
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
-    let pipeline = build(&config, support, commands, Arc::clone(&stopping))?;
+    let (pipeline, exporter) = build(&config, support, commands, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
     let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
     announce(&pipeline, &listener, &kept)?;
@@ -63,6 +65,7 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
     let ready = Arc::new(AtomicBool::new(true));
+    let exports = exports::start(exporter, handle.clone(), config.export.metric_interval);
     let router = web::router(web::State::new(handle, Arc::clone(&ready)));
     let thread = std::thread::Builder::new()
         .name("pipeline".to_owned())
@@ -83,12 +86,13 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     ready.store(false, Ordering::Release);
     stopping.store(true, Ordering::Release);
     bell.ring();
-    let outlet = tokio::task::spawn_blocking(move || thread.join())
+    let mut outlet = tokio::task::spawn_blocking(move || thread.join())
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
     // Questions under way have been answered with the pipeline's last state, or are refused now.
     drop(stop_web);
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), server).await;
+    exports.finish(&mut outlet).await;
     tracing::info!(services = outlet.processes.naming().count(), "stopped; kernel programs detached");
     Ok(())
 }
@@ -98,7 +102,7 @@ fn build(
     support: Support,
     commands: mpsc::Receiver<web::Command>,
     stopping: Arc<AtomicBool>,
-) -> anyhow::Result<Pipeline> {
+) -> anyhow::Result<(Pipeline, Exporter)> {
     let own = std::process::id();
     let settings = Settings {
         self_tgid: own,
@@ -112,6 +116,9 @@ fn build(
     return_memory();
     report(&selection);
     let Selection { loaded: mut programs, verdicts, .. } = selection;
+    // Certificates and keys are read while we may.
+    let clock = Clock::now();
+    let (tap, exporter) = Plan::new(&config.export, clock.unix(monotonic_ns()))?.start();
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
     let maps = programs.start()?;
@@ -135,8 +142,9 @@ fn build(
             spans: config.web.spans as usize,
             bytes: config.web.span_bytes as usize,
         }),
+        tap,
         stats,
-        clock: Clock::now(),
+        clock,
         spare: None,
         served: (0, 0),
     };
@@ -146,7 +154,7 @@ fn build(
         ..Default::default()
     };
     let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
-    Ok(Pipeline {
+    let pipeline = Pipeline {
         programs,
         maps,
         exchanges: Exchanges::new(limits),
@@ -157,7 +165,8 @@ fn build(
         commands,
         wait,
         stopping,
-    })
+    };
+    Ok((pipeline, exporter))
 }
 
 /// Which set captures and why; what should have worked and did not.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::capture::discover::Processes;
 use crate::clock::Clock;
+use crate::export::otlp::Tap;
 use crate::export::store::Store;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
 use crate::protocol::{Endpoints, Exchange, Side, Sink};
@@ -25,6 +26,7 @@ pub(super) struct Outlet {
     pub(super) assembler: Assembler,
     pub(super) registry: Registry,
     pub(super) store: Store,
+    pub(super) tap: Tap,
     pub(super) stats: Stats,
     pub(super) clock: Clock,
     /// A span to write over; its buffers go round.
@@ -77,7 +79,11 @@ impl Sink for Outlet {
         // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);
+        let kept = self.tap.sample(&mut span);
         self.registry.record(&span);
+        if let Some(kept) = kept {
+            self.tap.push(&span, kept);
+        }
         self.spare = self.store.push(span);
     }
 

@@ -62,8 +62,10 @@ impl Pipeline {
                 self.keep_house();
                 next_round = Instant::now() + HOUSEKEEPING;
             }
+            self.outlet.tap.tick();
             self.answer();
             if stopping {
+                self.outlet.tap.flush();
                 return self.outlet;
             }
         }
@@ -195,6 +197,8 @@ impl Pipeline {
         let capture = u64::from(self.programs.ring_bytes()) + connections + tables.capture;
         let stats = &mut self.outlet.stats;
         stats.watched_processes = self.outlet.processes.watched() as u64;
+        stats.lanes = self.outlet.tap.lanes();
+        stats.unsampled = self.outlet.tap.unsampled();
         stats.maps = vec![
             MapMemory { subsystem: "capture", bytes: capture },
             MapMemory { subsystem: "discover", bytes: tables.discover },

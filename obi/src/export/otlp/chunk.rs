@@ -72,8 +72,7 @@ impl Chunk {
         for Group { service, spans } in self.groups.drain(..) {
             resource.clear();
             resource::encode(&mut resource, &service);
-            let scope_spans_len =
-                field_len(scope.len()) + spans.len() + field_len(SCHEMA_URL.len());
+            let scope_spans_len = field_len(scope.len()) + spans.len() + field_len(SCHEMA_URL.len());
             let resource_spans_len =
                 field_len(resource.len()) + field_len(scope_spans_len) + field_len(SCHEMA_URL.len());
             bytes.push(wire::tag(1, 2));

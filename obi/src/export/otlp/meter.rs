@@ -1,16 +1,17 @@
 //! What becomes of the items of one lane (a destination and a signal): waiting, sent, lost.
 //!
-//! In: counts from the lane and from whoever fills its queue. Out: a [`LaneState`] at any time, from any thread.
+//! In: counts from the lane and from whoever fills its queue. Out: a [`Lane`] at any time, from any thread.
 //! Refuses to know what an item is: a span, or a point of a metric.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::config::export::Signal;
+use crate::stats::Lane;
 
 /// Why items did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lost {
+pub(super) enum Lost {
     /// The queue was full.
     QueueFull,
     /// The destination took the request and rejected them (partial success).
@@ -27,7 +28,7 @@ pub enum Lost {
 
 impl Lost {
     /// All reasons.
-    pub const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::QueueFull,
         Self::Rejected,
         Self::Refused,
@@ -37,8 +38,7 @@ impl Lost {
     ];
 
     /// The value of the `reason` label.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
             Self::Rejected => "rejected",
@@ -52,7 +52,7 @@ impl Lost {
 
 /// Counts of one lane.
 #[derive(Debug)]
-pub struct Meter {
+pub(super) struct Meter {
     destination: Arc<str>,
     signal: Signal,
     pub(super) queued_items: AtomicU64,
@@ -60,25 +60,6 @@ pub struct Meter {
     sent: AtomicU64,
     retries: AtomicU64,
     lost: [AtomicU64; Lost::ALL.len()],
-}
-
-/// A [`Meter`] at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LaneState {
-    /// Name of the destination.
-    pub destination: Arc<str>,
-    /// What it gets.
-    pub signal: Signal,
-    /// Items waiting or under way.
-    pub queued_items: u64,
-    /// Memory that they take.
-    pub queued_bytes: u64,
-    /// Items that the destination took.
-    pub sent: u64,
-    /// Requests that were sent again.
-    pub retries: u64,
-    /// Items that did not arrive, in the order of [`Lost::ALL`].
-    pub lost: [u64; Lost::ALL.len()],
 }
 
 impl Meter {
@@ -107,16 +88,15 @@ impl Meter {
     }
 
     /// Everything now. What leaves the queue is counted as sent or lost before, so that the sum never falls short.
-    #[must_use]
-    pub fn state(&self) -> LaneState {
-        LaneState {
+    pub(super) fn state(&self) -> Lane {
+        Lane {
             destination: Arc::clone(&self.destination),
-            signal: self.signal,
+            signal: self.signal.name(),
             queued_items: self.queued_items.load(Relaxed),
             queued_bytes: self.queued_bytes.load(Relaxed),
             sent: self.sent.load(Relaxed),
             retries: self.retries.load(Relaxed),
-            lost: std::array::from_fn(|reason| self.lost[reason].load(Relaxed)),
+            lost: Lost::ALL.map(|reason| (reason.name(), self.lost[reason as usize].load(Relaxed))).to_vec(),
         }
     }
 }

@@ -238,7 +238,7 @@ fn attributes(labels: &Labels) -> Vec<KeyValue> {
         StatusLabel::Code(code) => {
             attributes.push(attribute("http.response.status_code", Value::IntValue(code.into())));
         }
-        // Its value is a number everywhere else; a class is told by its hundred, as `/metrics` does by `5xx`.
+        // A class is no number; `/metrics` says `5xx` too.
         StatusLabel::Class(digit) => {
             attributes.push(text("http.response.status_code", &format!("{digit}xx")));
         }

@@ -12,13 +12,13 @@
 //! - [`sample`]: which spans leave. `encode`, `chunk`: spans to bytes, once for all destinations, by service.
 //! - `metric`: a snapshot to bytes. `resource`: services as resources. `wire`: protobuf fields.
 //! - `queue`, `lane`: bounded, one per destination and signal, so that none waits for another; `retry`: the
-//!   specification's rules. [`meter`]: what became of every item.
+//!   specification's rules; `meter`: what became of every item.
 //! - `transport`, `tls`: connections.
 
 mod chunk;
 mod encode;
 mod lane;
-pub mod meter;
+mod meter;
 mod metric;
 mod queue;
 mod resource;
@@ -37,13 +37,14 @@ use tokio::time::{Instant, timeout_at};
 
 use self::chunk::Chunk;
 use self::lane::{Lane, Settings};
-use self::meter::{LaneState, Lost, Meter};
+use self::meter::{Lost, Meter};
 use self::queue::{Limits, Payload, Queue};
 use self::sample::Sampler;
 use self::transport::Transport;
 use crate::config::export::{Export, OtlpDestination, Signal};
 use crate::red::Snapshot;
 use crate::span::Span;
+use crate::stats;
 
 pub use self::resource::SCHEMA_URL;
 pub use self::tls::TlsError;
@@ -83,8 +84,8 @@ pub struct Plan {
     start: u64,
 }
 
-/// Where the pipeline thread puts spans. Never waits.
-#[derive(Debug)]
+/// Where the pipeline thread puts spans. Never waits. The default one leads nowhere.
+#[derive(Debug, Default)]
 pub struct Tap {
     /// `None` when no destination takes spans: then everything counts as sampled.
     spans: Option<(Sampler, Chunk)>,
@@ -113,10 +114,8 @@ impl Plan {
             let name: Arc<str> = destination.label().into();
             for signal in Signal::ALL {
                 let Some((transport, meter)) = transport(destination, signal, &name)? else { continue };
-                let limits = Limits {
-                    items: destination.queue_items.into(),
-                    bytes: destination.queue_bytes.into(),
-                };
+                let limits =
+                    Limits { items: destination.queue_items.into(), bytes: destination.queue_bytes.into() };
                 let (queue, receiver) = Queue::new(Arc::clone(&meter), limits);
                 match signal {
                     Signal::Traces => spans.push(queue),
@@ -206,11 +205,11 @@ impl Tap {
 
     /// What became of every item, by destination and signal.
     #[must_use]
-    pub fn lanes(&self) -> Vec<LaneState> {
+    pub fn lanes(&self) -> Vec<stats::Lane> {
         self.meters.iter().map(|meter| meter.state()).collect()
     }
 
-    /// Spans that sampling kept here.
+    /// Spans that sampling kept from leaving.
     #[must_use]
     pub fn unsampled(&self) -> Option<u64> {
         self.spans.as_ref().map(|(sampler, _)| sampler.dropped())
@@ -247,7 +246,7 @@ impl Exporter {
             let state = meter.state();
             if state.queued_items > 0 {
                 meter.lose(Lost::Shutdown, state.queued_items);
-                let (destination, signal) = (&*state.destination, state.signal.name());
+                let (destination, signal) = (&*state.destination, state.signal);
                 tracing::warn!(destination, signal, items = state.queued_items, "not sent before the end");
             }
         }

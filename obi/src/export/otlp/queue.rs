@@ -93,7 +93,7 @@ mod tests {
             queue.push(&pushed);
             let state = meter.state();
             assert_eq!(state.queued_items, queued);
-            assert_eq!([state.lost[Lost::QueueFull as usize], state.lost[Lost::TooLarge as usize]], lost);
+            assert_eq!([Lost::QueueFull, Lost::TooLarge].map(|reason| state.lost[reason as usize].1), lost);
         };
         check(payload(4, 50), 4, [0, 0]);
         check(payload(1, 51), 4, [1, 0]);
@@ -106,6 +106,6 @@ mod tests {
         drop(receiver);
         release(&meter, &payload(10, 100));
         check(payload(3, 1), 0, [9, 2]);
-        assert_eq!(meter.state().lost[Lost::Shutdown as usize], 3);
+        assert_eq!(meter.state().lost[Lost::Shutdown as usize].1, 3);
     }
 }

@@ -72,13 +72,18 @@ impl Sampler {
 
     /// Whether a span leaves, and what its `tracestate` then says.
     pub fn decide(&mut self, span: &Span) -> Option<Kept> {
-        if let Some(kept) = self.by_head(span) {
-            return Some(kept);
+        if self.sampling.ratio >= 1.0 && !self.sampling.parent_based {
+            return Some(Kept::AsReceived);
         }
-        // Looked at second: it takes a table.
-        let certain = span.status() == Status::Error || self.is_slowest(span);
-        self.dropped += u64::from(!certain);
-        certain.then_some(CERTAIN)
+        // Looked at for every span: what another has outlasted is not the slowest, whoever kept that one.
+        let certain = self.is_slowest(span) || span.status() == Status::Error;
+        let kept = match self.by_head(span) {
+            // What is kept with certainty says so also when the dice would have kept it.
+            None | Some(Kept::Threshold(_)) if certain => Some(CERTAIN),
+            by_head => by_head,
+        };
+        self.dropped += u64::from(kept.is_none());
+        kept
     }
 
     /// Spans that were not kept so far.
@@ -87,19 +92,14 @@ impl Sampler {
         self.dropped
     }
 
-    fn by_head(&mut self, span: &Span) -> Option<Kept> {
+    fn by_head(&self, span: &Span) -> Option<Kept> {
         if self.sampling.parent_based && span.parent_span_id.is_some() {
             return (span.trace_flags & FLAG_SAMPLED != 0).then_some(Kept::AsReceived);
         }
         if self.sampling.ratio >= 1.0 {
             return Some(Kept::AsReceived);
         }
-        if randomness(span) < self.threshold {
-            return None;
-        }
-        // What is kept with certainty says so also when the dice would have kept it.
-        let certain = span.status() == Status::Error || self.is_slowest(span);
-        Some(if certain { CERTAIN } else { Kept::Threshold(self.threshold) })
+        (randomness(span) >= self.threshold).then_some(Kept::Threshold(self.threshold))
     }
 
     /// Whether the span is slower than all of its route that ended in this minute before.
