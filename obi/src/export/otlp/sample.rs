@@ -47,6 +47,8 @@ pub struct Sampler {
     threshold: u64,
     slowest: HashMap<u64, Slowest>,
     hasher: RandomState,
+    /// When old entries were last thrown out: once per window, or a table full of young ones would cost every span.
+    swept: u64,
     /// Spans that were not kept.
     dropped: u64,
 }
@@ -66,6 +68,7 @@ impl Sampler {
             threshold: threshold(sampling.ratio),
             slowest: HashMap::new(),
             hasher: RandomState::default(),
+            swept: 0,
             dropped: 0,
         }
     }
@@ -110,7 +113,10 @@ impl Sampler {
         let mut key = hasher.finish();
         let window = span.end / WINDOW;
         if self.slowest.len() >= ROUTES && !self.slowest.contains_key(&key) {
-            self.slowest.retain(|_, slowest| slowest.window >= window);
+            if self.swept != window {
+                self.swept = window;
+                self.slowest.retain(|_, slowest| slowest.window >= window);
+            }
             if self.slowest.len() >= ROUTES {
                 key = 0;
             }
