@@ -14,6 +14,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -91,7 +92,7 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
     // Questions under way have been answered with the pipeline's last state, or are refused now.
     drop(stop_web);
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), server).await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
     exports.finish(&mut outlet).await;
     tracing::info!(services = outlet.processes.naming().count(), "stopped; kernel programs detached");
     Ok(())
@@ -136,6 +137,7 @@ fn build(
         ),
         registry: Registry::new(crate::red::Limits {
             series: config.metrics.series_limit as usize,
+            idle: Duration::from_secs(config.metrics.idle_seconds.into()),
             ..Default::default()
         }),
         store: Store::new(crate::export::store::Limits {

@@ -99,6 +99,21 @@ pub enum Compression {
     Gzip,
 }
 
+/// Which buckets durations go out in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Histograms {
+    /// The bounds that the semantic conventions advise.
+    Explicit,
+    /// Bounds of the data's own: Prometheus's native histograms.
+    Exponential,
+}
+
+impl Histograms {
+    /// Both kinds.
+    pub const ALL: [Self; 2] = [Self::Explicit, Self::Exponential];
+}
+
 /// An item of `export.otlp`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -119,6 +134,9 @@ pub struct OtlpDestination {
     pub signals: Vec<Signal>,
     /// `grpc` or `http/protobuf`. Default: `http/protobuf`. Example: `grpc`.
     pub protocol: Protocol,
+    /// Buckets of durations in metrics: `explicit` or `exponential` (native histograms). Default: `explicit`. Example:
+    /// `exponential`.
+    pub histograms: Histograms,
     /// Headers (gRPC: metadata) of every request. Default: `{}`. Example: `{authorization: "Bearer abc"}`.
     pub headers: Headers,
     /// `none` or `gzip`. Default: `none`. Example: `gzip`, where the way is long or paid for.
@@ -166,6 +184,7 @@ impl Default for OtlpDestination {
             metrics_endpoint: None,
             signals: Signal::ALL.to_vec(),
             protocol: Protocol::Http,
+            histograms: Histograms::Explicit,
             headers: Headers::default(),
             compression: Compression::None,
             timeout: Duration::from_secs(10),

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::environment::Setting;
 use super::error::ConfigError;
-use super::export::{Compression, Headers, OtlpDestination, Protocol, Signal, is_url};
+use super::export::{Compression, Headers, Histograms, OtlpDestination, Protocol, Signal, is_url};
 
 /// What destinations from the environment are called.
 const NAME: &str = "environment";
@@ -165,15 +165,19 @@ fn destination(variables: Variables<'_>) -> Result<Option<OtlpDestination>, Conf
         destination.batch_delay =
             Duration::from_millis(number("OTEL_BSP_SCHEDULE_DELAY", delay)?.min(60_000).into());
     } else {
-        only("TEMPORALITY_PREFERENCE", variables, "cumulative")?;
-        only("DEFAULT_HISTOGRAM_AGGREGATION", variables, "explicit_bucket_histogram")?;
+        variables.read("TEMPORALITY_PREFERENCE", (), "cumulative", |text| {
+            text.eq_ignore_ascii_case("cumulative").then_some(())
+        })?;
+        let expected = "explicit_bucket_histogram or base2_exponential_bucket_histogram";
+        let kind = |text: &str| match text.to_ascii_lowercase().as_str() {
+            "explicit_bucket_histogram" => Some(Histograms::Explicit),
+            "base2_exponential_bucket_histogram" => Some(Histograms::Exponential),
+            _ => None,
+        };
+        destination.histograms =
+            variables.read("DEFAULT_HISTOGRAM_AGGREGATION", Histograms::Explicit, expected, kind)?;
     }
     Ok(Some(destination))
-}
-
-/// A choice of the specification of which we have one.
-fn only(name: &str, variables: Variables<'_>, known: &str) -> Result<(), ConfigError> {
-    variables.read(name, (), known, |text| text.eq_ignore_ascii_case(known).then_some(()))
 }
 
 /// The base URL and the signal's own; one of them is set.

@@ -63,7 +63,7 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         hook_set: Some(metrics.stats.hook_set).filter(|set| !set.is_empty()),
         hook_sets: hook_sets.collect(),
         watched_processes: metrics.stats.watched_processes,
-        series: metrics.red.series.len(),
+        series: metrics.red.series(),
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
         services: services.collect(),
     }

@@ -1,4 +1,4 @@
-//! Spans to payloads: gathered by service, closed when large or old.
+//! Spans to payloads: gathered by process, closed when large or old.
 //!
 //! In: spans that are kept. Out: [`Payload`]s that are whole `ExportTraceServiceRequest`s. Encoded once, whatever the
 //! number of destinations. Refuses to know queues.
@@ -11,7 +11,7 @@ use super::queue::Payload;
 use super::resource::{self, SCHEMA_URL};
 use super::sample::Kept;
 use super::wire;
-use crate::span::{Service, Span};
+use crate::span::{Instance, Service, Span};
 
 /// Bytes of spans in a payload, about: far below what a request may have, so that requests are filled well.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -31,10 +31,13 @@ pub(super) struct Chunk {
     limit_items: u64,
 }
 
-/// Spans of one service.
+/// Spans of one process of a service.
 #[derive(Debug)]
 struct Group {
     service: Arc<Service>,
+    instance: Arc<Instance>,
+    /// `Resource`.
+    resource: Vec<u8>,
     /// `ScopeSpans.spans` fields.
     spans: Vec<u8>,
 }
@@ -48,7 +51,7 @@ impl Chunk {
 
     /// Adds a span; a payload comes out when one is full.
     pub(super) fn push(&mut self, span: &Span, kept: Kept) -> Option<Payload> {
-        let group = self.group(&span.service);
+        let group = self.group(span);
         let spans = &mut self.groups[group].spans;
         let before = spans.len();
         self.encoder.append(spans, 2, span, kept);
@@ -67,18 +70,16 @@ impl Chunk {
     pub(super) fn close(&mut self) -> Option<Payload> {
         self.begun.take()?;
         let mut bytes = Vec::with_capacity(self.n_bytes + 512 * self.groups.len());
-        let (mut resource, mut scope) = (Vec::new(), Vec::new());
+        let mut scope = Vec::new();
         resource::encode_scope(&mut scope);
-        for Group { service, spans } in self.groups.drain(..) {
-            resource.clear();
-            resource::encode(&mut resource, &service);
+        for Group { resource, spans, .. } in self.groups.drain(..) {
             let scope_spans_len = field_len(scope.len()) + spans.len() + field_len(SCHEMA_URL.len());
             let resource_spans_len =
                 field_len(resource.len()) + field_len(scope_spans_len) + field_len(SCHEMA_URL.len());
-            bytes.push(wire::tag(1, 2));
+            bytes.push(wire::tag(1, wire::LENGTH));
             wire::varint(&mut bytes, resource_spans_len as u64);
             wire::bytes(&mut bytes, 1, &resource);
-            bytes.push(wire::tag(2, 2));
+            bytes.push(wire::tag(2, wire::LENGTH));
             wire::varint(&mut bytes, scope_spans_len as u64);
             wire::bytes(&mut bytes, 1, &scope);
             bytes.extend_from_slice(&spans);
@@ -90,15 +91,26 @@ impl Chunk {
         Some(payload)
     }
 
-    fn group(&mut self, service: &Arc<Service>) -> usize {
-        let is_of = |group: &Group| Arc::ptr_eq(&group.service, service);
+    fn group(&mut self, span: &Span) -> usize {
+        let is_of = |group: &Group| {
+            Arc::ptr_eq(&group.instance, &span.instance) && Arc::ptr_eq(&group.service, &span.service)
+        };
         if !self.groups.get(self.last).is_some_and(is_of) {
             self.last = self.groups.iter().position(is_of).unwrap_or_else(|| {
-                self.groups.push(Group { service: Arc::clone(service), spans: Vec::new() });
+                self.groups.push(Group::of(span));
                 self.groups.len() - 1
             });
         }
         self.last
+    }
+}
+
+impl Group {
+    fn of(span: &Span) -> Self {
+        let (service, instance) = (Arc::clone(&span.service), Arc::clone(&span.instance));
+        let mut resource = Vec::new();
+        resource::encode(&mut resource, span);
+        Self { service, instance, resource, spans: Vec::new() }
     }
 }
 

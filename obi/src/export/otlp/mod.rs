@@ -41,7 +41,7 @@ use self::meter::{Lost, Meter};
 use self::queue::{Limits, Payload, Queue};
 use self::sample::Sampler;
 use self::transport::Transport;
-use crate::config::export::{Export, OtlpDestination, Signal};
+use crate::config::export::{Export, Histograms, OtlpDestination, Signal};
 use crate::red::Snapshot;
 use crate::span::Span;
 use crate::stats;
@@ -79,7 +79,7 @@ pub struct Plan {
     lanes: Vec<Lane>,
     /// Where spans go in.
     pub tap: Tap,
-    metrics: Vec<Queue>,
+    metrics: Vec<(Histograms, Queue)>,
     meters: Vec<Arc<Meter>>,
     start: u64,
 }
@@ -97,8 +97,8 @@ pub struct Tap {
 #[derive(Debug)]
 pub struct Exporter {
     lanes: JoinSet<()>,
-    metrics: Vec<Queue>,
-    encoder: metric::Encoder,
+    metrics: Vec<(Histograms, Queue)>,
+    start: u64,
     meters: Vec<Arc<Meter>>,
 }
 
@@ -119,7 +119,7 @@ impl Plan {
                 let (queue, receiver) = Queue::new(Arc::clone(&meter), limits);
                 match signal {
                     Signal::Traces => spans.push(queue),
-                    Signal::Metrics => metrics.push(queue),
+                    Signal::Metrics => metrics.push((destination.histograms, queue)),
                 }
                 lanes.push(Lane {
                     receiver,
@@ -145,7 +145,7 @@ impl Plan {
     pub fn start(self) -> (Tap, Exporter) {
         let Self { lanes, tap, metrics, meters, start } = self;
         let lanes = lanes.into_iter().map(Lane::run).collect();
-        (tap, Exporter { lanes, metrics, encoder: metric::Encoder::new(start), meters })
+        (tap, Exporter { lanes, metrics, start, meters })
     }
 }
 
@@ -229,8 +229,15 @@ impl Exporter {
 
     /// Encodes a snapshot that was taken at `now` (ns since the Unix epoch) and queues it everywhere.
     pub fn export(&mut self, snapshot: &Snapshot, now: u64) {
-        for payload in self.encoder.encode(snapshot, now) {
-            self.metrics.iter().for_each(|queue| queue.push(&payload));
+        for wanted in Histograms::ALL {
+            let queues: Vec<&Queue> =
+                self.metrics.iter().filter(|(kind, _)| *kind == wanted).map(|(_, queue)| queue).collect();
+            if queues.is_empty() {
+                continue;
+            }
+            for payload in metric::encode(snapshot, self.start, now, wanted) {
+                queues.iter().for_each(|queue| queue.push(&payload));
+            }
         }
     }
 

@@ -1,10 +1,10 @@
 //! A service as an OTLP resource, and the scope under which everything of ours goes out.
 //!
-//! In: [`Service`]. Out: its attributes; bytes of `Resource` and `InstrumentationScope`. Refuses to know how a service
+//! In: [`Service`], [`Span`]. Out: its attributes; bytes of `Resource` and `InstrumentationScope`. Refuses to know how a service
 //! got its name.
 
 use super::wire;
-use crate::span::Service;
+use crate::span::{AttributeValue, Service, Span};
 
 /// The semantic conventions that names and values follow.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
@@ -14,19 +14,27 @@ pub(super) const SCOPE_NAME: &str = "obi";
 pub(super) const SCOPE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Calls `visit` with each attribute of a service's resource, each key once.
-pub(super) fn attributes(service: &Service, mut visit: impl FnMut(&str, &str)) {
-    visit("service.name", &service.name);
-    if !service.namespace.is_empty() {
-        visit("service.namespace", &service.namespace);
-    }
-    for (key, value) in &service.attributes {
-        visit(key, value);
-    }
+pub(super) fn attributes(service: &Service, mut visit: impl FnMut(&str, AttributeValue<'_>)) {
+    identity(service, &mut visit);
+    service.attributes.iter().for_each(|(key, value)| visit(key, value));
 }
 
-/// Appends the fields of a `Resource`.
-pub(super) fn encode(out: &mut Vec<u8>, service: &Service) {
-    attributes(service, |key, value| wire::text_attribute(out, 1, key, value));
+/// Appends the fields of the `Resource` of a span: of its service, and of the process that it comes from.
+pub(super) fn encode(out: &mut Vec<u8>, span: &Span) {
+    let mut append = |key: &str, value: AttributeValue<'_>| match value {
+        AttributeValue::Int(value) => wire::number_attribute(out, 1, key, value),
+        AttributeValue::Str(value) => wire::text_attribute(out, 1, key, value),
+        AttributeValue::Text(value) => wire::text_attribute(out, 1, key, &value.to_string()),
+    };
+    identity(&span.service, &mut append);
+    span.resource().for_each(|(key, value)| append(key, value));
+}
+
+fn identity(service: &Service, visit: &mut impl FnMut(&str, AttributeValue<'_>)) {
+    visit("service.name", AttributeValue::Str(&service.name));
+    if !service.namespace.is_empty() {
+        visit("service.namespace", AttributeValue::Str(&service.namespace));
+    }
 }
 
 /// Appends the fields of the `InstrumentationScope`.

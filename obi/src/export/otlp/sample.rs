@@ -11,7 +11,7 @@
 //! counts each kind right.
 
 use std::fmt::Write as _;
-use std::hash::{BuildHasher, Hash, Hasher as _};
+use std::hash::BuildHasher as _;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -108,9 +108,7 @@ impl Sampler {
     /// Whether the span is slower than all of its route that ended in this minute before.
     fn is_slowest(&mut self, span: &Span) -> bool {
         let Detail::Http(http) = &span.detail;
-        let mut hasher = self.hasher.build_hasher();
-        (span.service.id, span.kind, http.method, &*http.route).hash(&mut hasher);
-        let mut key = hasher.finish();
+        let mut key = self.hasher.hash_one((span.service.id, span.kind, http.method, &*http.route));
         let window = span.end / WINDOW;
         if self.slowest.len() >= ROUTES && !self.slowest.contains_key(&key) {
             if self.swept != window {
@@ -247,7 +245,7 @@ mod tests {
         check(0.0, false, Some(1), u64::MAX, None);
         check(0.5, true, None, HALF, Some(Kept::Threshold(HALF)));
         check(0.5, true, None, HALF - 1, None);
-        check(0.5, true, None, HALF - 1 | 0xff << 56, None);
+        check(0.5, true, None, (HALF - 1) | (0xff << 56), None);
         check(0.5, false, Some(0), HALF, Some(Kept::Threshold(HALF)));
     }
 

@@ -5,7 +5,7 @@
 //! them with the generated types.
 
 /// A length-delimited field.
-const LENGTH: u8 = 2;
+pub(super) const LENGTH: u8 = 2;
 
 /// Bytes of `value` as a varint.
 #[inline]
@@ -24,7 +24,6 @@ pub(super) fn varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 #[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the low seven bits are meant")]
 fn low_bits(value: u64) -> u8 {
     (value & 0x7f) as u8
 }
