@@ -89,7 +89,7 @@ impl Case {
         let name = format!("{protocol} {name}");
         let destination = json!({
             "name": name, "endpoint": format!("http://{address}"), "protocol": protocol, "signals": ["traces"],
-            "batch_items": 100, "batch_delay": "50ms", "timeout": "1s", "retry_for": "30s",
+            "batch_items": 100, "batch_delay": "50ms", "retry_for": "30s",
         });
         Self { name, receiver, proxy: None, expected, destination }
     }
@@ -140,13 +140,13 @@ fn cases(protocol: &str) -> Vec<Case> {
         case("exhausted", &[Answer::Exhausted], exhausted),
         case("unavailable", &[Answer::Unavailable, Answer::Unavailable], &[]),
         case("refused", &[Answer::Refuse, Answer::Accept], &["refused"]),
-        case("silent", &[Answer::Silence, Answer::Silence], &[]),
+        case("silent", &[Answer::Silence, Answer::Silence], &[]).set("timeout", "1s"),
         case("given up", &[Answer::Unavailable; 2], &["retries_exhausted"]).set("retry_for", "0s"),
         case("nobody", &[], &["retries_exhausted"]).set("endpoint", nobody).set("retry_for", "1s"),
-        case("full", &[Answer::Silence; 2], &["queue_full"]).set("queue_items", 512),
+        case("full", &[Answer::Silence; 2], &["queue_full"]).set("queue_items", 512).set("timeout", "1s"),
         case("reset", &[], &[]).behind(Fault::Reset),
-        case("stall", &[], &[]).behind(Fault::Stall),
-        case("drip", &[], &[]).behind(Fault::Drip),
+        case("stall", &[], &[]).behind(Fault::Stall).set("timeout", "1s"),
+        case("drip", &[], &[]).behind(Fault::Drip).set("timeout", "1s"),
     ]
 }
 
