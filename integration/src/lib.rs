@@ -9,6 +9,7 @@
 //! - [`hook`]: what each hook set can see; [`patience`]: how long things may take here.
 //! - [`agent`]: the real agent; [`span`], [`exposition`]: what it says.
 //! - [`load`]: random shapes that a server and a client both know.
+//! - [`otlp`]: who receives what the agent exports: a fake, faults in front of it, the real collector.
 //! - [`accuracy`]: what happened against what the agent says.
 //! - [`seed`]: repeatable randomness.
 //! - [`kernel`]: other kernels than this machine's.
@@ -21,6 +22,7 @@ pub mod fetch;
 pub mod hook;
 pub mod kernel;
 pub mod load;
+pub mod otlp;
 pub mod patience;
 pub mod plan;
 pub mod process;

@@ -14,6 +14,7 @@ use anyhow::{Context as _, bail};
 use crate::process::run;
 
 const COMPILE: Duration = Duration::from_secs(300);
+const COMPILE_MODULE: Duration = Duration::from_secs(1_800);
 
 /// A binary of this workspace, built beforehand by cargo.
 ///
@@ -57,6 +58,20 @@ pub fn go(name: &str) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// The Go module in `folder`, compiled as `name`. Its first build, with an empty build cache, takes minutes.
+///
+/// # Errors
+/// When the compiler is missing, too old or refuses.
+pub fn go_module(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
+    // `go.sum` changes with every version of every module.
+    compiled_from(&[folder.join("main.go"), folder.join("go.sum")], name, COMPILE_MODULE, |output| {
+        let mut command = Command::new("go");
+        command.args(["build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"]).arg(output).arg(".");
+        command.current_dir(folder);
+        command
+    })
+}
+
 /// `NAME.c`, compiled with liburing.
 ///
 /// # Errors
@@ -96,20 +111,29 @@ fn build_directory() -> anyhow::Result<PathBuf> {
 }
 
 fn compiled(file: &Path, name: &str, compiler: impl Fn(&Path) -> Command) -> anyhow::Result<PathBuf> {
+    compiled_from(&[file.to_owned()], name, COMPILE, compiler)
+}
+
+fn compiled_from(
+    sources: &[PathBuf],
+    name: &str,
+    limit: Duration,
+    compiler: impl Fn(&Path) -> Command,
+) -> anyhow::Result<PathBuf> {
     static COMPILER: Mutex<()> = Mutex::new(());
     let _one_at_a_time = COMPILER.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = build_directory()?.join("workload");
     let output = folder.join(name);
-    let made = fs::metadata(&output).and_then(|meta| meta.modified());
-    if made.is_ok_and(|made| {
-        fs::metadata(file).and_then(|meta| meta.modified()).is_ok_and(|source| source < made)
-    }) {
+    let modified = |path: &Path| fs::metadata(path).and_then(|meta| meta.modified());
+    if let Ok(made) = modified(&output)
+        && sources.iter().all(|source| modified(source).is_ok_and(|source| source < made))
+    {
         return Ok(output);
     }
     fs::create_dir_all(&folder)?;
     let fresh = tempfile::tempdir_in(&folder)?;
     let unfinished = fresh.path().join(name);
-    run(&format!("compiler of {}", file.display()), compiler(&unfinished), COMPILE)?;
+    run(&format!("compiler of {name}"), compiler(&unfinished), limit)?;
     if output.is_dir() {
         fs::remove_dir_all(&output)?;
     }

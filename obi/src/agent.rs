@@ -3,6 +3,7 @@
 //! In: a checked configuration and a signal to stop. Out: when it returns, nothing of the agent is left
 //! in the kernel.
 
+mod exports;
 mod misses;
 mod outlet;
 mod pipeline;
@@ -33,8 +34,9 @@ use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
 use crate::capture::select::{self, Selection, State, Verdict};
 use crate::capture::support::Support;
 use crate::capture::support::blind_spot::BlindSpot;
-use crate::clock::{Clock, tick_ns};
+use crate::clock::{Clock, monotonic_ns, tick_ns};
 use crate::config::{Config, Source};
+use crate::export::otlp::{Exporter, Plan};
 use crate::export::store::Store;
 use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
@@ -69,7 +71,7 @@ pub async fn run(
 
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
-    let pipeline = build(&config, support, Inputs { commands, reloads }, Arc::clone(&stopping))?;
+    let (pipeline, exporter) = build(&config, support, Inputs { commands, reloads }, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
     let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
     announce(&pipeline, &listener, &kept)?;
@@ -78,6 +80,7 @@ pub async fn run(
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
     let ready = Arc::new(AtomicBool::new(true));
+    let exports = exports::start(exporter, handle.clone(), config.export.metric_interval);
     let router = web::router(web::State::new(handle, Arc::clone(&ready)));
     let thread = std::thread::Builder::new()
         .name("pipeline".to_owned())
@@ -99,12 +102,13 @@ pub async fn run(
     stopping.store(true, Ordering::Release);
     bell.ring();
     reloading.abort();
-    let outlet = tokio::task::spawn_blocking(move || thread.join())
+    let mut outlet = tokio::task::spawn_blocking(move || thread.join())
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
     // Questions under way have been answered with the pipeline's last state, or are refused now.
     drop(stop_web);
     let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
+    exports.finish(&mut outlet).await;
     tracing::info!(services = outlet.processes.naming().count(), "stopped; kernel programs detached");
     Ok(())
 }
@@ -120,7 +124,7 @@ fn build(
     support: Support,
     Inputs { commands, reloads }: Inputs,
     stopping: Arc<AtomicBool>,
-) -> anyhow::Result<Pipeline> {
+) -> anyhow::Result<(Pipeline, Exporter)> {
     let own = std::process::id();
     let settings = Settings {
         self_tgid: own,
@@ -134,6 +138,9 @@ fn build(
     return_memory();
     report(&selection);
     let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
+    // Certificates and keys are read while we may.
+    let clock = Clock::now();
+    let (tap, exporter) = Plan::new(&config.export, clock.unix(monotonic_ns()))?.start();
     let services = Services::new(Host::read());
     let mut processes = Processes::new(config.discover.clone(), own, services, Default::default());
     let maps = programs.start()?;
@@ -162,8 +169,9 @@ fn build(
             spans: config.web.spans as usize,
             bytes: config.web.span_bytes as usize,
         }),
+        tap,
         stats,
-        clock: Clock::now(),
+        clock,
         spare: None,
         served: (0, 0),
     };
@@ -173,7 +181,7 @@ fn build(
         ..Default::default()
     };
     let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
-    Ok(Pipeline {
+    let pipeline = Pipeline {
         programs,
         maps,
         exchanges: Exchanges::new(limits),
@@ -185,7 +193,8 @@ fn build(
         reloads,
         wait,
         stopping,
-    })
+    };
+    Ok((pipeline, exporter))
 }
 
 /// Which set captures and why; what should have worked and did not.

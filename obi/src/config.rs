@@ -10,7 +10,9 @@
 
 mod environment;
 mod error;
+pub mod export;
 mod load;
+mod otlp_environment;
 mod rule;
 mod value;
 
@@ -20,6 +22,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use self::error::ConfigError;
+pub use self::export::Export;
 pub use self::load::{Source, load};
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::value::Hooks;
@@ -45,8 +48,8 @@ pub struct Config {
     pub slo: NoKeys,
     /// What other programs may send us; no keys yet.
     pub receive: NoKeys,
-    /// Where we send to; no keys yet.
-    pub export: NoKeys,
+    /// Where we send to.
+    pub export: Export,
     /// The listener: metrics, health, API.
     pub web: Web,
 }

@@ -7,6 +7,7 @@
 mod process;
 
 use std::hash::Hash;
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
@@ -126,6 +127,25 @@ pub struct MapMemory {
     pub bytes: u64,
 }
 
+/// One signal on its way to one destination: what became of its items (spans, or points of metrics).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    /// Name of the destination.
+    pub destination: Arc<str>,
+    /// `traces` or `metrics`.
+    pub signal: &'static str,
+    /// Items waiting or under way.
+    pub queued_items: u64,
+    /// Memory that they take, bytes.
+    pub queued_bytes: u64,
+    /// Items that the destination took.
+    pub sent: u64,
+    /// Requests that were sent again.
+    pub retries: u64,
+    /// Items that did not arrive, by reason; every reason is there.
+    pub lost: Vec<(&'static str, u64)>,
+}
+
 /// More combinations of stage, reason, side and service than this fold into the service `_OTHER`.
 const MAX_LOSSES: usize = 4_096;
 
@@ -147,6 +167,10 @@ pub struct Stats {
     pub programs: Vec<Program>,
     /// Map memory by subsystem.
     pub maps: Vec<MapMemory>,
+    /// Exports; empty when nothing is exported.
+    pub lanes: Vec<Lane>,
+    /// Spans that sampling kept from being exported; `None` when no spans are.
+    pub unsampled: Option<u64>,
     received: [u64; Stage::ALL.len()],
     lost: HashMap<OwnedLoss, Counter, RandomState>,
     uncovered: Vec<(&'static str, Counter)>,
@@ -226,6 +250,8 @@ impl Stats {
             not_seen: self.not_seen.clone(),
             programs: self.programs.clone(),
             maps: self.maps.clone(),
+            lanes: self.lanes.clone(),
+            unsampled: self.unsampled,
         }
     }
 }
@@ -255,6 +281,10 @@ pub struct Snapshot {
     pub programs: Vec<Program>,
     /// Map memory.
     pub maps: Vec<MapMemory>,
+    /// Exports; empty when nothing is exported.
+    pub lanes: Vec<Lane>,
+    /// Spans that sampling kept from being exported; `None` when no spans are.
+    pub unsampled: Option<u64>,
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::route_state::RouteState;
 use crate::capture::discover::Processes;
 use crate::clock::Clock;
+use crate::export::otlp::Tap;
 use crate::export::store::Store;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
 use crate::protocol::{Endpoints, Exchange, Exchanges, Side, Sink};
@@ -27,6 +28,7 @@ pub(super) struct Outlet {
     pub(super) route_state: RouteState,
     pub(super) registry: Registry,
     pub(super) store: Store,
+    pub(super) tap: Tap,
     pub(super) stats: Stats,
     pub(super) clock: Clock,
     /// A span to write over; its buffers go round.
@@ -108,7 +110,11 @@ impl Sink for Outlet {
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);
         span.instance = self.processes.instance(exchange.tgid).unwrap_or_default();
+        let kept = self.tap.sample(&mut span);
         self.registry.record(&span);
+        if let Some(kept) = kept {
+            self.tap.push(&span, kept);
+        }
         self.spare = self.store.push(span);
     }
 

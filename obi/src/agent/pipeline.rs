@@ -64,10 +64,12 @@ impl Pipeline {
                 self.keep_house();
                 next_round = Instant::now() + HOUSEKEEPING;
             }
+            self.outlet.tap.tick();
             self.answer();
             if stopping {
                 let Outlet { assembler, route_state, .. } = &mut self.outlet;
                 route_state.finish(assembler.routes_mut());
+                self.outlet.tap.flush();
                 return self.outlet;
             }
         }
@@ -207,6 +209,8 @@ impl Pipeline {
         let capture = u64::from(self.programs.ring_bytes()) + connections + tables.capture;
         let stats = &mut self.outlet.stats;
         stats.watched_processes = self.outlet.processes.watched() as u64;
+        stats.lanes = self.outlet.tap.lanes();
+        stats.unsampled = self.outlet.tap.unsampled();
         stats.maps = vec![
             MapMemory { subsystem: "capture", bytes: capture },
             MapMemory { subsystem: "discover", bytes: tables.discover },

@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::error::ConfigError;
+use super::otlp_environment;
 
 /// One key set by a variable.
 #[derive(Debug)]
@@ -24,20 +25,20 @@ const KNOWN_METHODS: &str = "OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS";
 /// The keys that the environment sets; later ones win.
 pub(super) fn settings(
     defaults: &Value,
-    variables: impl Iterator<Item = (String, String)>,
+    variables: &[(String, String)],
 ) -> Result<Vec<Setting>, ConfigError> {
-    let mut standard = Vec::new();
+    let mut standard = otlp_environment::settings(variables)?;
     let mut own = Vec::new();
     for (name, text) in variables {
         if name == KNOWN_METHODS {
             let methods = text.split(',').map(|method| Value::from(method.trim())).collect();
             let path = ["trace", "known_methods"].map(str::to_owned);
-            standard.push(Setting { path, value: Value::Array(methods), variable: name });
+            standard.push(Setting { path, value: Value::Array(methods), variable: name.clone() });
         } else if let Some(rest) = name.strip_prefix("OBI_")
-            && !is_service_link(&name, &text)
+            && !is_service_link(name, text)
             && let Some((section, keys)) = section_of(defaults, rest)
         {
-            own.push(setting(section, keys, name.clone(), text)?);
+            own.push(setting(section, keys, name.clone(), text.clone())?);
         }
     }
     standard.append(&mut own);

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::environment::{self, Setting, one_of};
 use super::error::{ConfigError, one_line, shown};
-use super::{Config, Rule};
+use super::{Config, Rule, export, otlp_environment};
 
 /// Longest file, bytes.
 const FILE_BYTES: u64 = 1 << 20;
@@ -69,7 +69,8 @@ fn merge(
     let defaults = serde_json::to_value(Config::default()).expect("the defaults are plain values");
     let mut tree = parse(origin, text)?;
     refuse_unknown(origin, &defaults, &tree)?;
-    let settings = environment::settings(&defaults, variables)?;
+    let variables: Vec<_> = variables.collect();
+    let settings = environment::settings(&defaults, &variables)?;
     for Setting { path: [section, key], value, .. } in &settings {
         let keys = tree.entry(section).or_insert_with(|| Value::Object(Map::new()));
         if let Value::Object(keys) = keys {
@@ -78,7 +79,9 @@ fn merge(
     }
     let tree = Value::Object(tree);
     let place = Place { origin, settings: &settings, tree: &tree };
-    let config: Config = serde_path_to_error::deserialize(&tree).map_err(|error| place.explain(&error))?;
+    let mut config: Config =
+        serde_path_to_error::deserialize(&tree).map_err(|error| place.explain(&error))?;
+    config.export.otlp.append(&mut otlp_environment::destinations(&variables)?);
     refuse_contradiction(&place, &config)?;
     Ok(config)
 }
@@ -125,6 +128,9 @@ fn refuse_unknown(origin: &str, defaults: &Value, tree: &Map<String, Value>) -> 
 }
 
 fn refuse_contradiction(place: &Place<'_>, config: &Config) -> Result<(), ConfigError> {
+    if let Some((key, problem)) = export::contradiction(&config.export) {
+        return Err(place.refuse(&key, problem));
+    }
     let twice = |rule: &Rule| config.discover.include.contains(rule);
     let Some(index) = config.discover.exclude.iter().position(twice) else { return Ok(()) };
     Err(place.refuse(

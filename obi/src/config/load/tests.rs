@@ -248,3 +248,64 @@ fn changed_keys_are_named() {
     assert_eq!(one.changed_keys(&other), ["trace.routes", "web.spans"]);
     assert!(one.changed_keys(&one.clone()).is_empty());
 }
+
+#[test]
+fn destinations_are_checked() {
+    fn check(export: &str, expected: &str) {
+        let error = load(&format!("export: {{{export}}}"), &[]).expect_err(export);
+        assert_eq!(error, format!("obi.yaml: export.{expected}"), "{export:?}");
+    }
+    const URL: &str = "an http or https URL without user and query, such as http://collector:4318";
+    check(
+        "otlp: [{endpoint: collector}]",
+        &format!("otlp[0].endpoint: `collector` is not valid, expected {URL}"),
+    );
+    check(
+        "otlp: [{endpoint: \"http://u:p@c\"}]",
+        &format!("otlp[0].endpoint: `http://u:p@c` is not valid, expected {URL}"),
+    );
+    check(
+        "otlp: [{traces_endpoint: \"http://c\"}]",
+        "otlp[0].endpoint: `null` is missing, expected a URL here or in `metrics_endpoint`, such as http://collector:4318",
+    );
+    check(
+        "otlp: [{endpoint: \"http://c\", protocol: http}]",
+        "otlp[0].protocol: `http` is not valid, expected `grpc` or `http/protobuf`",
+    );
+    check(
+        "otlp: [{endpoint: \"http://c\", signals: []}]",
+        "otlp[0].signals: `[]` is empty, expected traces, metrics or both",
+    );
+    check(
+        "otlp: [{endpoint: \"http://c\"}, {endpoint: \"http://c\", signals: [metrics]}]",
+        "otlp[1].name: `null` is used twice: `c` gets metrics already, expected another name",
+    );
+    check(
+        "otlp: [{endpoint: \"http://c\", timeout: 10}]",
+        "otlp[0].timeout: `10` is not valid, expected a time from 100ms to 5m, such as 10s",
+    );
+    check(
+        "otlp: [{endpoint: \"http://c\", cert_file: /c.pem}]",
+        "otlp[0].key_file: `null` is missing, expected the key of `cert_file`",
+    );
+    check(
+        "sampling: {ratio: 2}",
+        "sampling.ratio: `2` is not valid, expected a number from 0 to 1, such as 0.1",
+    );
+    check(
+        "metric_interval: 1ms",
+        "metric_interval: `1ms` is not valid, expected a time from 1s to 1h, such as 10s",
+    );
+
+    let file = "export: {otlp: [{endpoint: \"http://a:4317\", protocol: grpc, headers: {k: v}}], sampling: {ratio: 0.5}}";
+    let environment = [
+        ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b/x"),
+        ("OTEL_TRACES_SAMPLER", "parentbased_always_off"),
+    ];
+    let export = load(file, &environment).unwrap().export;
+    let labels: Vec<_> = export.otlp.iter().map(super::super::export::OtlpDestination::label).collect();
+    assert_eq!((labels, export.sampling.ratio), (vec!["a:4317".to_owned(), "environment".to_owned()], 0.0));
+    let secrets =
+        format!("{:?}", load("export: {otlp: [{endpoint: \"http://c\", headers: {k: hidden}}]}", &[]));
+    assert!(!secrets.contains("hidden"), "{secrets}");
+}

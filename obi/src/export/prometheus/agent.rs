@@ -16,7 +16,7 @@ use prometheus_client::registry::Unit;
 use super::label;
 use crate::export::{Metrics, Unseen};
 use crate::red::{self, ServiceTotals, seconds};
-use crate::stats::{Counter, HookSetState, Process, Program, Reloads, Snapshot, Stage};
+use crate::stats::{Counter, HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
 
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -33,6 +33,7 @@ impl prometheus_client::collector::Collector for Collector {
         write_budget(&mut out, &self.metrics.red, unseen)?;
         write_capture(&mut out, stats)?;
         write_reloads(&mut out, stats.reloads)?;
+        write_exports(&mut out, stats)?;
         out.info("obi_build", "Version of the agent", &[("version", env!("CARGO_PKG_VERSION"))])?;
         self.metrics.process.map_or(Ok(()), |process| write_process(&mut out, &process))
     }
@@ -148,6 +149,45 @@ fn write_programs(out: &mut Families<'_>, programs: &[Program]) -> fmt::Result {
     if !misses.is_empty() {
         let help = "Runs of a kernel program that the kernel skipped";
         out.counter(("obi_bpf_program_misses", help, None), misses)?;
+    }
+    Ok(())
+}
+
+/// Nothing when nothing is exported. All reasons of losses are there from the start, so that a first loss is an increase.
+fn write_exports(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
+    fn labels(lane: &Lane) -> [(&'static str, &str); 2] {
+        [("destination", &lane.destination), ("signal", lane.signal)]
+    }
+    if stats.lanes.is_empty() {
+        return Ok(());
+    }
+    let sent = stats.lanes.iter().map(|lane| (labels(lane), lane.sent));
+    out.counter(("obi_export_sent", "Spans and points of metrics that a destination took", None), sent)?;
+    let lost = stats.lanes.iter().flat_map(|lane| {
+        let [destination, signal] = labels(lane);
+        lane.lost.iter().map(move |(reason, n)| ([destination, signal, ("reason", *reason)], *n))
+    });
+    let help = "Spans and points of metrics that did not reach a destination, by reason";
+    out.counter(("obi_export_lost", help, None), lost)?;
+    let retries = stats.lanes.iter().map(|lane| (labels(lane), lane.retries));
+    out.counter(("obi_export_retries", "Requests sent again to a destination", None), retries)?;
+    if let Some(n) = stats.unsampled {
+        let help = "Spans that head sampling kept from being exported";
+        out.counter(("obi_export_unsampled_spans", help, None), [([], n)])?;
+    }
+    let mut family = out.family(
+        ("obi_export_queue_items", "Spans and points of metrics waiting for a destination", None),
+        MetricType::Gauge,
+    )?;
+    for lane in &stats.lanes {
+        family.encode_family(&LabelSet(&labels(lane)))?.encode_gauge(&lane.queued_items)?;
+    }
+    let mut family = out.family(
+        ("obi_export_queue", "Memory of what waits for a destination", Some(&BYTES)),
+        MetricType::Gauge,
+    )?;
+    for lane in &stats.lanes {
+        family.encode_family(&LabelSet(&labels(lane)))?.encode_gauge(&lane.queued_bytes)?;
     }
     Ok(())
 }

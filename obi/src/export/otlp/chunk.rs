@@ -1,0 +1,120 @@
+//! Spans to payloads: gathered by process, closed when large or old.
+//!
+//! In: spans that are kept. Out: [`Payload`]s that are whole `ExportTraceServiceRequest`s. Encoded once, whatever the
+//! number of destinations. Refuses to know queues.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::encode::Encoder;
+use super::queue::Payload;
+use super::resource::{self, SCHEMA_URL};
+use super::sample::Kept;
+use super::wire;
+use crate::span::{Instance, Service, Span};
+
+/// Bytes of spans in a payload, about: far below what a request may have, so that requests are filled well.
+const CHUNK_BYTES: usize = 256 << 10;
+/// How long a span may lie in an unfinished payload.
+const CHUNK_AGE: Duration = Duration::from_millis(200);
+
+/// An unfinished payload.
+#[derive(Debug)]
+pub(super) struct Chunk {
+    encoder: Encoder,
+    groups: Vec<Group>,
+    /// The group of the last span: most come in rows.
+    last: usize,
+    n_items: u64,
+    n_bytes: usize,
+    begun: Option<Instant>,
+    limit_items: u64,
+}
+
+/// Spans of one process of a service.
+#[derive(Debug)]
+struct Group {
+    service: Arc<Service>,
+    instance: Arc<Instance>,
+    /// `Resource`.
+    resource: Vec<u8>,
+    /// `ScopeSpans.spans` fields.
+    spans: Vec<u8>,
+}
+
+impl Chunk {
+    /// An empty one; payloads will have at most `limit_items` spans.
+    pub(super) fn new(limit_items: u64) -> Self {
+        let (encoder, groups) = (Encoder::default(), Vec::new());
+        Self { encoder, groups, last: 0, n_items: 0, n_bytes: 0, begun: None, limit_items }
+    }
+
+    /// Adds a span; a payload comes out when one is full.
+    pub(super) fn push(&mut self, span: &Span, kept: Kept) -> Option<Payload> {
+        let group = self.group(span);
+        let spans = &mut self.groups[group].spans;
+        let before = spans.len();
+        self.encoder.append(spans, 2, span, kept);
+        self.n_bytes += spans.len() - before;
+        self.n_items += 1;
+        self.begun.get_or_insert_with(Instant::now);
+        if self.n_items >= self.limit_items || self.n_bytes >= CHUNK_BYTES { self.close() } else { None }
+    }
+
+    /// The payload so far when its oldest span has waited long enough.
+    pub(super) fn close_old(&mut self) -> Option<Payload> {
+        if self.begun?.elapsed() >= CHUNK_AGE { self.close() } else { None }
+    }
+
+    /// The payload so far; `None` when there is none.
+    pub(super) fn close(&mut self) -> Option<Payload> {
+        self.begun.take()?;
+        let mut bytes = Vec::with_capacity(self.n_bytes + 512 * self.groups.len());
+        let mut scope = Vec::new();
+        resource::encode_scope(&mut scope);
+        for Group { resource, spans, .. } in self.groups.drain(..) {
+            let scope_spans_len = field_len(scope.len()) + spans.len() + field_len(SCHEMA_URL.len());
+            let resource_spans_len =
+                field_len(resource.len()) + field_len(scope_spans_len) + field_len(SCHEMA_URL.len());
+            bytes.push(wire::tag(1, wire::LENGTH));
+            wire::varint(&mut bytes, resource_spans_len as u64);
+            wire::bytes(&mut bytes, 1, &resource);
+            bytes.push(wire::tag(2, wire::LENGTH));
+            wire::varint(&mut bytes, scope_spans_len as u64);
+            wire::bytes(&mut bytes, 1, &scope);
+            bytes.extend_from_slice(&spans);
+            wire::bytes(&mut bytes, 3, SCHEMA_URL.as_bytes());
+            wire::bytes(&mut bytes, 3, SCHEMA_URL.as_bytes());
+        }
+        let payload = Payload { bytes: bytes.into(), n_items: self.n_items };
+        (self.n_items, self.n_bytes) = (0, 0);
+        Some(payload)
+    }
+
+    fn group(&mut self, span: &Span) -> usize {
+        let is_of = |group: &Group| {
+            Arc::ptr_eq(&group.instance, &span.instance) && Arc::ptr_eq(&group.service, &span.service)
+        };
+        if !self.groups.get(self.last).is_some_and(is_of) {
+            self.last = self.groups.iter().position(is_of).unwrap_or_else(|| {
+                self.groups.push(Group::of(span));
+                self.groups.len() - 1
+            });
+        }
+        self.last
+    }
+}
+
+impl Group {
+    fn of(span: &Span) -> Self {
+        let (service, instance) = (Arc::clone(&span.service), Arc::clone(&span.instance));
+        let mut resource = Vec::new();
+        resource::encode(&mut resource, span);
+        Self { service, instance, resource, spans: Vec::new() }
+    }
+}
+
+/// Bytes of a length-delimited field below 16.
+fn field_len(length: usize) -> usize {
+    1 + wire::varint_len(length as u64) + length
+}

@@ -1,0 +1,263 @@
+//! OTLP out: spans and metrics to any number of destinations, over gRPC or HTTP.
+//!
+//! In: finished spans from the pipeline thread ([`Tap`]), snapshots now and then ([`Exporter::export`]). Out: requests.
+//! Refuses to know where spans and snapshots come from.
+//!
+//! ```text
+//! pipeline thread                          async runtime, per destination and signal
+//! Span ─▶ sample ─▶ encode ─▶ chunk ──▶ queue ─▶ lane ─▶ transport ─▶ the network
+//!                         Snapshot ─▶ metric ┘ (bounded)   (retries)
+//! ```
+//!
+//! - [`sample`]: which spans leave. `encode`, `chunk`: spans to bytes, once for all destinations, by service.
+//! - `metric`: a snapshot to bytes. `resource`: services as resources. `wire`: protobuf fields.
+//! - `queue`, `lane`: bounded, one per destination and signal, so that none waits for another; `retry`: the
+//!   specification's rules; `meter`: what became of every item.
+//! - `transport`, `tls`: connections.
+
+mod chunk;
+mod encode;
+mod lane;
+mod meter;
+mod metric;
+mod queue;
+mod resource;
+mod retry;
+pub mod sample;
+mod tls;
+mod transport;
+mod wire;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout_at};
+
+use self::chunk::Chunk;
+use self::lane::{Lane, Settings};
+use self::meter::{Lost, Meter};
+use self::queue::{Limits, Payload, Queue};
+use self::sample::Sampler;
+use self::transport::Transport;
+use crate::config::export::{Export, Histograms, OtlpDestination, Signal};
+use crate::red::Snapshot;
+use crate::span::Span;
+use crate::stats;
+
+pub use self::tls::TlsError;
+
+/// Spans in a payload at most; payloads are put together to requests.
+const CHUNK_ITEMS: u64 = 512;
+
+/// Why a destination cannot be used.
+#[derive(Debug, Error)]
+pub enum OtlpError {
+    /// Its TLS files are of no use.
+    #[error("export.otlp: destination `{destination}`: {reason}")]
+    Tls {
+        /// Its name.
+        destination: String,
+        /// What is wrong.
+        reason: TlsError,
+    },
+    /// Its URL is none; the configuration checks that before.
+    #[error("export.otlp: destination `{destination}`: {reason}")]
+    Url {
+        /// Its name.
+        destination: String,
+        /// What is wrong.
+        reason: http::uri::InvalidUri,
+    },
+}
+
+/// Everything that is needed to export, made at the start while files can still be read; nothing runs yet.
+#[derive(Debug)]
+pub struct Plan {
+    lanes: Vec<Lane>,
+    /// Where spans go in.
+    pub tap: Tap,
+    metrics: Vec<(Histograms, Queue)>,
+    meters: Vec<Arc<Meter>>,
+    start: u64,
+}
+
+/// Where the pipeline thread puts spans. Never waits. The default one leads nowhere.
+#[derive(Debug, Default)]
+pub struct Tap {
+    /// `None` when no destination takes spans: then everything counts as sampled.
+    spans: Option<(Sampler, Chunk)>,
+    queues: Vec<Queue>,
+    meters: Vec<Arc<Meter>>,
+}
+
+/// The running end: lanes, and where snapshots go in.
+#[derive(Debug)]
+pub struct Exporter {
+    lanes: JoinSet<()>,
+    metrics: Vec<(Histograms, Queue)>,
+    start: u64,
+    meters: Vec<Arc<Meter>>,
+}
+
+impl Plan {
+    /// Reads certificates and makes the queues. `start` is when counting began, ns since the Unix epoch.
+    ///
+    /// # Errors
+    /// When a certificate or key cannot be used.
+    pub fn new(export: &Export, start: u64) -> Result<Self, OtlpError> {
+        let (mut lanes, mut meters) = (Vec::new(), Vec::new());
+        let (mut spans, mut metrics) = (Vec::new(), Vec::new());
+        for destination in &export.otlp {
+            let name: Arc<str> = destination.label().into();
+            for signal in Signal::ALL {
+                let Some((transport, meter)) = transport(destination, signal, &name)? else { continue };
+                let limits =
+                    Limits { items: destination.queue_items.into(), bytes: destination.queue_bytes.into() };
+                let (queue, receiver) = Queue::new(Arc::clone(&meter), limits);
+                match signal {
+                    Signal::Traces => spans.push(queue),
+                    Signal::Metrics => metrics.push((destination.histograms, queue)),
+                }
+                lanes.push(Lane {
+                    receiver,
+                    transport,
+                    meter: Arc::clone(&meter),
+                    settings: settings(destination),
+                    name: format!("{name} {}", signal.name()),
+                    left_over: None,
+                    warned: None,
+                });
+                meters.push(meter);
+            }
+        }
+        let smallest = export.otlp.iter().map(|destination| u64::from(destination.batch_items)).min();
+        let limit = smallest.unwrap_or(CHUNK_ITEMS).min(CHUNK_ITEMS);
+        let sampler = (!spans.is_empty()).then(|| (Sampler::new(export.sampling), Chunk::new(limit)));
+        let tap = Tap { spans: sampler, queues: spans, meters: meters.clone() };
+        Ok(Self { lanes, tap, metrics, meters, start })
+    }
+
+    /// Starts the lanes on the runtime. The tap goes to the pipeline.
+    #[must_use]
+    pub fn start(self) -> (Tap, Exporter) {
+        let Self { lanes, tap, metrics, meters, start } = self;
+        let lanes = lanes.into_iter().map(Lane::run).collect();
+        (tap, Exporter { lanes, metrics, start, meters })
+    }
+}
+
+fn transport(
+    destination: &OtlpDestination,
+    signal: Signal,
+    name: &Arc<str>,
+) -> Result<Option<(Transport, Arc<Meter>)>, OtlpError> {
+    let url = Transport::uri(destination, signal)
+        .map_err(|reason| OtlpError::Url { destination: name.to_string(), reason })?;
+    let Some(url) = url else { return Ok(None) };
+    let tls = tls::configuration(destination, &url)
+        .map_err(|reason| OtlpError::Tls { destination: name.to_string(), reason })?;
+    let meter = Arc::new(Meter::new(Arc::clone(name), signal));
+    Ok(Some((Transport::new(destination, signal, url, Arc::new(tls)), meter)))
+}
+
+fn settings(destination: &OtlpDestination) -> Settings {
+    Settings {
+        batch_items: destination.batch_items.into(),
+        batch_delay: destination.batch_delay,
+        timeout: destination.timeout,
+        retry_for: destination.retry_for,
+    }
+}
+
+impl Tap {
+    /// Decides whether a span leaves, and says so on the span; [`Self::push`] comes after.
+    pub fn sample(&mut self, span: &mut Span) -> Option<sample::Kept> {
+        let Some((sampler, _)) = &mut self.spans else { return None };
+        let kept = sampler.decide(span);
+        span.sampled = kept.is_some();
+        kept
+    }
+
+    /// Takes a span that [`Self::sample`] kept.
+    pub fn push(&mut self, span: &Span, kept: sample::Kept) {
+        let Some((_, chunk)) = &mut self.spans else { return };
+        if let Some(payload) = chunk.push(span, kept) {
+            self.hand_over(&payload);
+        }
+    }
+
+    /// Hands over what has waited long enough; to be called every some milliseconds.
+    pub fn tick(&mut self) {
+        if let Some(payload) = self.spans.as_mut().and_then(|(_, chunk)| chunk.close_old()) {
+            self.hand_over(&payload);
+        }
+    }
+
+    /// Hands over everything, at the end.
+    pub fn flush(&mut self) {
+        if let Some(payload) = self.spans.as_mut().and_then(|(_, chunk)| chunk.close()) {
+            self.hand_over(&payload);
+        }
+    }
+
+    /// What became of every item, by destination and signal.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<stats::Lane> {
+        self.meters.iter().map(|meter| meter.state()).collect()
+    }
+
+    /// Spans that sampling kept from leaving.
+    #[must_use]
+    pub fn unsampled(&self) -> Option<u64> {
+        self.spans.as_ref().map(|(sampler, _)| sampler.dropped())
+    }
+
+    fn hand_over(&self, payload: &Payload) {
+        self.queues.iter().for_each(|queue| queue.push(payload));
+    }
+}
+
+impl Exporter {
+    /// Whether anybody wants metrics.
+    #[must_use]
+    pub fn wants_metrics(&self) -> bool {
+        !self.metrics.is_empty()
+    }
+
+    /// Encodes a snapshot that was taken at `now` (ns since the Unix epoch) and queues it everywhere.
+    pub fn export(&mut self, snapshot: &Snapshot, now: u64) {
+        for wanted in Histograms::ALL {
+            let queues: Vec<&Queue> =
+                self.metrics.iter().filter(|(kind, _)| *kind == wanted).map(|(_, queue)| queue).collect();
+            if queues.is_empty() {
+                continue;
+            }
+            for payload in metric::encode(snapshot, self.start, now, wanted) {
+                queues.iter().for_each(|queue| queue.push(&payload));
+            }
+        }
+    }
+
+    /// Sends what is queued, for at most `limit`; counts the rest as lost. The [`Tap`] must be gone.
+    pub async fn finish(self, limit: Duration) {
+        let Self { mut lanes, metrics, meters, .. } = self;
+        // Lanes end when nobody can fill their queues any more.
+        drop(metrics);
+        let deadline = Instant::now() + limit;
+        while let Ok(Some(_)) = timeout_at(deadline, lanes.join_next()).await {}
+        lanes.shutdown().await;
+        for meter in meters {
+            let state = meter.state();
+            if state.queued_items > 0 {
+                meter.lose(Lost::Shutdown, state.queued_items);
+                let (destination, signal) = (&*state.destination, state.signal);
+                tracing::warn!(destination, signal, items = state.queued_items, "not sent before the end");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,143 @@
+//! One request to one URL: gRPC or HTTP, plain or TLS, compressed or not.
+//!
+//! In: payloads that make up a request. Out: an [`Answer`]. Refuses to know queues, time limits and whether a request
+//! is a repetition.
+
+mod grpc;
+mod http;
+
+use std::sync::Arc;
+
+use ::http::uri::InvalidUri;
+use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
+use prost::Message as _;
+use prost::bytes::Bytes;
+use rustls::ClientConfig;
+use tonic::body::Body;
+
+use super::queue::Payload;
+use super::retry::Answer;
+use crate::config::export::{Compression, OtlpDestination, Protocol, Signal};
+
+type Connections = Client<HttpsConnector<HttpConnector>, Body>;
+
+/// Where one signal of a destination goes, and how.
+#[derive(Debug)]
+pub(super) struct Transport {
+    uri: Uri,
+    signal: Signal,
+    protocol: Protocol,
+    compression: Compression,
+    headers: HeaderMap,
+    tls: Arc<ClientConfig>,
+    connections: Connections,
+    connect_timeout: std::time::Duration,
+}
+
+impl Transport {
+    /// Connects to nobody yet.
+    pub(super) fn new(
+        destination: &OtlpDestination,
+        signal: Signal,
+        uri: Uri,
+        tls: Arc<ClientConfig>,
+    ) -> Self {
+        let connect_timeout = destination.timeout;
+        let connections = connections(&tls, destination.protocol, connect_timeout);
+        Self {
+            uri,
+            signal,
+            protocol: destination.protocol,
+            compression: destination.compression,
+            headers: headers(destination),
+            tls,
+            connections,
+            connect_timeout,
+        }
+    }
+
+    /// The URL of a signal, checked by the configuration.
+    pub(super) fn uri(destination: &OtlpDestination, signal: Signal) -> Result<Option<Uri>, InvalidUri> {
+        destination.url(signal).map(|url| url.parse()).transpose()
+    }
+
+    /// Sends the payloads as one request and says what came of it.
+    pub(super) async fn send(&self, batch: &[Payload]) -> Answer {
+        match self.protocol {
+            Protocol::Grpc => grpc::send(self, batch).await,
+            Protocol::Http => http::send(self, batch).await,
+        }
+    }
+
+    /// Forgets its connections: one of them may lead nowhere.
+    pub(super) fn reset(&mut self) {
+        self.connections = connections(&self.tls, self.protocol, self.connect_timeout);
+    }
+
+    /// Reads a response message: both signals' have the same fields, of which these are all.
+    fn accepted(&self, response: Bytes) -> Answer {
+        let partial = match self.signal {
+            Signal::Traces => ExportTraceServiceResponse::decode(response).map(|response| {
+                response.partial_success.map(|partial| (partial.rejected_spans, partial.error_message))
+            }),
+            Signal::Metrics => ExportMetricsServiceResponse::decode(response).map(|response| {
+                response.partial_success.map(|partial| (partial.rejected_data_points, partial.error_message))
+            }),
+        };
+        // An unreadable message of success is a success: the specification lets us only not send it again.
+        let (rejected, message) = partial.ok().flatten().unwrap_or_default();
+        Answer::Accepted { rejected: u64::try_from(rejected).unwrap_or(0), message }
+    }
+}
+
+fn connections(tls: &ClientConfig, protocol: Protocol, timeout: std::time::Duration) -> Connections {
+    let mut tcp = HttpConnector::new();
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_connect_timeout(Some(timeout));
+    let schemes = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
+    let connector = match protocol {
+        Protocol::Grpc => schemes.enable_http2().wrap_connector(tcp),
+        Protocol::Http => schemes.enable_all_versions().wrap_connector(tcp),
+    };
+    Client::builder(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .pool_timer(TokioTimer::new())
+        .http2_only(protocol == Protocol::Grpc)
+        .build(connector)
+}
+
+/// What every request carries.
+fn headers(destination: &OtlpDestination) -> HeaderMap {
+    let user_agent = HeaderValue::from_static(concat!("obi/", env!("CARGO_PKG_VERSION")));
+    let mut headers = HeaderMap::from_iter([(::http::header::USER_AGENT, user_agent)]);
+    for (name, value) in destination.headers.iter() {
+        // The configuration has checked both.
+        if let (Ok(name), Ok(mut value)) = (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            value.set_sensitive(true);
+            headers.insert(name, value);
+        }
+    }
+    headers
+}
+
+/// An error and what caused it, on one line.
+fn explained(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let part = error.to_string();
+        if !text.contains(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        cause = error.source();
+    }
+    text
+}
