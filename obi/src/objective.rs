@@ -5,4 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod alert;
+pub mod evidence;
 pub mod notify;
