@@ -5,5 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod alert;
+pub mod classify;
 pub mod evidence;
 pub mod notify;
+pub mod state;
