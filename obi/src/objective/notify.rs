@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use reqwest::{Client, Url};
+use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -30,7 +31,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 const FLUSH: Duration = Duration::from_secs(2);
 
 /// What became of the messages for one peer so far.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct PeerStats {
     /// Its address, without user and password.
     pub peer: String,
@@ -91,8 +92,7 @@ impl Notifier {
         if alertmanagers.is_empty() && webhooks.is_empty() {
             return Ok(Self { peers: Vec::new() });
         }
-        // Fails when somebody else has chosen one already, which is just as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
+        choose_tls();
         let client = Client::builder()
             .user_agent(concat!("obi/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
@@ -147,6 +147,12 @@ impl Notifier {
         };
         let _ = tokio::time::timeout(FLUSH, all).await;
     }
+}
+
+/// Chooses how TLS is computed, for the whole process; to be called before an HTTP client is made.
+pub fn choose_tls() {
+    // Fails when it has been chosen already, which is just as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
 /// Where an Alertmanager takes alerts, below the prefix it is served at.

@@ -26,7 +26,7 @@ const SHOWN_BYTES: usize = 200;
 
 /// What became of the messages for one peer.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub(super) struct Counts {
     pub(super) sent: AtomicU64,
     pub(super) failed: AtomicU64,
     pub(super) dropped: AtomicU64,
