@@ -234,3 +234,92 @@ impl slo::indicator::Attributes for SpanAttributes<'_> {
         })
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use slo::openslo::Text;
+
+    use super::*;
+    use crate::red::tests::{service, span_with};
+
+    /// An SLO named `name` whose indicator selects by `total` and whose good events are those of `good`.
+    pub(in crate::objective) fn slo(name: &str, total: &str, good: &str) -> String {
+        let source = |spec: &str| format!("{{metricSource: {{type: obi, spec: {spec}}}}}");
+        let (total, good) = (source(total), source(good));
+        format!(
+            "---\napiVersion: openslo/v1\nkind: SLO\nmetadata: {{name: {name}}}\nspec:\n  service: shop\n  \
+             indicator:\n    metadata: {{name: {name}}}\n    spec:\n      ratioMetric:\n        counter: true\n        \
+             good: {good}\n        total: {total}\n  timeWindow: [{{duration: 28d, isRolling: true}}]\n  \
+             budgetingMethod: Occurrences\n  objectives: [{{target: 0.99}}]\n"
+        )
+    }
+
+    /// Objectives of such SLOs.
+    pub(in crate::objective) fn objectives(texts: &[String]) -> Vec<Objective> {
+        let reading = slo::openslo::read(&[Text { file: "test.yaml", text: &texts.concat() }]);
+        let is_error = |finding: &&slo::openslo::Finding| finding.severity == slo::openslo::Severity::Error;
+        let errors: Vec<_> = reading.findings.iter().filter(is_error).map(ToString::to_string).collect();
+        assert!(errors.is_empty(), "{errors:?}");
+        reading.objectives
+    }
+
+    fn verdicts(classes: &mut Classes, span: &Span) -> Vec<(u32, Outcome)> {
+        let mut found = Vec::new();
+        classes.classify(span, |verdict| found.push((verdict.objective, verdict.outcome)));
+        found
+    }
+
+    #[test]
+    fn each_selector_has_its_attribute() {
+        fn check(total: &str, good: &str, change: fn(&mut Http), expected: Option<Outcome>) {
+            let total = format!("{{service: service-1{total}}}");
+            let objectives = objectives(&[slo("x", &total, good)]);
+            let mut span = span_with(SpanKind::Server, change);
+            span.service = service(1);
+            let mut classes = Classes::new(&objectives);
+            let expected: Vec<_> = expected.map(|outcome| (0, outcome)).into_iter().collect();
+            // The second time from memory.
+            for _ in 0..2 {
+                assert_eq!(verdicts(&mut classes, &span), expected, "{total} {good}");
+            }
+        }
+        let (good, bad) = (Some(Outcome::Good), Some(Outcome::Bad));
+        let failed = |http: &mut Http| {
+            http.status = Some(503);
+            http.error_type = "503";
+        };
+        check("", "{outcome: good}", |_| {}, good);
+        check("", "{outcome: good}", failed, bad);
+        check(", kind: client", "{outcome: good}", |_| {}, None);
+        check(", route: '/item/*'", "{outcome: good}", |_| {}, good);
+        check(", route: '/cart/*'", "{outcome: good}", |_| {}, None);
+        check(", method: POST", "{outcome: good}", |http| http.method = "POST", good);
+        check(", status: '4*'", "{outcome: good}", |_| {}, None);
+        check(", status: '4*'", "{outcome: good}", |http| http.status = Some(404), good);
+        check("", "{faster_than: 12ms}", |_| {}, good);
+        check("", "{faster_than: 11999us}", |_| {}, bad);
+        check(", peer: 192.0.2.7", "{outcome: good}", |http| http.client_address = "192.0.2.7".parse().ok(), good);
+        check(", peer: 192.0.2.7", "{outcome: good}", |http| http.client_address = None, None);
+        check(", attributes: {user_agent.original: 'curl/*'}", "{outcome: good}", |_| {}, None);
+        let by_curl = |http: &mut Http| http.user_agent = "curl/8".to_owned();
+        check(", attributes: {user_agent.original: 'curl/*'}", "{outcome: good}", by_curl, good);
+        check(", attributes: {http.response.status_code: '200'}", "{outcome: good}", |_| {}, good);
+        check(", streaming: exclude", "{outcome: good}", |http| http.status = Some(101), None);
+        check(", ignore_statuses: [503]", "{outcome: good}", failed, None);
+        check(", bad_statuses: [429]", "{outcome: good}", |http| http.status = Some(429), bad);
+    }
+
+    #[test]
+    fn memory_is_bounded_and_tells_combinations_apart() {
+        let one = |service: usize| slo(&format!("s{service}"), &format!("{{service: service-{service}}}"), "{outcome: good}");
+        let mut classes = Classes::new(&objectives(&[one(0), one(1), one(2)]));
+        for round in 0..2 * REMEMBERED {
+            let number = round % 3;
+            let mut span = span_with(SpanKind::Server, |http| http.route = format!("/{}", round / 3).into());
+            span.service = service(u32::try_from(number).unwrap());
+            let expected = u32::try_from(number).unwrap();
+            assert_eq!(verdicts(&mut classes, &span), [(expected, Outcome::Good)], "{round}");
+        }
+        assert!(classes.remembered.len() <= REMEMBERED);
+    }
+}

@@ -92,7 +92,7 @@ fn paths(patterns: &[String]) -> Result<Vec<PathBuf>, FilesError> {
         for path in found {
             let path = path.map_err(|error| {
                 let path = error.path().to_owned();
-                FilesError::Read { path, reason: error.into_error() }
+                FilesError::Read { path, reason: error.into() }
             })?;
             if path.is_file() {
                 paths.push(path);

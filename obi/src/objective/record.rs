@@ -174,3 +174,91 @@ fn slot_of(counts: &mut Vec<Count>, newest: &mut Option<usize>, verdict: Verdict
     }
     index
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, sync_channel};
+
+    use super::super::classify::tests::{objectives, slo};
+    use super::*;
+    use crate::export::store::Limits;
+    use crate::red::tests::{service, span_with};
+    use crate::span::SpanKind;
+
+    fn recorder(room: usize) -> (Recorder, Receiver<Message>, Store) {
+        let total = "{service: service-1}";
+        let objectives = objectives(&[
+            slo("errors", total, "{outcome: good}"),
+            slo("speed", total, "{faster_than: 1ms}"),
+            slo("other", "{service: service-2}", "{outcome: good}"),
+        ]);
+        let (sender, receiver) = sync_channel(room);
+        let firing = objectives.iter().map(|_| AtomicBool::new(false)).collect();
+        (Recorder::new(&objectives, sender, firing), receiver, Store::new(Limits::default()))
+    }
+
+    /// A span that took 12 ms and ended at this second.
+    fn record(recorder: &mut Recorder, store: &mut Store, second: u64, is_error: bool) {
+        let mut span = span_with(SpanKind::Server, |http| {
+            http.error_type = if is_error { "500" } else { "" };
+        });
+        span.service = service(1);
+        span.end = second * 1_000_000_000;
+        span.start = span.end - 12_000_000;
+        recorder.record(&span);
+        store.push(span);
+        recorder.stored(store);
+    }
+
+    fn batch(receiver: &Receiver<Message>) -> Option<Batch> {
+        match receiver.try_recv() {
+            Ok(Message::Batch(batch)) => Some(batch),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn events_add_up_by_slot_of_their_end() {
+        let (mut recorder, receiver, mut store) = recorder(1);
+        recorder.flush();
+        assert!(batch(&receiver).is_none(), "nothing has happened");
+        for (second, is_error) in [(100, false), (109, true), (110, false), (105, false), (111, true), (99, false)] {
+            record(&mut recorder, &mut store, second, is_error);
+        }
+        recorder.flush();
+        let batch = batch(&receiver).unwrap();
+        let mut counts: Vec<_> = batch
+            .counts
+            .iter()
+            .map(|count| (count.objective, count.at / 1_000_000_000, count.good, count.bad))
+            .collect();
+        counts.sort_unstable();
+        let expected =
+            [(0, 90, 1, 0), (0, 100, 2, 1), (0, 110, 1, 1), (1, 90, 0, 1), (1, 100, 0, 3), (1, 110, 0, 2)];
+        assert_eq!(counts, expected);
+        let shown: Vec<_> = batch.exhibits.iter().map(|(objective, _)| *objective).collect();
+        assert_eq!(shown.len(), 2);
+        assert_eq!(batch.exhibits[0].1.worst_route, "GET /item/{id}");
+    }
+
+    #[test]
+    fn a_busy_reader_costs_nothing_but_time() {
+        let (mut recorder, receiver, mut store) = recorder(1);
+        for second in 0..1_000 {
+            record(&mut recorder, &mut store, 1_000 + second, second % 2 == 0);
+            recorder.flush();
+        }
+        let mut total = (0, 0);
+        while let Some(batch) = batch(&receiver) {
+            for count in batch.counts.iter().filter(|count| count.objective == 0) {
+                total = (total.0 + count.good, total.1 + count.bad);
+            }
+            recorder.flush();
+        }
+        assert_eq!(total, (500, 500));
+        drop(receiver);
+        record(&mut recorder, &mut store, 1, true);
+        recorder.flush();
+        record(&mut recorder, &mut store, 1, true);
+    }
+}

@@ -185,7 +185,7 @@ mod tests {
         };
         let expected = "\
 slo       service  target    kept  bad  events  budget left  gone in  burn 1h  alerts
-checkout  shop      99.9%  99.99%   10  100000          90%    1d3h     14.4  page
+checkout  shop      99.9%  99.99%   10  100000          90%     1d3h     14.4  page
 idle      shop      99.9%       -    0       0         100%        -        -  -
 ";
         assert_eq!(table(&[slo("checkout"), idle]), expected);

@@ -50,13 +50,9 @@ fn write_events(out: &mut Families<'_>, view: &View) -> fmt::Result {
 }
 
 fn write_budgets(out: &mut Families<'_>, objectives: &[ObjectiveView]) -> fmt::Result {
-    let of = |objective| -> [(&'static str, &str); 2] {
-        let ObjectiveView { name, service, .. } = objective;
-        [("slo", name), ("service", service)]
-    };
     let help = "Part of the error budget of the period that is left; negative when overspent";
     out.family("slo_error_budget_remaining_ratio", help, MetricType::Gauge, |family| {
-        objectives.iter().try_for_each(|slo| family.gauge(&of(slo), slo.error_budget_remaining_ratio))
+        objectives.iter().try_for_each(|slo| family.gauge(&labels(slo), slo.error_budget_remaining_ratio))
     })?;
     let help = "How fast the error budget is used up: 1 uses all of it in exactly the period";
     out.family("slo_burn_rate", help, MetricType::Gauge, |family| {
@@ -71,12 +67,16 @@ fn write_budgets(out: &mut Families<'_>, objectives: &[ObjectiveView]) -> fmt::R
     })?;
     let help = "The promised ratio of good events";
     out.family("slo_objective_ratio", help, MetricType::Gauge, |family| {
-        objectives.iter().try_for_each(|slo| family.gauge(&of(slo), slo.target))
+        objectives.iter().try_for_each(|slo| family.gauge(&labels(slo), slo.target))
     })?;
     let help = "Part of the period so far in which this agent counted";
     out.family("slo_coverage_ratio", help, MetricType::Gauge, |family| {
-        objectives.iter().try_for_each(|slo| family.gauge(&of(slo), slo.window.coverage))
+        objectives.iter().try_for_each(|slo| family.gauge(&labels(slo), slo.window.coverage))
     })
+}
+
+fn labels(objective: &ObjectiveView) -> [(&'static str, &str); 2] {
+    [("slo", &objective.name), ("service", &objective.service)]
 }
 
 fn write_alerts(out: &mut Families<'_>, view: &View) -> fmt::Result {
