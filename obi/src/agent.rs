@@ -138,6 +138,7 @@ fn build(
         stats,
         clock: Clock::now(),
         spare: None,
+        objectives: None,
         served: (0, 0),
     };
     let limits = crate::protocol::Limits {

@@ -13,14 +13,14 @@
 //! - [`files`]: OpenSLO files to objectives. [`classify`]: which objectives a span counts for, and as what.
 //! - [`record`]: the pipeline's end. [`evidence`]: worst route and traces.
 //! - [`alert`]: what is sent when. [`notify`]: how it gets there.
-//! - [`state`], [`chunk`], [`writer`]: what survives. [`view`]: what readers see.
+//! - [`state`], [`writer`], [`identity`]: what survives, and what it is a count of. [`view`]: what readers see.
 #![forbid(unsafe_code)]
 
 pub mod alert;
-pub mod chunk;
 pub mod classify;
 pub mod evidence;
 pub mod files;
+pub mod identity;
 pub mod notify;
 pub mod record;
 pub mod state;

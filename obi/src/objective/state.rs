@@ -11,6 +11,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use slo::Time;
+use slo::alert::{ArmState, SavedArm};
 use thiserror::Error;
 
 use super::alert::Alert;
@@ -22,16 +26,18 @@ const CACHE_BYTES: usize = 4 << 20;
 /// Directory mode: names of services are nobody else's business.
 const MODE: u32 = 0o750;
 
-/// Of one part of an objective: (what it counts, resolution, number of the chunk).
-pub type Key = (u64, u8, u32);
+/// Of one objective: (what it counts, part, series, number of the chunk).
+pub type Key = (u64, u16, u8, i64);
 
 const CHUNKS: TableDefinition<'_, Key, &[u8]> = TableDefinition::new("chunks");
-const ALERTS: TableDefinition<'_, u32, &[u8]> = TableDefinition::new("alerts");
+const COVERAGE: TableDefinition<'_, i64, i64> = TableDefinition::new("coverage");
+const TEXTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("texts");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
 const TOTALS: TableDefinition<'_, u64, (u64, u64)> = TableDefinition::new("totals");
 
-/// When the agent was last known to count, Unix nanoseconds.
-const SEEN: &str = "seen";
+/// Texts, as JSON.
+const ALERTS: &str = "alerts";
+const ARMS: &str = "arms";
 /// Layout of everything here; another one is refused.
 const LAYOUT: &str = "layout";
 const LAYOUT_NOW: u64 = 1;
@@ -72,12 +78,72 @@ pub enum StateError {
 pub struct Batch {
     /// Chunks that have changed, each whole.
     pub chunks: Vec<(Key, Vec<u8>)>,
-    /// All alerts of the last minutes; `None` when nothing has changed.
-    pub alerts: Option<Vec<Alert>>,
-    /// Until when everything has been counted, Unix nanoseconds.
-    pub seen: u64,
+    /// Intervals in which everything was counted, those that have changed: begin and end, Unix nanoseconds.
+    pub coverage: Vec<(i64, i64)>,
+    /// Alerts; `None` when nothing has changed.
+    pub alerts: Option<SavedAlerts>,
     /// Good and bad events by what they are counts of, for counters that go on after a clean end; otherwise empty.
     pub totals: Vec<(u64, (u64, u64))>,
+}
+
+/// Alerts over a restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SavedAlerts {
+    /// What is told about.
+    pub alerts: Vec<Alert>,
+    /// Why.
+    pub arms: Vec<Arm>,
+}
+
+/// The state of one way in which an alert can fire ([`slo::alert::SavedArm`]). Times are Unix nanoseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arm {
+    objective: String,
+    severity: String,
+    policy: String,
+    arm: u32,
+    starts_at: Option<i64>,
+    pending_since: Option<i64>,
+    firing_since: Option<i64>,
+    recovered_at: Option<i64>,
+    missing: bool,
+}
+
+impl From<SavedArm> for Arm {
+    fn from(saved: SavedArm) -> Self {
+        let nanos = |time: Option<Time>| time.map(Time::nanos);
+        Self {
+            objective: saved.objective,
+            severity: saved.severity,
+            policy: saved.policy,
+            arm: saved.arm,
+            starts_at: nanos(saved.starts_at),
+            pending_since: nanos(saved.state.pending_since),
+            firing_since: nanos(saved.state.firing_since),
+            recovered_at: nanos(saved.state.recovered_at),
+            missing: saved.state.missing,
+        }
+    }
+}
+
+impl From<Arm> for SavedArm {
+    fn from(arm: Arm) -> Self {
+        let time = |nanos: Option<i64>| nanos.map(Time::from_nanos);
+        let state = ArmState {
+            pending_since: time(arm.pending_since),
+            firing_since: time(arm.firing_since),
+            recovered_at: time(arm.recovered_at),
+            missing: arm.missing,
+        };
+        Self {
+            objective: arm.objective,
+            severity: arm.severity,
+            policy: arm.policy,
+            arm: arm.arm,
+            starts_at: time(arm.starts_at),
+            state,
+        }
+    }
 }
 
 /// What an earlier run has left.
@@ -85,10 +151,10 @@ pub struct Batch {
 pub struct Left {
     /// Chunks by key.
     pub chunks: Vec<(Key, Vec<u8>)>,
+    /// When it counted.
+    pub coverage: Vec<(i64, i64)>,
     /// Alerts.
-    pub alerts: Vec<Alert>,
-    /// Until when it counted, Unix nanoseconds; 0 when there was no earlier run.
-    pub seen: u64,
+    pub alerts: SavedAlerts,
     /// Totals, if it ended cleanly.
     pub totals: Vec<(u64, (u64, u64))>,
 }
@@ -125,7 +191,8 @@ impl State {
         let transaction = self.database.begin_write()?;
         let found = {
             transaction.open_table(CHUNKS)?;
-            transaction.open_table(ALERTS)?;
+            transaction.open_table(COVERAGE)?;
+            transaction.open_table(TEXTS)?;
             transaction.open_table(TOTALS)?;
             let mut numbers = transaction.open_table(NUMBERS)?;
             let found = numbers.get(LAYOUT)?.map(|layout| layout.value());
@@ -156,19 +223,17 @@ impl State {
             let (key, bytes) = entry?;
             left.chunks.push((key.value(), bytes.value().to_vec()));
         }
-        for entry in transaction.open_table(ALERTS)?.iter()? {
-            match serde_json::from_slice(entry?.1.value()) {
-                Ok(alert) => left.alerts.push(alert),
-                // It will fire again if it still does.
-                Err(error) => tracing::warn!(%error, "stored alert skipped"),
-            }
+        for entry in transaction.open_table(COVERAGE)?.iter()? {
+            let (begin, end) = entry?;
+            left.coverage.push((begin.value(), end.value()));
         }
-        left.seen = transaction.open_table(NUMBERS)?.get(SEEN)?.map_or(0, |seen| seen.value());
+        let texts = transaction.open_table(TEXTS)?;
+        left.alerts = SavedAlerts { alerts: parse(&texts, ALERTS)?, arms: parse(&texts, ARMS)? };
         for entry in transaction.open_table(TOTALS)?.iter()? {
             let (key, total) = entry?;
             left.totals.push((key.value(), total.value()));
         }
-        drop(transaction);
+        drop((texts, transaction));
         if !left.totals.is_empty() {
             let transaction = self.database.begin_write()?;
             transaction.open_table(TOTALS)?.retain(|_, _| false)?;
@@ -192,29 +257,29 @@ impl State {
             for (key, bytes) in &batch.chunks {
                 chunks.insert(*key, bytes.as_slice())?;
             }
-            transaction.open_table(NUMBERS)?.insert(SEEN, batch.seen)?;
+            let mut coverage = transaction.open_table(COVERAGE)?;
+            for (begin, end) in &batch.coverage {
+                coverage.insert(begin, end)?;
+            }
             let mut totals = transaction.open_table(TOTALS)?;
             for (key, total) in &batch.totals {
                 totals.insert(*key, *total)?;
             }
-            if let Some(alerts) = &batch.alerts {
-                let mut table = transaction.open_table(ALERTS)?;
-                table.retain(|_, _| false)?;
-                for (alert, number) in alerts.iter().zip(0..) {
-                    let bytes = serde_json::to_vec(alert).expect("texts and numbers are always JSON");
-                    table.insert(number, bytes.as_slice())?;
-                }
+            if let Some(SavedAlerts { alerts, arms }) = &batch.alerts {
+                let mut texts = transaction.open_table(TEXTS)?;
+                texts.insert(ALERTS, json(alerts).as_slice())?;
+                texts.insert(ARMS, json(arms).as_slice())?;
             }
         }
         transaction.commit()?;
         Ok(())
     }
 
-    /// Forgets chunks that nobody needs any more. Returns how many.
+    /// Forgets chunks that nobody needs any more, and coverage that ended before `horizon`. Returns how many chunks.
     ///
     /// # Errors
     /// As [`Self::write`].
-    pub fn prune(&self, is_needed: impl Fn(Key) -> bool) -> Result<u64, StateError> {
+    pub fn prune(&self, horizon: i64, is_needed: impl Fn(Key) -> bool) -> Result<u64, StateError> {
         let prune = || -> Result<u64, redb::Error> {
             let transaction = self.database.begin_write()?;
             let mut n_removed = 0;
@@ -223,11 +288,28 @@ impl State {
                 n_removed += u64::from(!needed);
                 needed
             })?;
+            transaction.open_table(COVERAGE)?.retain(|_, end| end >= horizon)?;
             transaction.commit()?;
             Ok(n_removed)
         };
         prune().map_err(failed("prune", &self.path))
     }
+}
+
+/// A text that cannot be read is as good as none: what still fires will fire again.
+fn parse<T: DeserializeOwned>(
+    texts: &impl ReadableTable<&'static str, &'static [u8]>,
+    name: &str,
+) -> Result<Vec<T>, redb::Error> {
+    let Some(text) = texts.get(name)? else { return Ok(Vec::new()) };
+    Ok(serde_json::from_slice(text.value()).unwrap_or_else(|error| {
+        tracing::warn!(%error, name, "stored state of alerts skipped");
+        Vec::new()
+    }))
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("texts and numbers are always JSON")
 }
 
 fn failed(what: &'static str, path: &Path) -> impl Fn(redb::Error) -> StateError {
@@ -244,8 +326,18 @@ mod tests {
         let labels = Labels::from([("slo".to_owned(), number.to_string())]);
         let alert = Alert { labels, annotations: Labels::new(), starts_at: 7, resolved_at: None };
         let bytes = vec![u8::try_from(number).unwrap(); 100];
-        let chunks = vec![((1, 0, number), bytes.clone()), ((2, 1, 5), bytes)];
-        Batch { chunks, alerts: Some(vec![alert]), seen: number.into(), totals: Vec::new() }
+        let chunks = vec![((1, 0, 0, number.into()), bytes.clone()), ((2, 0, 1, 5), bytes)];
+        let state = ArmState { firing_since: Some(Time::from_seconds(7)), ..ArmState::default() };
+        let arm = SavedArm {
+            objective: "shop".to_owned(),
+            severity: "page".to_owned(),
+            policy: "default".to_owned(),
+            arm: number,
+            starts_at: Some(Time::from_seconds(7)),
+            state,
+        };
+        let alerts = Some(SavedAlerts { alerts: vec![alert], arms: vec![arm.into()] });
+        Batch { chunks, alerts, coverage: vec![(7, number.into())], totals: Vec::new() }
     }
 
     #[test]
@@ -254,14 +346,17 @@ mod tests {
         let below = directory.path().join("a/b");
         for number in 1..4 {
             let state = State::open(&below).unwrap();
-            assert_eq!(state.load().unwrap().seen, u64::from(number - 1));
+            let seen = state.load().unwrap().coverage.first().map_or(0, |(_, end)| *end);
+            assert_eq!(seen, i64::from(number - 1));
             state.write(&batch(number)).unwrap();
         }
         let left = State::open(&below).unwrap().load().unwrap();
         let keys: Vec<Key> = left.chunks.iter().map(|(key, _)| *key).collect();
-        assert_eq!(keys, [(1, 0, 1), (1, 0, 2), (1, 0, 3), (2, 1, 5)]);
-        assert_eq!((left.chunks[3].1[0], left.alerts.len(), left.seen), (3, 1, 3));
-        assert_eq!(left.alerts[0].labels["slo"], "3");
+        assert_eq!(keys, [(1, 0, 0, 1), (1, 0, 0, 2), (1, 0, 0, 3), (2, 0, 1, 5)]);
+        assert_eq!((left.chunks[3].1[0], left.coverage), (3, vec![(7, 3)]));
+        assert_eq!(Some(left.alerts.clone()), batch(3).alerts);
+        let arm: SavedArm = left.alerts.arms[0].clone().into();
+        assert_eq!((arm.arm, arm.starts_at, arm.state.firing_since), (3, arm.state.firing_since, arm.starts_at));
     }
 
     #[test]
@@ -278,9 +373,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let state = State::open(directory.path()).unwrap();
         (1..10).for_each(|number| state.write(&batch(number)).unwrap());
-        assert_eq!(state.prune(|(part, _, chunk)| part == 1 && chunk > 6).unwrap(), 7);
+        assert_eq!(state.prune(9, |(objective, _, _, chunk)| objective == 1 && chunk > 6).unwrap(), 7);
         let left = state.load().unwrap();
-        assert_eq!(left.chunks.iter().map(|((_, _, chunk), _)| *chunk).collect::<Vec<_>>(), [7, 8, 9]);
+        assert_eq!(left.chunks.iter().map(|((_, _, _, chunk), _)| *chunk).collect::<Vec<_>>(), [7, 8, 9]);
+        assert_eq!(left.coverage, [(7, 9)]);
+        state.prune(10, |_| true).unwrap();
+        assert_eq!(state.load().unwrap().coverage, []);
     }
 
     #[test]

@@ -37,10 +37,13 @@ pub struct Writer {
 
 /// Decides which chunks are still needed.
 pub type Needed = Box<dyn Fn(Key) -> bool + Send>;
+/// Takes what an earlier run has left, together with the first batch, into which it may work that.
+pub type Late = Box<dyn FnOnce(Left, &mut Batch) + Send>;
 
 enum Job {
     Write(Batch),
-    Prune(Needed),
+    /// Coverage is needed from this time on.
+    Prune(i64, Needed),
     Finish(Batch),
 }
 
@@ -49,7 +52,7 @@ struct Work {
     directory: PathBuf,
     state: Option<State>,
     /// Takes what an earlier run has left, if that could not be read at the start.
-    late: Option<Box<dyn FnOnce(Left) + Send>>,
+    late: Option<Late>,
     jobs: Receiver<Job>,
     is_idle: Arc<AtomicBool>,
     counts: Arc<StoreCounts>,
@@ -62,10 +65,7 @@ impl Writer {
     ///
     /// # Errors
     /// When there can be no thread.
-    pub fn start(
-        directory: &Path,
-        late: impl FnOnce(Left) + Send + 'static,
-    ) -> std::io::Result<(Self, Left)> {
+    pub fn start(directory: &Path, late: Late) -> std::io::Result<(Self, Left)> {
         let counts = Arc::new(StoreCounts::default());
         let opened = State::open(directory).and_then(|state| state.load().map(|left| (state, left)));
         let (jobs, received) = sync_channel(2);
@@ -85,7 +85,7 @@ impl Writer {
                 left
             }
             Err(error) => {
-                work.late = Some(Box::new(late));
+                work.late = Some(late);
                 work.fail(&error);
                 Left::default()
             }
@@ -113,9 +113,9 @@ impl Writer {
     }
 
     /// Lets it forget what is not needed; only when it is idle.
-    pub fn prune(&self, needed: Needed) {
+    pub fn prune(&self, horizon: i64, needed: Needed) {
         self.is_idle.store(false, Ordering::Release);
-        let _ = self.jobs.try_send(Job::Prune(needed));
+        let _ = self.jobs.try_send(Job::Prune(horizon, needed));
     }
 
     /// What it did so far.
@@ -142,15 +142,15 @@ impl Work {
             let begun = Instant::now();
             let next = match job {
                 Job::Write(batch) => self.write_until_done(batch),
-                Job::Prune(needed) => {
-                    self.prune(&needed);
+                Job::Prune(horizon, needed) => {
+                    self.prune(horizon, &needed);
                     None
                 }
                 Job::Finish(batch) => Some(batch),
             };
             let next = next.or_else(|| self.rest(PACE.max(begun.elapsed() * REST)));
-            if let Some(last) = next {
-                self.try_write(&last);
+            if let Some(mut last) = next {
+                self.try_write(&mut last);
                 return;
             }
             self.is_idle.store(true, Ordering::Release);
@@ -162,14 +162,14 @@ impl Work {
         match self.jobs.recv_timeout(pause) {
             Ok(Job::Finish(batch)) => Some(batch),
             // Handed over although we are not idle: cannot be.
-            Ok(Job::Write(_) | Job::Prune(_)) | Err(RecvTimeoutError::Timeout) => None,
+            Ok(Job::Write(_) | Job::Prune(..)) | Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => None,
         }
     }
 
     /// Tries until it is written; when the end comes first, returns what is to be written last.
-    fn write_until_done(&mut self, batch: Batch) -> Option<Batch> {
-        while !self.try_write(&batch) {
+    fn write_until_done(&mut self, mut batch: Batch) -> Option<Batch> {
+        while !self.try_write(&mut batch) {
             if let Some(last) = self.rest(RETRY) {
                 return Some(merged(batch, last));
             }
@@ -177,8 +177,8 @@ impl Work {
         None
     }
 
-    fn try_write(&mut self, batch: &Batch) -> bool {
-        match self.open().and_then(|state| state.write(batch)) {
+    fn try_write(&mut self, batch: &mut Batch) -> bool {
+        match self.open(batch).and_then(|state| state.write(batch)) {
             Ok(()) => {
                 self.counts.writes.fetch_add(1, Ordering::Relaxed);
                 self.counts.unsaved_since.store(0, Ordering::Relaxed);
@@ -194,27 +194,28 @@ impl Work {
         }
     }
 
-    fn open(&mut self) -> Result<&State, StateError> {
-        if self.state.is_none() {
-            let state = State::open(&self.directory)?;
-            if let Some(late) = self.late.take() {
-                match state.load() {
-                    Ok(left) => late(left),
-                    Err(error) => {
-                        self.late = Some(late);
-                        return Err(error);
-                    }
+    /// The file; `batch` is what will be written into it first.
+    fn open<'w>(&'w mut self, batch: &mut Batch) -> Result<&'w State, StateError> {
+        let state = match self.state.take() {
+            Some(state) => state,
+            None => State::open(&self.directory)?,
+        };
+        if let Some(late) = self.late.take() {
+            match state.load() {
+                Ok(left) => late(left, batch),
+                Err(error) => {
+                    self.late = Some(late);
+                    return Err(error);
                 }
             }
-            self.state = Some(state);
         }
-        Ok(self.state.as_ref().expect("it has just been opened"))
+        Ok(self.state.insert(state))
     }
 
-    fn prune(&mut self, needed: &Needed) {
-        let pruned = self.open().and_then(|state| state.prune(needed));
-        match pruned {
-            Ok(0) => {}
+    fn prune(&mut self, horizon: i64, needed: &Needed) {
+        // Nothing to prune while nothing can be written.
+        let Some(state) = &self.state else { return };
+        match state.prune(horizon, needed) {
             Ok(n) => tracing::debug!(n, "old counts removed"),
             Err(error) => self.fail(&error),
         }
@@ -236,7 +237,8 @@ impl Work {
 /// Both, the newer one wins.
 fn merged(mut older: Batch, newer: Batch) -> Batch {
     older.chunks.extend(newer.chunks);
-    Batch { chunks: older.chunks, alerts: newer.alerts.or(older.alerts), seen: newer.seen, totals: newer.totals }
+    older.coverage.extend(newer.coverage);
+    Batch { alerts: newer.alerts.or(older.alerts), totals: newer.totals, ..older }
 }
 
 fn unix_now() -> u64 {
@@ -249,8 +251,17 @@ mod tests {
 
     use super::*;
 
-    fn batch(seen: u64) -> Batch {
-        Batch { chunks: vec![((1, 0, 1), vec![u8::try_from(seen).unwrap()])], seen, ..Batch::default() }
+    fn batch(number: u8) -> Batch {
+        let coverage = vec![(0, number.into())];
+        Batch { chunks: vec![((1, 0, 0, 1), vec![number])], coverage, ..Batch::default() }
+    }
+
+    fn seen(left: &Left) -> i64 {
+        left.coverage.first().map_or(0, |(_, end)| *end)
+    }
+
+    fn never() -> Late {
+        Box::new(|_, _| panic!("it opened at once"))
     }
 
     #[track_caller]
@@ -265,14 +276,14 @@ mod tests {
     #[test]
     fn what_is_handed_over_is_there_for_the_next_run() {
         let directory = tempfile::tempdir().unwrap();
-        let (writer, left) = Writer::start(directory.path(), |_| panic!("it opened at once")).unwrap();
-        assert_eq!(left.seen, 0);
+        let (writer, left) = Writer::start(directory.path(), never()).unwrap();
+        assert_eq!(seen(&left), 0);
         writer.write(batch(1));
         assert!(!writer.is_idle());
         assert!(writer.finish(batch(2)));
-        let (writer, left) = Writer::start(directory.path(), |_| panic!("it opened at once")).unwrap();
-        assert_eq!((left.seen, left.chunks), (2, vec![((1, 0, 1), vec![2])]));
-        writer.prune(Box::new(|_| false));
+        let (writer, left) = Writer::start(directory.path(), never()).unwrap();
+        assert_eq!((seen(&left), left.chunks), (2, vec![((1, 0, 0, 1), vec![2])]));
+        writer.prune(0, Box::new(|_| false));
         wait_until(|| writer.is_idle());
         assert!(writer.finish(batch(3)));
     }
@@ -280,21 +291,34 @@ mod tests {
     #[test]
     fn a_directory_that_comes_late_is_read_late() {
         let directory = tempfile::tempdir().unwrap();
-        let (writer, _) = Writer::start(&directory.path().join("x"), |_| ()).unwrap();
+        let (writer, _) = Writer::start(&directory.path().join("x"), never()).unwrap();
         assert!(writer.finish(batch(1)));
         // A file in its place: it cannot be a directory.
         std::fs::rename(directory.path().join("x"), directory.path().join("y")).unwrap();
         std::fs::write(directory.path().join("x"), "").unwrap();
         let (sender, receiver) = mpsc::channel();
-        let (writer, left) =
-            Writer::start(&directory.path().join("x"), move |left| sender.send(left).unwrap()).unwrap();
-        assert_eq!((left.seen, writer.view().failures), (0, 1));
+        let late: Late = Box::new(move |left, batch| {
+            batch.chunks[0].1[0] += left.chunks[0].1[0];
+            sender.send(left).unwrap();
+        });
+        let (writer, left) = Writer::start(&directory.path().join("x"), late).unwrap();
+        assert_eq!((seen(&left), writer.view().failures), (0, 1));
         std::fs::remove_file(directory.path().join("x")).unwrap();
         std::fs::rename(directory.path().join("y"), directory.path().join("x")).unwrap();
         writer.write(batch(2));
-        assert_eq!(receiver.recv_timeout(Duration::from_secs(30)).unwrap().seen, 1);
+        assert_eq!(seen(&receiver.recv_timeout(Duration::from_secs(30)).unwrap()), 1);
         wait_until(|| writer.view().writes == 1);
         assert_eq!(writer.view().unsaved_seconds, 0);
+        drop(writer);
+        let begun = Instant::now();
+        let state = loop {
+            match State::open(&directory.path().join("x")) {
+                Ok(state) => break state,
+                // Its thread ends on its own.
+                Err(error) => assert!(begun.elapsed() < Duration::from_secs(30), "{error}"),
+            }
+        };
+        assert_eq!(state.load().unwrap().chunks[0].1, [3]);
     }
 
     #[test]
@@ -302,7 +326,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("x");
         std::fs::write(&file, "").unwrap();
-        let (writer, _) = Writer::start(&file, |_| ()).unwrap();
+        let (writer, _) = Writer::start(&file, never()).unwrap();
         writer.write(batch(1));
         wait_until(|| writer.view().failures >= 2);
         assert!(!writer.is_idle());

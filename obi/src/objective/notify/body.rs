@@ -3,12 +3,12 @@
 //! In: alerts and the time. Out: request bodies. Refuses to know who gets them.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::objective::alert::{Alert, Labels, VALIDITY, nanos};
+use crate::objective::identity;
 
 /// `PostableAlert` of Alertmanager's API v2.
 #[derive(Serialize)]
@@ -97,7 +97,7 @@ pub(super) fn webhook(alert: &Alert, generator_url: &str) -> Vec<u8> {
 
 /// The same for the same labels, in every run.
 fn fingerprint(labels: &Labels) -> u64 {
-    BuildHasherDefault::<DefaultHasher>::default().hash_one(labels)
+    identity::hash(&format!("{labels:?}"))
 }
 
 /// RFC 3339.
