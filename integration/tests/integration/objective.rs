@@ -196,7 +196,7 @@ fn assert_explains(agent: &Agent, alert: &Value) {
     }
     let labels = alert["labels"].as_object().unwrap();
     assert!(labels.keys().all(|name| !name.contains("burn") && !name.contains("trace")), "{alert}");
-    let traces: Vec<&str> = annotations["trace_ids"].as_str().unwrap().split(", ").collect();
+    let traces: Vec<&str> = annotations["trace_ids"].as_str().unwrap().split(" ").collect();
     assert_eq!(traces.len(), 3, "{alert}");
     for trace in traces {
         let path = format!("/api/v1/spans?trace_id={trace}");

@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
-use slo::indicator::EventIndicator;
-use slo::{Classifier, Kind, Objective, Outcome, Status, Subject};
+use slo::indicator::{EventIndicator, Status};
+use slo::{Classifier, Kind, Objective, Outcome, Subject};
 
 use crate::span::{self, Detail, Http, Span, SpanKind};
 
@@ -237,8 +237,6 @@ impl slo::indicator::Attributes for SpanAttributes<'_> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use slo::openslo::Text;
-
     use super::*;
     use crate::red::tests::{service, span_with};
 
@@ -256,7 +254,7 @@ pub(super) mod tests {
 
     /// Objectives of such SLOs.
     pub(in crate::objective) fn objectives(texts: &[String]) -> Vec<Objective> {
-        let reading = slo::openslo::read(&[Text { file: "test.yaml", text: &texts.concat() }]);
+        let reading = slo::openslo::read([("test.yaml", texts.concat().as_str())]);
         let is_error = |finding: &&slo::openslo::Finding| finding.severity == slo::openslo::Severity::Error;
         let errors: Vec<_> = reading.findings.iter().filter(is_error).map(ToString::to_string).collect();
         assert!(errors.is_empty(), "{errors:?}");

@@ -6,7 +6,7 @@
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use slo::openslo::{Finding, Reading, Severity, Text};
+use slo::openslo::{Finding, Reading, Severity};
 use thiserror::Error;
 
 /// Longest file, bytes.
@@ -57,8 +57,8 @@ pub fn read(patterns: &[String]) -> Result<Reading, FilesError> {
         let text = read_file(&path).map_err(|reason| FilesError::Read { path: path.clone(), reason })?;
         texts.push((path.display().to_string(), text));
     }
-    let texts: Vec<Text<'_>> = texts.iter().map(|(file, text)| Text { file, text }).collect();
-    Ok(slo::openslo::read(&texts))
+    let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    Ok(slo::openslo::read(texts))
 }
 
 /// The same, for the agent: nothing in them may be wrong.

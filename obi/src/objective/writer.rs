@@ -14,6 +14,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use super::alert::nanos;
 use super::state::{Batch, Key, Left, State, StateError};
 use super::view::{StoreCounts, StoreView};
+use crate::privilege;
 
 /// Between two tries while the disk is full or broken.
 const RETRY: Duration = Duration::from_secs(5);
@@ -92,6 +93,7 @@ impl Writer {
         };
         let (done, finished) = sync_channel(1);
         let thread = std::thread::Builder::new().name("objectives-disk".to_owned()).spawn(move || {
+            privilege::give_up().expect("giving up needs no privilege");
             work.run();
             // Nobody may be waiting any more.
             let _ = done.try_send(());
