@@ -164,7 +164,8 @@ fn take(mut stream: TcpStream) -> anyhow::Result<Value> {
         let mut headers = [httparse::EMPTY_HEADER; 64];
         let mut request = httparse::Request::new(&mut headers);
         if let httparse::Status::Complete(head) = request.parse(&bytes)? {
-            let length = request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
+            let length =
+                request.headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
             let length: u64 = std::str::from_utf8(length.context("no Content-Length")?.value)?.parse()?;
             let rest = length.min(MESSAGE_BYTES).saturating_sub((bytes.len() - head) as u64);
             (&mut stream).take(rest).read_to_end(&mut bytes)?;

@@ -115,7 +115,9 @@ fn event_objectives(reading: slo::openslo::Reading) -> Vec<slo::Objective> {
         let (slo, place) = (&other.name, &other.place);
         tracing::warn!(slo, %place, "objective not watched: its indicator asks another system");
     }
-    for finding in reading.findings.iter().filter(|finding| finding.severity == slo::openslo::Severity::Warning) {
+    for finding in
+        reading.findings.iter().filter(|finding| finding.severity == slo::openslo::Severity::Warning)
+    {
         tracing::warn!("{finding}");
     }
     ours

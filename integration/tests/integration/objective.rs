@@ -51,9 +51,11 @@ impl Setting {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("slo.yaml");
         fs::write(&file, slos.concat()).unwrap();
-        let config = Config::default()
-            .set("slo", "files", json!([file]))
-            .set("slo", "state", folder.path().join("state").display().to_string());
+        let config = Config::default().set("slo", "files", json!([file])).set(
+            "slo",
+            "state",
+            folder.path().join("state").display().to_string(),
+        );
         Self { folder, config }
     }
 
@@ -88,7 +90,9 @@ fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<T, Str
     loop {
         match look() {
             Ok(found) => return found,
-            Err(state) if begun.elapsed() > patience(limit) => panic!("{what}: not within {limit:?}: {state}"),
+            Err(state) if begun.elapsed() > patience(limit) => {
+                panic!("{what}: not within {limit:?}: {state}")
+            }
             Err(_) => thread::sleep(LOOK),
         }
     }
@@ -179,7 +183,11 @@ fn an_incident() {
     for (name, inbox) in [("first", &up.inbox), ("second", &down.inbox), ("webhook", &hook)] {
         until("the end is told", SOON, || {
             let told = inbox.told().concat();
-            if told.contains(&"resolved errors page".to_owned()) { Ok(()) } else { Err(format!("{name}: {told:?}")) }
+            if told.contains(&"resolved errors page".to_owned()) {
+                Ok(())
+            } else {
+                Err(format!("{name}: {told:?}"))
+            }
         });
         assert_no_flap(name, &inbox.told());
     }
@@ -191,7 +199,9 @@ fn an_incident() {
 fn assert_explains(agent: &Agent, alert: &Value) {
     note(&format!("alert: {alert}"));
     let annotations = &alert["annotations"];
-    for name in ["burn_rate", "bad_events", "total_events", "worst_route", "trace_ids", "exhausted_in", "summary"] {
+    for name in
+        ["burn_rate", "bad_events", "total_events", "worst_route", "trace_ids", "exhausted_in", "summary"]
+    {
         assert!(annotations[name].as_str().is_some_and(|text| !text.is_empty()), "no {name}: {alert}");
     }
     let labels = alert["labels"].as_object().unwrap();
@@ -216,7 +226,10 @@ fn assert_status_shows_it(agent: &Agent) {
     let json = obi(&["slo", "status", "--json", "--address", &address]);
     let answer: Value = serde_json::from_str(&json.lines.join("\n")).unwrap();
     assert_eq!(answer["slos"][0]["name"], "errors");
-    assert_eq!(agent.metric_value("slo_alert_firing", &[("slo", "errors"), ("severity", "page")]).unwrap(), 1.0);
+    assert_eq!(
+        agent.metric_value("slo_alert_firing", &[("slo", "errors"), ("severity", "page")]).unwrap(),
+        1.0
+    );
     assert!(agent.metric_value("slo_burn_rate", &[("slo", "errors"), ("window", "5m")]).unwrap() > 1.0);
 }
 
@@ -264,7 +277,8 @@ fn alerts_of_a_service_are_grouped() {
     let _agent = setting.start();
     let traffic = Traffic::start(tcp(&server), 40, seeded("group"));
     traffic.fail(900);
-    let first = until("both are told", PAGE_WITHIN, || alertmanager.inbox.told().pop().ok_or("nothing".to_owned()));
+    let first =
+        until("both are told", PAGE_WITHIN, || alertmanager.inbox.told().pop().ok_or("nothing".to_owned()));
     for alert in ["firing one page", "firing two page"] {
         assert!(first.contains(&alert.to_owned()), "{first:?}");
     }

@@ -82,10 +82,17 @@ mod tests {
     #[test]
     fn endpoints_are_http_addresses() {
         fn check(text: &str, expected: Option<&str>) {
-            assert_eq!(Endpoint::parse(text).as_ref().map(|endpoint| endpoint.url().as_str()), expected, "{text}");
+            assert_eq!(
+                Endpoint::parse(text).as_ref().map(|endpoint| endpoint.url().as_str()),
+                expected,
+                "{text}"
+            );
         }
         check("http://alerts:9093", Some("http://alerts:9093/"));
-        check("https://user:secret@alerts.example.org/am/", Some("https://user:secret@alerts.example.org/am/"));
+        check(
+            "https://user:secret@alerts.example.org/am/",
+            Some("https://user:secret@alerts.example.org/am/"),
+        );
         check("http://[::1]:9093/x?y=z", Some("http://[::1]:9093/x?y=z"));
         check("alerts:9093", None);
         check("ftp://alerts", None);

@@ -89,7 +89,14 @@ impl Store {
     /// An empty store.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, spans: VecDeque::new(), bytes: 0, last: 0, spares: Vec::with_capacity(MAX_SPARES), kept: BTreeMap::new() }
+        Self {
+            limits,
+            spans: VecDeque::new(),
+            bytes: 0,
+            last: 0,
+            spares: Vec::with_capacity(MAX_SPARES),
+            kept: BTreeMap::new(),
+        }
     }
 
     /// Keeps a span, evicting the oldest ones for it. Returns an evicted span to fill again, if there is one.

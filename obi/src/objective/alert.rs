@@ -142,7 +142,11 @@ mod tests {
     }
 
     /// What is sent in each second of a story: `true` while the alert fires.
-    fn story(lifecycle: &mut Lifecycle, fires: impl Fn(u64) -> bool, seconds: std::ops::Range<u64>) -> Vec<String> {
+    fn story(
+        lifecycle: &mut Lifecycle,
+        fires: impl Fn(u64) -> bool,
+        seconds: std::ops::Range<u64>,
+    ) -> Vec<String> {
         let mut told = Vec::new();
         for second in seconds {
             let firing = if fires(second) { vec![alert("shop", second)] } else { Vec::new() };
@@ -160,7 +164,10 @@ mod tests {
     fn an_incident_is_told_as_prometheus_tells_it() {
         let mut lifecycle = Lifecycle::default();
         let told = story(&mut lifecycle, |second| (10..150).contains(&second), 0..2_000);
-        assert_eq!(told[..5], ["10: 10 to -", "70: 10 to -", "130: 10 to -", "150: 10 to 150", "210: 10 to 150"]);
+        assert_eq!(
+            told[..5],
+            ["10: 10 to -", "70: 10 to -", "130: 10 to -", "150: 10 to 150", "210: 10 to 150"]
+        );
         assert_eq!((told.len(), told.last().unwrap().as_str()), (4 + 14, "990: 10 to 150"));
         assert_eq!(lifecycle.alerts().count(), 0);
     }
@@ -196,7 +203,8 @@ mod tests {
         assert_eq!(changed(lifecycle.observe(vec![alert("a", 1), alert("b", 1)], SECOND)), [true, true]);
         assert_eq!(changed(lifecycle.observe(vec![alert("a", 2), alert("b", 2)], 2 * SECOND)), [false; 0]);
         assert_eq!(changed(lifecycle.observe(vec![alert("a", 3)], 3 * SECOND)), [false]);
-        let annotation = |lifecycle: &Lifecycle| lifecycle.alerts().next().unwrap().annotations["burn_rate"].clone();
+        let annotation =
+            |lifecycle: &Lifecycle| lifecycle.alerts().next().unwrap().annotations["burn_rate"].clone();
         assert_eq!(annotation(&lifecycle), "3", "annotations are the newest");
     }
 }

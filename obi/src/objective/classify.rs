@@ -296,7 +296,12 @@ pub(super) mod tests {
         check(", status: '4*'", "{outcome: good}", |http| http.status = Some(404), good);
         check("", "{faster_than: 12ms}", |_| {}, good);
         check("", "{faster_than: 11999us}", |_| {}, bad);
-        check(", peer: 192.0.2.7", "{outcome: good}", |http| http.client_address = "192.0.2.7".parse().ok(), good);
+        check(
+            ", peer: 192.0.2.7",
+            "{outcome: good}",
+            |http| http.client_address = "192.0.2.7".parse().ok(),
+            good,
+        );
         check(", peer: 192.0.2.7", "{outcome: good}", |http| http.client_address = None, None);
         check(", attributes: {user_agent.original: 'curl/*'}", "{outcome: good}", |_| {}, None);
         let by_curl = |http: &mut Http| http.user_agent = "curl/8".to_owned();
@@ -309,7 +314,9 @@ pub(super) mod tests {
 
     #[test]
     fn memory_is_bounded_and_tells_combinations_apart() {
-        let one = |service: usize| slo(&format!("s{service}"), &format!("{{service: service-{service}}}"), "{outcome: good}");
+        let one = |service: usize| {
+            slo(&format!("s{service}"), &format!("{{service: service-{service}}}"), "{outcome: good}")
+        };
         let mut classes = Classes::new(&objectives(&[one(0), one(1), one(2)]));
         for round in 0..2 * REMEMBERED {
             let number = round % 3;

@@ -78,7 +78,8 @@ impl Evidence {
         self.count_route(bad);
         self.is_changed = true;
         let is_full = self.kept.len() >= KEPT;
-        if is_full && (self.is_frozen || self.kept.back().is_some_and(|last| bad.at < last.at.saturating_add(PACE)))
+        if is_full
+            && (self.is_frozen || self.kept.back().is_some_and(|last| bad.at < last.at.saturating_add(PACE)))
         {
             return;
         }

@@ -70,9 +70,7 @@ pub fn load(patterns: &[String]) -> Result<Reading, FilesError> {
     let mut errors = reading.findings.iter().filter(|finding| finding.severity == Severity::Error);
     match errors.next() {
         None => Ok(reading),
-        Some(first) => {
-            Err(FilesError::Wrong { first: Box::new(first.clone()), further: errors.count() })
-        }
+        Some(first) => Err(FilesError::Wrong { first: Box::new(first.clone()), further: errors.count() }),
     }
 }
 

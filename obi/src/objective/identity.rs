@@ -7,7 +7,8 @@ use slo::Account;
 /// FNV-1a, 64 bits: published, tiny, and the same everywhere.
 #[must_use]
 pub fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// The identity of an objective's counts: it changes with its name and with what it counts, so that counts of something
@@ -43,7 +44,8 @@ mod tests {
 
     #[test]
     fn the_hash_is_the_published_one() {
-        let published = [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)];
+        let published =
+            [("", 0xcbf2_9ce4_8422_2325), ("a", 0xaf63_dc4c_8601_ec8c), ("foobar", 0x8594_4171_f739_67e8)];
         for (text, expected) in published {
             assert_eq!(hash(text), expected, "{text}");
         }

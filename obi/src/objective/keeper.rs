@@ -179,7 +179,8 @@ impl Keeper {
     fn batch(&mut self) -> Batch {
         let mut chunks = Vec::new();
         let tracked = &self.tracked;
-        self.engine.drain(|objective, page| chunks.push((key(tracked[objective].identity, &page), page.encode())));
+        self.engine
+            .drain(|objective, page| chunks.push((key(tracked[objective].identity, &page), page.encode())));
         // What was observed grows at its end; after a step of the clock, before that.
         let intervals = self.engine.coverage().intervals();
         let newest = intervals.iter().rev().take(2).map(|(begin, end)| (begin.nanos(), end.nanos()));

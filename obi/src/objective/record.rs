@@ -222,7 +222,9 @@ mod tests {
         let (mut recorder, receiver, mut store) = recorder(1);
         recorder.flush();
         assert!(batch(&receiver).is_none(), "nothing has happened");
-        for (second, is_error) in [(100, false), (109, true), (110, false), (105, false), (111, true), (99, false)] {
+        for (second, is_error) in
+            [(100, false), (109, true), (110, false), (105, false), (111, true), (99, false)]
+        {
             record(&mut recorder, &mut store, second, is_error);
         }
         recorder.flush();

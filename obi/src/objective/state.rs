@@ -21,6 +21,8 @@ use super::alert::Alert;
 
 /// Name of the file in the directory of the configuration.
 const FILE: &str = "counts.redb";
+/// Its name while it is made.
+const UNFINISHED: &str = "counts.redb.unfinished";
 /// Pages kept in memory: the newest chunks are few.
 const CACHE_BYTES: usize = 4 << 20;
 /// Directory mode: names of services are nobody else's business.
@@ -179,6 +181,20 @@ impl State {
             .create(directory)
             .map_err(|reason| StateError::Directory { path: directory.to_owned(), reason })?;
         let path = directory.join(FILE);
+        if path.exists() {
+            return Self::open_file(path);
+        }
+        // A file is there when it is whole: one that was begun on a full disk could never be opened again.
+        let unfinished = directory.join(UNFINISHED);
+        let remove = || drop(std::fs::remove_file(&unfinished));
+        remove();
+        let state = Self::open_file(unfinished.clone()).inspect_err(|_| remove())?;
+        std::fs::rename(&unfinished, &path)
+            .map_err(|reason| failed("rename", &unfinished)(redb::Error::Io(reason)))?;
+        Ok(Self { path, ..state })
+    }
+
+    fn open_file(path: PathBuf) -> Result<Self, StateError> {
         let opened = redb::Builder::new().set_cache_size(CACHE_BYTES).create(&path);
         let database = opened.map_err(|error| failed("open", &path)(error.into()))?;
         let state = Self { database, path };
@@ -356,7 +372,10 @@ mod tests {
         assert_eq!((left.chunks[3].1[0], left.coverage), (3, vec![(7, 3)]));
         assert_eq!(Some(left.alerts.clone()), batch(3).alerts);
         let arm: SavedArm = left.alerts.arms[0].clone().into();
-        assert_eq!((arm.arm, arm.starts_at, arm.state.firing_since), (3, arm.state.firing_since, arm.starts_at));
+        assert_eq!(
+            (arm.arm, arm.starts_at, arm.state.firing_since),
+            (3, arm.state.firing_since, arm.starts_at)
+        );
     }
 
     #[test]

@@ -23,6 +23,8 @@ const PACE: Duration = Duration::from_secs(1);
 /// A transaction that takes long is followed by a pause this many times as long, so that writing never takes more than a
 /// fiftieth of the time.
 const REST: u32 = 49;
+/// However long it took.
+const LONGEST_REST: Duration = Duration::from_secs(30);
 /// How long the last write may take at the end.
 const FINISH: Duration = Duration::from_secs(3);
 
@@ -58,6 +60,8 @@ struct Work {
     is_idle: Arc<AtomicBool>,
     counts: Arc<StoreCounts>,
     is_failing: bool,
+    /// How long the last transaction took.
+    took: Duration,
 }
 
 impl Writer {
@@ -79,6 +83,7 @@ impl Writer {
             is_idle: Arc::clone(&is_idle),
             counts: Arc::clone(&counts),
             is_failing: false,
+            took: Duration::ZERO,
         };
         let left = match opened {
             Ok((state, left)) => {
@@ -141,7 +146,6 @@ impl Writer {
 impl Work {
     fn run(mut self) {
         while let Ok(job) = self.jobs.recv() {
-            let begun = Instant::now();
             let next = match job {
                 Job::Write(batch) => self.write_until_done(batch),
                 Job::Prune(horizon, needed) => {
@@ -150,7 +154,7 @@ impl Work {
                 }
                 Job::Finish(batch) => Some(batch),
             };
-            let next = next.or_else(|| self.rest(PACE.max(begun.elapsed() * REST)));
+            let next = next.or_else(|| self.rest((self.took * REST).clamp(PACE, LONGEST_REST)));
             if let Some(mut last) = next {
                 self.try_write(&mut last);
                 return;
@@ -180,7 +184,10 @@ impl Work {
     }
 
     fn try_write(&mut self, batch: &mut Batch) -> bool {
-        match self.open(batch).and_then(|state| state.write(batch)) {
+        let begun = Instant::now();
+        let written = self.open(batch).and_then(|state| state.write(batch));
+        self.took = begun.elapsed();
+        match written {
             Ok(()) => {
                 self.counts.writes.fetch_add(1, Ordering::Relaxed);
                 self.counts.unsaved_since.store(0, Ordering::Relaxed);
@@ -232,6 +239,8 @@ impl Work {
         if !std::mem::replace(&mut self.is_failing, true) {
             let retry = RETRY;
             tracing::error!(%error, ?retry, "counts of objectives are not written; they are kept in memory and tried again");
+        } else {
+            tracing::debug!(%error, "counts of objectives are still not written");
         }
     }
 }

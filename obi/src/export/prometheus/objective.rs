@@ -40,7 +40,8 @@ fn write_events(out: &mut Families<'_>, view: &View) -> fmt::Result {
         for objective in &view.objectives {
             for events in &objective.events {
                 for (outcome, n) in [("good", events.good), ("bad", events.bad)] {
-                    let labels = [("slo", &*events.slo), ("service", &*objective.service), ("outcome", outcome)];
+                    let labels =
+                        [("slo", &*events.slo), ("service", &*objective.service), ("outcome", outcome)];
                     family.counter(&labels, n)?;
                 }
             }
@@ -180,9 +181,12 @@ mod tests {
 
     #[test]
     fn every_family_of_the_contract_is_there() {
-        let peer =
-            PeerStats { peer: "http://am/".to_owned(), sent: 3, failed: 2, dropped: 1, waiting: 4 };
-        let text = exposition(View { objectives: vec![objective("checkout")], peers: vec![peer], ..View::default() });
+        let peer = PeerStats { peer: "http://am/".to_owned(), sent: 3, failed: 2, dropped: 1, waiting: 4 };
+        let text = exposition(View {
+            objectives: vec![objective("checkout")],
+            peers: vec![peer],
+            ..View::default()
+        });
         for line in [
             "# TYPE slo_events_total counter",
             "slo_events_total{slo=\"checkout\",service=\"shop\",outcome=\"good\"} 99990",

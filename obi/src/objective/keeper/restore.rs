@@ -34,7 +34,9 @@ impl Keeper {
     /// Takes over counts when events have been counted already. Alerts and totals go on as they have begun here.
     pub(super) fn restore_late(&mut self, left: Left) {
         self.restore_counts(&left.chunks, &left.coverage);
-        tracing::info!("counts of an earlier run are read");
+        if !left.chunks.is_empty() {
+            tracing::info!("counts of an earlier run are read");
+        }
     }
 
     fn restore_counts(&mut self, chunks: &[(Key, Vec<u8>)], coverage: &[(i64, i64)]) {

@@ -46,7 +46,8 @@ impl Backlog {
         let held = &self.held;
         let is_held = |alert: &Alert| !alert.is_firing() && held.contains_key(&incident(alert));
         // The ends that are held back stand aside, in their order.
-        let (ready, aside): (VecDeque<_>, VecDeque<_>) = self.queue.drain(..).partition(|alert| !is_held(alert));
+        let (ready, aside): (VecDeque<_>, VecDeque<_>) =
+            self.queue.drain(..).partition(|alert| !is_held(alert));
         self.queue = ready;
         let mut batch: Vec<Alert> = Vec::new();
         for alert in self.queue.iter().take(limit) {
@@ -64,7 +65,8 @@ impl Backlog {
     /// The peer took what [`Self::next`] gave, or will never take it.
     pub(super) fn done(&mut self, now: u64) {
         for alert in self.queue.drain(..std::mem::take(&mut self.under_way)).collect::<Vec<_>>() {
-            let over = self.queue.iter().any(|later| !later.is_firing() && incident(later) == incident(&alert));
+            let over =
+                self.queue.iter().any(|later| !later.is_firing() && incident(later) == incident(&alert));
             if alert.is_firing() && over && self.held.len() < CAPACITY {
                 self.held.insert(incident(&alert), now.saturating_add(nanos(RESEND)));
             }
@@ -154,7 +156,8 @@ mod tests {
     #[test]
     fn the_oldest_give_way() {
         let mut backlog = Backlog::default();
-        let many = |names: std::ops::Range<usize>| names.map(|name| alert(&name.to_string(), 1, None)).collect();
+        let many =
+            |names: std::ops::Range<usize>| names.map(|name| alert(&name.to_string(), 1, None)).collect();
         assert_eq!(backlog.push(many(0..CAPACITY)), 0);
         assert_eq!(backlog.next(0, BATCH).len(), BATCH);
         assert_eq!(backlog.push(many(CAPACITY..CAPACITY + 10)), 10);

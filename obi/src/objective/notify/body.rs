@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn a_webhook_gets_what_alertmanager_would_send() {
         fn check(resolved_at: Option<u64>, status: &str, ends_at: &str) {
-            let message: Value = serde_json::from_slice(&webhook(&alert(resolved_at), "http://h:1/")).unwrap();
+            let message: Value =
+                serde_json::from_slice(&webhook(&alert(resolved_at), "http://h:1/")).unwrap();
             assert_eq!((&message["version"], &message["status"]), (&json!("4"), &json!(status)));
             assert_eq!(message["commonLabels"], json!({"slo": "shop"}));
             let told = &message["alerts"][0];

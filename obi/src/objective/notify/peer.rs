@@ -90,7 +90,11 @@ impl Peer {
             match self.deliver(&mut backlog).await {
                 Some(Outcome::Failed(reason)) => {
                     if !std::mem::replace(&mut is_down, true) {
-                        tracing::warn!(peer = self.name, reason, "alerts cannot be delivered; kept, and tried again");
+                        tracing::warn!(
+                            peer = self.name,
+                            reason,
+                            "alerts cannot be delivered; kept, and tried again"
+                        );
                     }
                     next_try = Instant::now() + pause;
                     pause = (2 * pause).min(LONGEST_PAUSE);
@@ -153,10 +157,14 @@ impl Peer {
             return Outcome::Taken;
         }
         let text = answer.text().await.unwrap_or_default();
-        let text = text[..text.floor_char_boundary(SHOWN_BYTES)].split_whitespace().collect::<Vec<_>>().join(" ");
+        let text =
+            text[..text.floor_char_boundary(SHOWN_BYTES)].split_whitespace().collect::<Vec<_>>().join(" ");
         let reason = format!("answered {status}: {text}");
         let is_refusal = status.is_client_error()
-            && !matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::NOT_FOUND);
+            && !matches!(
+                status,
+                StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::NOT_FOUND
+            );
         if is_refusal { Outcome::Refused(reason) } else { Outcome::Failed(reason) }
     }
 }

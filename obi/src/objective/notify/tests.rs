@@ -29,7 +29,8 @@ impl Fake {
     async fn listen(&self, address: SocketAddr) -> SocketAddr {
         let fake = self.clone();
         let router = Router::new().fallback(async move |uri: Uri, body: String| {
-            let status = fake.statuses.lock().unwrap_or_else(PoisonError::into_inner).pop_front().unwrap_or(200);
+            let status =
+                fake.statuses.lock().unwrap_or_else(PoisonError::into_inner).pop_front().unwrap_or(200);
             if status == 200 {
                 let body = serde_json::from_str(&body).unwrap();
                 fake.taken.lock().unwrap_or_else(PoisonError::into_inner).push((uri.path().to_owned(), body));
@@ -65,7 +66,8 @@ fn endpoint(url: &str) -> Endpoint {
 }
 
 async fn notifier(managers: &[String], hooks: &[String]) -> Notifier {
-    let [managers, hooks] = [managers, hooks].map(|urls| urls.iter().map(|url| endpoint(url)).collect::<Vec<_>>());
+    let [managers, hooks] =
+        [managers, hooks].map(|urls| urls.iter().map(|url| endpoint(url)).collect::<Vec<_>>());
     Notifier::start(&managers, &hooks, "http://localhost:9464/").unwrap()
 }
 
@@ -74,13 +76,19 @@ const ANYWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4
 #[tokio::test]
 async fn every_manager_gets_every_message_and_webhooks_what_changed() {
     let (first, second, hook) = (Fake::default(), Fake::default(), Fake::default());
-    let managers =
-        [format!("http://{}", first.listen(ANYWHERE).await), format!("http://{}/am/", second.listen(ANYWHERE).await)];
+    let managers = [
+        format!("http://{}", first.listen(ANYWHERE).await),
+        format!("http://{}/am/", second.listen(ANYWHERE).await),
+    ];
     let hooks = [format!("http://{}/hook?key=secret", hook.listen(ANYWHERE).await)];
     let notifier = notifier(&managers, &hooks).await;
     notifier.send(&[alert("a", None), alert("b", None)], &[alert("a", None), alert("b", None)]);
     let slos = |body: &Value| -> Vec<String> {
-        body.as_array().unwrap().iter().map(|alert| alert["labels"]["slo"].as_str().unwrap().to_owned()).collect()
+        body.as_array()
+            .unwrap()
+            .iter()
+            .map(|alert| alert["labels"]["slo"].as_str().unwrap().to_owned())
+            .collect()
     };
     for (fake, path) in [(&first, "/api/v2/alerts"), (&second, "/am/api/v2/alerts")] {
         let taken = fake.await_taken(1).await;
