@@ -68,6 +68,12 @@ pub struct Handle {
 }
 
 impl Handle {
+    /// Whether there is anything to ask for.
+    #[must_use]
+    pub fn has_objectives(&self) -> bool {
+        self.keeper.is_some()
+    }
+
     /// How it looks now; `None` when there are no objectives, or no answer comes in time. May wait.
     #[must_use]
     pub fn view(&self) -> Option<View> {

@@ -294,3 +294,6 @@ fn time(unix_nanoseconds: u64) -> Time {
 fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, super::alert::nanos)
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,8 +34,13 @@ pub(super) async fn alerts(State(state): State<super::State>) -> Result<Json<Ale
     Ok(Json(Alerts { alerts: view.alerts, peers: view.peers }))
 }
 
-/// Answering may take as long as a round of evaluation.
+/// Answering may take as long as a round of evaluation. Without objectives there is nothing to show, and that is said.
 async fn view(state: super::State) -> Result<View, Error> {
-    let view = tokio::task::spawn_blocking(move || state.objectives.view().unwrap_or_default());
-    view.await.map_err(|_| Error::Unanswered)
+    let _permit = state.answers.acquire().await.map_err(|_| Error::Unanswered)?;
+    let objectives = state.objectives.clone();
+    if !objectives.has_objectives() {
+        return Ok(View::default());
+    }
+    let view = tokio::task::spawn_blocking(move || objectives.view()).await;
+    view.ok().flatten().ok_or(Error::Unanswered)
 }
