@@ -94,6 +94,7 @@ impl Account {
         let Some(ledger) = self.ledgers.get_mut(part) else { return Recorded::TooLate };
         let recorded = ledger.record(at, counts);
         if recorded == Recorded::Counted {
+            slices.advance(at);
             let after = burn(&self.objective, &self.ledgers, start, end).unwrap_or(before);
             if before != after {
                 slices.change(start, before, after);
@@ -213,9 +214,10 @@ impl Account {
         }
         if let Some(slices) = &mut self.slices {
             let oldest = self.ledgers.iter().map(Ledger::oldest_minute).max().unwrap_or(now);
+            let newest = self.ledgers.iter().map(Ledger::newest_minute).max().unwrap_or(now).max(now);
             let (objective, ledgers) = (&self.objective, &self.ledgers);
             let boundaries = slices.clone();
-            slices.restore(pages, oldest, now, |start| {
+            slices.restore(pages, oldest, newest, |start| {
                 let (start, end) = boundaries.slice(start);
                 burn(objective, ledgers, start, end).unwrap_or(0)
             });

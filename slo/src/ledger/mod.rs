@@ -200,6 +200,11 @@ impl Ledger {
         Time::from_nanos(self.minutes.oldest().saturating_mul(MINUTE))
     }
 
+    /// The newest minute that was reached.
+    pub(crate) fn newest_minute(&self) -> Time {
+        Time::from_nanos(self.minutes.head().saturating_mul(MINUTE))
+    }
+
     /// Where events of `start` are told apart from earlier ones: the start of its slot.
     pub fn slot_start(&self, start: Time) -> Time {
         let coarse = self.coarse.slot(start);

@@ -43,6 +43,12 @@ impl Slices {
         (Time::from_nanos(start), Time::from_nanos(start.saturating_add(self.length)))
     }
 
+    /// Time has come as far as an event at `at`.
+    pub(crate) fn advance(&mut self, at: Time) {
+        self.minutes.advance(at.nanos().div_euclid(MINUTE));
+        self.hours.advance(self.coarse.slot(at));
+    }
+
     /// The burn of the slice that begins at `start` changed.
     pub(crate) fn change(&mut self, start: Time, from: u64, to: u64) {
         let hour = self.coarse.slot(start);
@@ -87,13 +93,12 @@ impl Slices {
         }
     }
 
-    /// Makes everything anew: `burn` tells what a slice burns whose minutes are held, `pages` what was before.
-    pub(crate) fn restore(&mut self, pages: &[Page], oldest: Time, now: Time, burn: impl Fn(Time) -> u64) {
+    /// Makes everything anew: `burn` tells what a slice burns whose minutes are held (from `oldest` to `newest`),
+    /// `pages` what was before.
+    pub(crate) fn restore(&mut self, pages: &[Page], oldest: Time, newest: Time, burn: impl Fn(Time) -> u64) {
         // The first slice whose minutes are all held.
         let first = oldest.nanos().div_euclid(self.length).saturating_add(1).saturating_mul(self.length);
-        let last = self.slice(now).0.nanos().max(self.minutes.head().saturating_mul(MINUTE));
-        self.minutes.advance(last.div_euclid(MINUTE));
-        self.hours.advance(self.coarse.slot(Time::from_nanos(last)));
+        self.advance(newest);
         let in_minutes = |minute: i64| {
             let at = minute.saturating_mul(MINUTE);
             if at >= first && at.rem_euclid(self.length) == 0 { burn(Time::from_nanos(at)) } else { 0 }
