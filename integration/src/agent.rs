@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::exposition::Exposition;
 use crate::fetch;
-use crate::hook::{self, HookSet};
+use crate::hook::{self, HookSet, View};
 use crate::patience::patience;
 use crate::process::{Ended, Program, free_port};
 use crate::program;
@@ -199,6 +199,18 @@ impl Agent {
         let info = metrics.matching("obi_hook_info", &[]).find(|sample| sample.value == 1.0);
         let name = info.and_then(|sample| sample.labels.get("set")).context("obi_hook_info names no set")?;
         HookSet::by_name(name).with_context(|| format!("obi_hook_info names {name}"))
+    }
+
+    /// How its set sees on this kernel.
+    ///
+    /// # Errors
+    /// When its metrics name no known set, or its status cannot be read.
+    pub fn view(&self) -> anyhow::Result<View> {
+        let status: serde_json::Value = fetch::json(self.address, "/api/v1/status")?;
+        let not_seen = status["not_seen"].as_array().context("the status has no `not_seen`")?;
+        let is_preempted =
+            |spot: &serde_json::Value| spot.as_str().is_some_and(|spot| spot.contains("preempted"));
+        Ok(View { set: self.hook_set()?, is_preempted: not_seen.iter().any(is_preempted) })
     }
 
     /// From its start to the first 200 of `/readyz`.

@@ -19,16 +19,27 @@ pub enum HookSet {
     Syscall,
 }
 
+/// How a set sees on the kernel at hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct View {
+    /// Which.
+    pub set: HookSet,
+    /// The agent says that the kernel skips its programs while one of them is preempted.
+    pub is_preempted: bool,
+}
+
 /// A way for bytes to pass that some set cannot follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Passage {
     /// By ordinary calls: every set sees them.
     Call,
+    /// By ordinary calls over a unix socket, which has no stream offsets that would tell of bytes that nobody saw.
+    UnixCall,
     /// Received and sent by io_uring, without a system call of their own.
     IoUring,
     /// `splice` out of a TCP socket.
     SpliceFromTcp,
-    /// `splice` out of a unix socket, which has no stream offsets that would tell of bytes that nobody saw.
+    /// `splice` out of a unix socket.
     SpliceFromUnix,
 }
 
@@ -63,18 +74,23 @@ impl HookSet {
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|set| set.name() == name)
     }
+}
 
+impl View {
     /// What to demand of exchanges whose bytes pass in this way.
     #[must_use]
     pub fn sight(self, passage: Passage) -> Sight {
-        match (self, passage) {
-            (_, Passage::Call | Passage::SpliceFromTcp) => Sight::Exact,
-            (Self::Fentry | Self::Kprobe, Passage::IoUring) => Sight::Exact,
-            // The registers of the thread are not those of the call that io_uring makes for it.
-            (Self::Socket | Self::Syscall, Passage::IoUring) => Sight::Counted,
-            (Self::Fentry | Self::Kprobe | Self::Syscall, Passage::SpliceFromUnix) => Sight::Exact,
+        use HookSet::{Fentry, Kprobe, Socket, Syscall};
+        match (self.set, passage) {
             // No tracepoint is on its way.
-            (Self::Socket, Passage::SpliceFromUnix) => Sight::Blind,
+            (Socket, Passage::SpliceFromUnix) => Sight::Blind,
+            // The registers of the thread are not those of the call that io_uring makes for it.
+            (Socket | Syscall, Passage::IoUring) => Sight::Counted,
+            (_, Passage::UnixCall | Passage::SpliceFromUnix) if self.is_preempted => Sight::Blind,
+            _ if self.is_preempted => Sight::Counted,
+            (_, Passage::Call | Passage::UnixCall | Passage::SpliceFromTcp) => Sight::Exact,
+            (Fentry | Kprobe, Passage::IoUring) => Sight::Exact,
+            (Fentry | Kprobe | Syscall, Passage::SpliceFromUnix) => Sight::Exact,
         }
     }
 }
@@ -109,7 +125,8 @@ mod tests {
     fn names_lead_back() {
         for set in HookSet::ALL {
             assert_eq!(HookSet::by_name(set.name()), Some(set));
-            assert_eq!(set.sight(Passage::Call), Sight::Exact);
+            assert_eq!(View { set, is_preempted: false }.sight(Passage::Call), Sight::Exact);
+            assert_eq!(View { set, is_preempted: true }.sight(Passage::Call), Sight::Counted);
         }
         assert_eq!(HookSet::by_name("auto"), None);
     }

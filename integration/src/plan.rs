@@ -190,6 +190,8 @@ pub enum Serving {
     Fork,
     /// A thread per connection, which moves the socket to another descriptor number before each exchange.
     Dup2,
+    /// A thread per connection, whose socket is in a socket map: the kernel sends and receives by other functions.
+    Sockmap,
 }
 
 /// All that one `shape_server` process does.

@@ -1,11 +1,11 @@
 //! Compiles the capture logic of the kernel programs, and a kernel to run it in, for the host.
 //!
-//! In: `src/kernel.c` and the headers of `obi-ebpf/src/bpf`. Out: a static library.
+//! In: `src/kernel.c`, its headers, and the headers of `obi-ebpf/src/bpf`. Out: a static library.
 
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/kernel.c");
+    println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=../src/bpf");
     println!("cargo::rerun-if-env-changed=OBI_CLANG");
     let chosen = std::env::var("OBI_CLANG").into_iter();

@@ -1,11 +1,12 @@
-//! Cost of recording one span, over 16 and over 2,000 series, and in overflow; of a snapshot; of an exposition.
+//! Cost of recording one span, over 16 and over 2,000 label sets, and in overflow; of a snapshot; of an exposition in
+//! every format.
 
 use std::sync::Arc;
 
 use divan::Bencher;
-use divan::counter::ItemsCount;
+use divan::counter::{BytesCount, ItemsCount};
 use obi::export::Metrics;
-use obi::export::prometheus::{Format, encode};
+use obi::export::prometheus::{Exposition, Format};
 use obi::red::{Limits, Registry};
 use obi::span::{Detail, Http, Service, Span, SpanKind};
 use obi::stats::Stats;
@@ -23,6 +24,7 @@ fn spans(series: u32) -> Vec<Span> {
         span_id: [2; 8],
         parent_span_id: None,
         trace_flags: 0,
+        sampled: true,
         trace_state: String::new(),
         exchange: 1,
         kind: if n.is_multiple_of(2) { SpanKind::Server } else { SpanKind::Client },
@@ -31,6 +33,7 @@ fn spans(series: u32) -> Vec<Span> {
         queue_wait: 10_000,
         pid: 1,
         service: Arc::clone(&services[n as usize % services.len()]),
+        instance: Arc::default(),
         detail: Detail::Http(Http {
             method: "GET",
             path: "/api/v1/item/17".to_owned(),
@@ -71,9 +74,25 @@ fn snapshot(bencher: Bencher<'_, '_>, series: u32) {
     bencher.bench_local(|| registry.snapshot());
 }
 
-#[divan::bench(args = [100, 8_000])]
-fn exposition(bencher: Bencher<'_, '_>, series: u32) {
-    let mut registry = registry(10_000, &spans(series));
+/// What a scrape costs, exemplars included: with label sets enough for 10,000 series, and for 170,000, which are 10,000
+/// histograms.
+#[divan::bench(args = [Format::OpenMetrics, Format::Text, Format::Protobuf], consts = [10_000, 170_000])]
+fn exposition<const SERIES: u32>(bencher: Bencher<'_, '_>, format: Format) {
+    // A label set is a histogram of requests (15 buckets, sum, count), one of spans, and a counter of spans.
+    const SERIES_OF_A_LABEL_SET: u32 = 17 + 18;
+    let mut spans = spans(SERIES.div_ceil(SERIES_OF_A_LABEL_SET));
+    let mut registry = registry(100_000, &spans);
+    // An exemplar in each of several buckets, as traffic leaves them.
+    for slower in [2, 5, 20] {
+        for span in &mut spans {
+            span.end = span.start + (span.end - span.start) * slower + 4_000_000;
+            registry.record(span);
+        }
+    }
     let metrics = Arc::new(Metrics::take(&mut registry, &mut Stats::default()));
-    bencher.bench_local(|| encode(&metrics, Format::OpenMetrics, None));
+    let whole = || Exposition::new(Arc::clone(&metrics), format, None);
+    let bytes: usize = whole().map(|piece| piece.len()).sum();
+    bencher
+        .counter(BytesCount::new(bytes))
+        .bench_local(|| whole().for_each(|piece| drop(divan::black_box(piece))));
 }

@@ -13,6 +13,7 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -27,6 +28,7 @@ use crate::capture::discover::Processes;
 use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
 use crate::capture::select::{self, Selection, State, Verdict};
 use crate::capture::support::Support;
+use crate::capture::support::blind_spot::BlindSpot;
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
 use crate::export::store::Store;
@@ -102,7 +104,7 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     }
     // Questions under way have been answered with the pipeline's last state, or are refused now.
     drop(stop_web);
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), server).await;
+    let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
     tracing::info!(services = outlet.processes.naming().count(), "stopped; kernel programs detached");
     Ok(())
 }
@@ -159,7 +161,7 @@ fn build(
     drop(support);
     return_memory();
     report(&selection);
-    let Selection { loaded: mut programs, verdicts, .. } = selection;
+    let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let mut processes = Processes::new(config.discover.clone(), own, Services::new(node), Default::default());
     let maps = programs.start()?;
@@ -168,6 +170,7 @@ fn build(
     let mut stats = Stats::default();
     stats.hook_set = programs.set().name();
     stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
+    stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
     let outlet = Outlet {
         processes,
         assembler: Assembler::new(
@@ -177,6 +180,7 @@ fn build(
         ),
         registry: Registry::new(crate::red::Limits {
             series: config.metrics.series_limit as usize,
+            idle: Duration::from_secs(config.metrics.idle_seconds.into()),
             ..Default::default()
         }),
         store: Store::new(crate::export::store::Limits {

@@ -120,10 +120,13 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Series of all metrics together, 100 to 10000000; more fall into an overflow that keeps service, kind and
-    /// status class. Default: `10000`. Example: `50000`.
+    /// Series of all metrics together, 100 to 10000000 (a histogram is one; fewer than 240 are 240), shared fairly between
+    /// services; more fall into an overflow that keeps service, kind and status class. Default: `10000`. Example: `50000`.
     #[serde(deserialize_with = "value::number::<_, 100, 10_000_000>")]
     pub series_limit: u32,
+    /// A series without a span for so many seconds is dropped, 60 to 31536000. Default: `3600`. Example: `86400`.
+    #[serde(deserialize_with = "value::number::<_, 60, 31_536_000>")]
+    pub idle_seconds: u32,
     /// Routes per service, 1 to 100000; more share one overflow route. Default: `200`. Example: `500`.
     #[serde(deserialize_with = "value::number::<_, 1, 100_000>")]
     pub route_limit: u32,
@@ -176,7 +179,7 @@ impl Default for Trace {
 
 impl Default for Metrics {
     fn default() -> Self {
-        Self { series_limit: 10_000, route_limit: 200 }
+        Self { series_limit: 10_000, idle_seconds: 3_600, route_limit: 200 }
     }
 }
 

@@ -141,6 +141,8 @@ pub struct Stats {
     pub hook_set: &'static str,
     /// All hook sets, the cheapest first; empty until capture is attached.
     pub hook_sets: Vec<HookSetState>,
+    /// What the set in use does not see here, in a user's words.
+    pub not_seen: Vec<&'static str>,
     /// Kernel programs.
     pub programs: Vec<Program>,
     /// Map memory by subsystem.
@@ -198,6 +200,7 @@ impl Stats {
             watched_processes: self.watched_processes,
             hook_set: self.hook_set,
             hook_sets: self.hook_sets.clone(),
+            not_seen: self.not_seen.clone(),
             programs: self.programs.clone(),
             maps: self.maps.clone(),
         }
@@ -221,6 +224,8 @@ pub struct Snapshot {
     pub hook_set: &'static str,
     /// All hook sets, the cheapest first; empty until capture is attached.
     pub hook_sets: Vec<HookSetState>,
+    /// What the set in use does not see here, in a user's words.
+    pub not_seen: Vec<&'static str>,
     /// Kernel programs.
     pub programs: Vec<Program>,
     /// Map memory.

@@ -50,6 +50,7 @@ impl Shared {
             span_id: [2; 8],
             parent_span_id: None,
             trace_flags: 0,
+            sampled: true,
             trace_state: String::new(),
             exchange: 1,
             kind: SpanKind::Server,
@@ -58,6 +59,7 @@ impl Shared {
             queue_wait: 1,
             pid: 1,
             service: Arc::clone(&self.services[0]),
+            instance: Arc::default(),
             detail: Detail::Http(Http {
                 method: "GET",
                 route: Arc::clone(&self.routes[0]),
@@ -66,12 +68,12 @@ impl Shared {
         }
     }
 
-    /// Makes one of 7,000 different spans out of a used one, as the assembler does.
+    /// Makes one of 35,000 different spans out of a used one, as the assembler does.
     fn refill(&self, span: &mut Span, n: usize) {
         let route = &self.routes[n % self.routes.len()];
         let failed = n.is_multiple_of(7);
         span.kind = if n.is_multiple_of(2) { SpanKind::Server } else { SpanKind::Client };
-        span.end = span.start + (n as u64 % 20_000) * 1_000_000;
+        span.end = span.start + (n as u64 % 5_000) * 1_000_000;
         span.service.clone_from(&self.services[n % self.services.len()]);
         let Detail::Http(http) = &mut span.detail;
         http.route.clone_from(route);

@@ -15,6 +15,7 @@ use integration::plan::{ServerPlan, Serving, Truth};
 use integration::script::{self, BodyEnd, TUNNEL};
 use integration::shape::{Ending, Shape};
 use integration::wire::fork::{Fork, fork};
+use integration::wire::sockmap::Sockmap;
 use integration::wire::{Connection, Listener, Outgoing, Stream, monotonic_ns};
 
 fn main() -> anyhow::Result<()> {
@@ -23,12 +24,19 @@ fn main() -> anyhow::Result<()> {
     let log = plan.log.as_ref().map(|path| OpenOptions::new().append(true).create(true).open(path));
     let log = log.transpose().context("open the log")?.map(Arc::new);
     let listener = Listener::bind(&plan.address, plan.reuse_port).context("listen")?;
+    let sockmap =
+        (plan.serving == Serving::Sockmap).then(Sockmap::new).transpose().context("make a socket map")?;
     println!("ready {}", listener.port()?);
     for seed in plan.seed.. {
         let stream = listener.accept().context("accept")?;
+        if let Some(sockmap) = &sockmap {
+            sockmap.insert(&stream).context("put a connection into the socket map")?;
+        }
         let service = Service { plan: Arc::clone(&plan), log: log.clone() };
         match plan.serving {
-            Serving::Thread | Serving::Dup2 => drop(thread::spawn(move || service.serve(stream, seed))),
+            Serving::Thread | Serving::Dup2 | Serving::Sockmap => {
+                drop(thread::spawn(move || service.serve(stream, seed)))
+            }
             Serving::Fork if fork()? == Fork::Child => {
                 service.serve(stream, seed);
                 return Ok(());

@@ -25,6 +25,16 @@ const MACHINES: usize = 2;
 const LIMIT: Duration = Duration::from_secs(1500);
 /// How many times slower than its host an emulated processor is, with another one beside it.
 const SLOWNESS: &str = "20";
+/// The set that the agent must choose by itself: on a kernel that preempts itself the one that is not preempted.
+const CHOSEN: [(&str, &str); 5] = [
+    ("5.10", "fentry"),
+    ("6.1", "fentry"),
+    ("6.12", "fentry"),
+    ("6.12 preempt=full", "kprobe"),
+    ("7", "kprobe"),
+];
+/// What a kernel says when it finds itself at fault.
+const COMPLAINTS: [&str; 4] = ["WARNING: ", "BUG: ", "Oops", "Call Trace:"];
 /// Sets that a series cannot have.
 const ABSENT: [(&str, &str, &str); 2] = [
     ("5.10", "socket", "no tracepoint sock_send_length before 6.3"),
@@ -53,13 +63,17 @@ pub struct Plan {
     pub filters: Vec<String>,
     /// Environment of the tests, beside the set and the slowness.
     pub environment: Vec<(String, String)>,
+    /// Ask the agent on each kernel which set it would choose.
+    pub choice: bool,
 }
 
 /// One row of the table.
 #[derive(Debug)]
 struct Cell {
     kernel: String,
+    /// A hook set, or `auto`.
     set: &'static str,
+    /// The verifier's word; why the agent chose it.
     verdict: String,
     /// Tests that passed, or what went wrong.
     truth: Result<String, String>,
@@ -105,7 +119,8 @@ impl Plan {
         for (series, outcome) in verified {
             verdicts.insert(series, outcome?);
         }
-        let mut cells = Vec::new();
+        let asked = machines.iter().zip(&self.targets).filter(|_| self.choice);
+        let mut cells = each(asked, |(machine, target)| choice(*target, machine));
         let mut errands = Vec::new();
         for (machine, target) in machines.iter().zip(&self.targets) {
             for (set, verdict) in &verdicts[target.release.series] {
@@ -156,6 +171,7 @@ impl Plan {
         job.environment = vec![pair("OBI_HOOKS", errand.set), pair("OBI_TEST_SLOWNESS", SLOWNESS)];
         job.environment.extend(self.environment.iter().cloned());
         let outcome = errand.machine.run(&job, |_| ())?;
+        complaint(&outcome.console)?;
         if errand.target.preempt && !outcome.output.contains("(full)") {
             bail!("{} does not run with full preemption: {}", errand.target.name(), outcome.output);
         }
@@ -163,7 +179,41 @@ impl Plan {
         if outcome.status != 0 || passed == 0 {
             bail!("status {}, {passed} tests passed:\n{}", outcome.status, outcome.output);
         }
-        Ok(format!("{passed} tests, {} spans", spans(&outcome)))
+        let cost = cost(&outcome.output).map_or(String::new(), |cost| format!(", {cost} ns/span"));
+        Ok(format!("{passed} tests, {} spans{cost}", spans(&outcome)))
+    }
+}
+
+/// Which set the agent chooses there, and why.
+fn choice(target: Target, machine: &Machine) -> Cell {
+    let kernel = target.name();
+    let ask = || -> anyhow::Result<(String, String)> {
+        let doctor = [sibling("obi")?.display().to_string(), "doctor".to_owned(), "--json".to_owned()];
+        let outcome = machine.run(&target.job(&doctor), |_| ())?;
+        complaint(&outcome.console)?;
+        let report: serde_json::Value = serde_json::from_str(&outcome.output)
+            .with_context(|| format!("read what `obi doctor` said: {}", outcome.output))?;
+        let word = |key: &str| report[key].as_str().unwrap_or("none").to_owned();
+        Ok((word("hook_set"), word("why")))
+    };
+    let expected = CHOSEN.iter().find(|(name, _)| *name == kernel).map_or("none", |(_, set)| set);
+    let (verdict, truth) = match ask() {
+        Ok((set, why)) if set == expected => (why, Ok(format!("chooses {set}"))),
+        Ok((set, why)) => (why, Err(format!("chooses {set}, not {expected}"))),
+        Err(error) => ("not asked".to_owned(), Err(format!("{error:#}"))),
+    };
+    Cell { kernel, set: "auto", verdict, truth }
+}
+
+/// What the kernel found wrong with itself while a cell was filled.
+fn complaint(console: &str) -> anyhow::Result<()> {
+    let is_complaint = |line: &&str| COMPLAINTS.iter().any(|complaint| line.contains(complaint));
+    match console.lines().position(|line| is_complaint(&line)) {
+        None => Ok(()),
+        Some(at) => {
+            let lines: Vec<&str> = console.lines().skip(at).take(40).collect();
+            bail!("the kernel complains:\n{}", lines.join("\n"))
+        }
     }
 }
 
@@ -236,6 +286,13 @@ fn spans(outcome: &Outcome) -> u64 {
     words.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
+/// What the kernel programs took for a span, the mean of what the tests print; times of an emulator.
+fn cost(output: &str) -> Option<u64> {
+    let words = output.lines().filter_map(|line| line.strip_suffix(" ns of kernel programs per span"));
+    let costs: Vec<u64> = words.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    costs.iter().sum::<u64>().checked_div(costs.len() as u64)
+}
+
 impl Cell {
     fn line(&self) -> String {
         let truth = match &self.truth {
@@ -248,7 +305,10 @@ impl Cell {
 
 fn table(mut cells: Vec<Cell>) -> anyhow::Result<()> {
     cells.sort_by_key(|cell| (cell.kernel.clone(), SETS.iter().position(|set| *set == cell.set)));
-    println!("| kernel | set | verifier | tests |\n|---|---|---|---|");
+    for cell in cells.iter().filter(|cell| cell.truth.is_err()) {
+        println!("{}\n", cell.line());
+    }
+    println!("| kernel | set | verifier; for auto: why | tests |\n|---|---|---|---|");
     for cell in &cells {
         println!("{}", cell.line().lines().next().unwrap_or_default());
     }
@@ -325,6 +385,26 @@ mod tests {
         check("running 2 tests\n\ntest result: ok. 2 passed; 0 failed; 0 ignored\n", 2);
         check("test result: FAILED. 1 passed; 1 failed\n", 0);
         check("", 0);
+    }
+
+    #[test]
+    fn a_kernel_at_fault_is_heard() {
+        let check =
+            |console: &str, expected: bool| assert_eq!(complaint(console).is_ok(), expected, "{console}");
+        check("", true);
+        check("[    1.0] virtio-fs: warning of its own\n", true);
+        check("[    1.0] fine\n[    2.0] WARNING: CPU: 0 PID: 1 at kernel/x.c:1\n[    2.0] more\n", false);
+        check("[    2.0] BUG: sleeping function called from invalid context\n", false);
+    }
+
+    #[test]
+    fn costs_are_averaged() {
+        let check = |output: &str, expected: Option<u64>| assert_eq!(cost(output), expected, "{output:?}");
+        check(
+            "socket: 100 ns of kernel programs per span\nx\nsocket: 300 ns of kernel programs per span\n",
+            Some(200),
+        );
+        check("nothing\n", None);
     }
 
     #[test]

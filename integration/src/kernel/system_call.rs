@@ -1,4 +1,4 @@
-//! The four commands of `bpf(2)` that loading needs, with the verifier's log.
+//! The commands of `bpf(2)` that loading needs, with the verifier's log, and those that a map of sockets needs.
 //!
 //! In: what the kernel is to hold. Out: file descriptors; closing them frees everything. Refuses to know objects.
 
@@ -39,7 +39,7 @@ pub struct NewProgram<'a> {
     /// Its licence.
     pub license: &'a CStr,
     /// Its object's type information.
-    pub types: BorrowedFd<'a>,
+    pub types: Option<BorrowedFd<'a>>,
     /// `bpf_func_info` records.
     pub functions: &'a [u8],
     /// Bytes of one of them.
@@ -95,17 +95,38 @@ pub fn create_map(map: &NewMap) -> io::Result<OwnedFd> {
 /// # Errors
 /// What the kernel says.
 pub fn freeze(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
-    let key = [0_u32];
+    update(map, &0_u32.to_ne_bytes(), value)?;
+    let mut attributes = zeroed();
+    attributes.__bindgen_anon_2.map_fd = map.as_raw_fd().cast_unsigned();
+    call(bpf_cmd::BPF_MAP_FREEZE, &attributes).map(drop)
+}
+
+/// Sets an element of a map; key and value must be of its sizes.
+///
+/// # Errors
+/// What the kernel says.
+pub fn update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let mut attributes = zeroed();
     // SAFETY: as in `create_map`.
     let member = unsafe { &mut attributes.__bindgen_anon_2 };
     member.map_fd = map.as_raw_fd().cast_unsigned();
-    member.key = address(&key);
+    member.key = address(key);
     member.__bindgen_anon_1.value = address(value);
-    call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &attributes)?;
+    call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &attributes).map(drop)
+}
+
+/// Attaches a program to a map of sockets.
+///
+/// # Errors
+/// What the kernel says.
+pub fn attach(program: BorrowedFd<'_>, map: BorrowedFd<'_>, attach_type: u32) -> io::Result<()> {
     let mut attributes = zeroed();
-    attributes.__bindgen_anon_2.map_fd = map.as_raw_fd().cast_unsigned();
-    call(bpf_cmd::BPF_MAP_FREEZE, &attributes).map(drop)
+    // SAFETY: as in `create_map`.
+    let member = unsafe { &mut attributes.__bindgen_anon_5 };
+    member.__bindgen_anon_1.target_fd = map.as_raw_fd().cast_unsigned();
+    member.attach_bpf_fd = program.as_raw_fd().cast_unsigned();
+    member.attach_type = attach_type;
+    call(bpf_cmd::BPF_PROG_ATTACH, &attributes).map(drop)
 }
 
 /// Loads an object's type information.
@@ -136,7 +157,7 @@ pub fn load_program(program: &NewProgram<'_>, log_level: u32, log: &mut [u8]) ->
     member.insns = address(program.instructions);
     member.insn_cnt = count(program.instructions.len())?;
     member.license = program.license.as_ptr() as u64;
-    member.prog_btf_fd = program.types.as_raw_fd().cast_unsigned();
+    member.prog_btf_fd = program.types.map_or(0, |types| types.as_raw_fd().cast_unsigned());
     if program.function_size > 0 {
         member.func_info = address(program.functions);
         member.func_info_rec_size = program.function_size;
@@ -147,8 +168,11 @@ pub fn load_program(program: &NewProgram<'_>, log_level: u32, log: &mut [u8]) ->
         member.line_info_rec_size = program.line_size;
         member.line_info_cnt = count(program.lines.len())? / program.line_size;
     }
-    member.log_level = log_level;
-    member.log_buf = log.as_mut_ptr() as u64;
-    member.log_size = count(log.len())?;
+    // A level without room for a log is refused, and so is room without a level.
+    if log_level > 0 {
+        member.log_level = log_level;
+        member.log_buf = log.as_mut_ptr() as u64;
+        member.log_size = count(log.len())?;
+    }
     open(bpf_cmd::BPF_PROG_LOAD, &attributes)
 }

@@ -137,7 +137,7 @@ impl Loader {
             attach_to: target_type(attachment, kernel).unwrap_or(0),
             instructions: &function.instructions,
             license: &program.license,
-            types: self.types.as_fd(),
+            types: Some(self.types.as_fd()),
             functions: &functions,
             function_size: record_size(function.func_info_rec_size)?,
             lines: &lines,

@@ -6,6 +6,7 @@
 //! - [`stream`]: one connected socket.
 //! - [`listener`]: one listening socket.
 //! - [`message`]: heads and bodies over a stream.
+//! - [`sockmap`]: sockets whose functions are replaced.
 //! - [`multiple`], [`fork`]: the islands of unsafe code.
 
 pub mod fork;
@@ -13,6 +14,7 @@ pub mod listener;
 pub mod message;
 pub mod mode;
 pub mod multiple;
+pub mod sockmap;
 pub mod stream;
 
 pub use listener::Listener;

@@ -4,7 +4,7 @@
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create, sendfile};
@@ -38,6 +38,12 @@ pub struct Outgoing {
 #[derive(Debug)]
 pub struct Stream {
     socket: OwnedFd,
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }
 
 impl Stream {

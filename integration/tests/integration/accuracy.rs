@@ -12,7 +12,7 @@ use integration::accuracy::{Ledger, Report};
 use integration::agent::{Agent, Config};
 use integration::client::Kind;
 use integration::exposition::Exposition;
-use integration::hook::{HookSet, Sight};
+use integration::hook::{Passage, Sight, View};
 use integration::load;
 use integration::patience::slowness;
 use integration::plan::Plan;
@@ -45,7 +45,7 @@ fn raw_ends() {
     let mut rng = seeded("accuracy raw ends");
     // Heads in thousands of tiny pieces need room.
     let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 16 << 20)).unwrap();
-    let set = agent.hook_set().unwrap();
+    let view = agent.view().unwrap();
     let before = agent.metrics().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let run = |number: usize, case: &Case, seed: u64| {
@@ -55,7 +55,7 @@ fn raw_ends() {
         let mut ledger = Ledger::default();
         let plan = Plan { seed, concurrency: 3, rate: 0, connections };
         gate::follow(&mut ledger, &server.server, &plan);
-        Row { name: case.name.to_owned(), ledger, sight: set.sight(case.passage) }
+        Row { name: case.name.to_owned(), ledger, sight: view.sight(case.passage) }
     };
     let cases: Vec<(usize, &Case, u64)> = CASES
         .iter()
@@ -73,7 +73,7 @@ fn raw_ends() {
             .collect();
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
-    check(&mut agent, &before, rows, set);
+    check(&mut agent, &before, rows, view);
 }
 
 /// `OBI_TEST_ROWS`: names of rows, comma-separated; without it all of them run.
@@ -95,7 +95,7 @@ fn programs() {
     ];
     // Some run before the agent, some start after it.
     let mut agent = Agent::start(Config::default()).unwrap();
-    let set = agent.hook_set().unwrap();
+    let view = agent.view().unwrap();
     let before = agent.metrics().unwrap();
     servers.extend([
         language::python_http("forking").unwrap(),
@@ -114,8 +114,12 @@ fn programs() {
     for row in &rows {
         whole.add(&row.ledger);
     }
-    let rows = [Row { name: "all servers by all clients".to_owned(), ledger: whole, sight: Sight::Exact }];
-    check(&mut agent, &before, rows.into(), set);
+    let rows = [Row {
+        name: "all servers by all clients".to_owned(),
+        ledger: whole,
+        sight: view.sight(Passage::Call),
+    }];
+    check(&mut agent, &before, rows.into(), view);
 }
 
 fn row(server: &Server, kind: Kind, rng: &mut fastrand::Rng) -> Row {
@@ -127,7 +131,7 @@ fn row(server: &Server, kind: Kind, rng: &mut fastrand::Rng) -> Row {
 
 /// Judges every row after all of them have run; fails with all that are not as they should be.
 #[track_caller]
-fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, set: HookSet) {
+fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view: View) {
     let exact: Vec<&Ledger> =
         rows.iter().filter(|row| row.sight == Sight::Exact).map(|row| &row.ledger).collect();
     assert!(gate::settle(agent, &exact), "the agent does not show a request after it ended");
@@ -141,8 +145,19 @@ fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, set: HookSet) {
     let failed: Vec<String> =
         rows.iter().filter_map(|row| verdict(row, row.ledger.compare(spans), before, &metrics)).collect();
     let n_exchanges: usize = rows.iter().map(|row| row.ledger.len()).sum();
+    let set = view.set;
+    if let Some(cost) = cost(before, &metrics) {
+        note(&format!("{set}: {cost:.0} ns of kernel programs per span"));
+    }
     note(&format!("{set}: {} of {} rows failed, {n_exchanges} spans expected", failed.len(), rows.len()));
     assert!(failed.is_empty(), "hook set {set}:\n{}", failed.join("\n"));
+}
+
+/// Nanoseconds that kernel programs took for a span, where the kernel measures them.
+fn cost(before: &Exposition, metrics: &Exposition) -> Option<f64> {
+    let grown = |name| metrics.sum(name, &[]) - before.sum(name, &[]);
+    let (seconds, spans) = (grown("obi_bpf_program_run_seconds_total"), grown("obi_spans_total"));
+    (seconds > 0.0 && spans > 0.0).then(|| seconds * 1e9 / spans)
 }
 
 /// What is wrong with a row, or with the expectation of it.

@@ -86,11 +86,31 @@ static __always_inline int unseen_connection(struct sock *sk, int new)
 	return 0;
 }
 
-static __always_inline int tcp_state_changed(struct sock *sk, int new)
+/*
+ * The process closes the connection itself: bytes that moved and that we have not seen are a known loss, not
+ * an answer that never came. Not asked when the network ends it: then a call may be under way that tells
+ * of its bytes when it returns. `n_uncounted`: our own FIN, which has a number as if it were a byte.
+ */
+static __always_inline void check_unseen(struct connection *k, struct sock *sk, struct ending *how, u32 n_uncounted)
+{
+	struct tcp_sock *tcp = tcp_of(sk);
+	if (!tcp)
+		return;
+	if ((s32)(read_position(sk, tcp) - k->receive.next) > 0 ||
+	    (s32)(FIELD(tcp, write_seq) - k->send.next - n_uncounted) > 0) {
+		how->reason = CLOSE_ABANDONED;
+		how->loss = LOSS_GAP;
+	}
+}
+
+/* A program of every set. */
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 {
 	struct ending how = {};
 	struct connection *k;
 	int error;
+	(void)old;
 	if (new != STATE_CLOSE && new != STATE_FIN_WAIT1 && new != STATE_LAST_ACK)
 		return 0;
 	k = find_connection(sk);
@@ -103,6 +123,8 @@ static __always_inline int tcp_state_changed(struct sock *sk, int new)
 		how.reason = error == ERROR_TIMEOUT		      ? CLOSE_TIMEOUT
 			     : error == ERROR_RESET || error == ERROR_PIPE ? CLOSE_RESET
 									   : CLOSE_LOCAL;
+		if (how.reason == CLOSE_LOCAL)
+			check_unseen(k, sk, &how, 1);
 		end_connection(k, &how);
 		drop_connection(k, sk);
 		return 0;
@@ -110,6 +132,7 @@ static __always_inline int tcp_state_changed(struct sock *sk, int new)
 	/* close() shuts both ways; a half-close only ends what we send. */
 	if (FIELD(sk, sk_shutdown) == SHUTDOWN_BOTH) {
 		how.reason = new == STATE_LAST_ACK ? CLOSE_REMOTE : CLOSE_LOCAL;
+		check_unseen(k, sk, &how, 0);
 		return end_connection(k, &how);
 	}
 	if (!(k->flags & CONNECTION_FINISHED) && k->side == SIDE_SERVER && k->send.mode == MODE_UNTIL_CLOSE)

@@ -132,13 +132,6 @@ int BPF_PROG(unix_release, struct socket *socket)
 	return sk ? unix_closed(sk) : 0;
 }
 
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
-{
-	(void)old;
-	return tcp_state_changed(sk, new);
-}
-
 #ifdef OBI_PORTABLE
 /* Never attached: the target of tail calls. */
 SEC("fentry/release_sock")

@@ -127,10 +127,3 @@ int BPF_PROG(tcp_rcv_space_adjust, struct sock *sk)
 	capture(&walk);
 	return 0;
 }
-
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
-{
-	(void)old;
-	return tcp_state_changed(sk, new);
-}

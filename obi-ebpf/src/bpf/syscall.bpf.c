@@ -178,13 +178,6 @@ int BPF_PROG(sched_process_exit, struct task_struct *task)
 	return process_exits(task);
 }
 
-SEC("tp_btf/inet_sock_set_state")
-int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
-{
-	(void)old;
-	return tcp_state_changed(sk, new);
-}
-
 #ifdef OBI_PORTABLE
 /* Never attached: the target of tail calls. */
 SEC("tracepoint/syscalls/sys_exit_read")

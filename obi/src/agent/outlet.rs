@@ -5,15 +5,15 @@
 use std::sync::Arc;
 
 use crate::capture::discover::Processes;
-use crate::clock::Clock;
+use crate::clock::{Clock, monotonic_ns};
 use crate::export::store::Store;
 use crate::objective::record::Recorder;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
-use crate::protocol::{Endpoints, Exchange, Side, Sink};
-use crate::red::Registry;
-use crate::span::assemble::Assembler;
+use crate::protocol::{Endpoints, Exchange, Exchanges, Side, Sink};
+use crate::red::{ActiveLabels, Registry};
+use crate::span::assemble::{Assembler, server_of};
 use crate::span::service::Services;
-use crate::span::{Service, Span};
+use crate::span::{Service, Span, SpanKind};
 use crate::stats::{self, Stage, Stats};
 
 /// The name of a process of which nothing could be learned (semantic conventions, `service.name`).
@@ -62,6 +62,35 @@ impl Outlet {
         if let Some(objectives) = &mut self.objectives {
             objectives.flush();
         }
+    }
+
+    /// Tells the registry which requests are under way.
+    pub(super) fn count_active(&mut self, exchanges: &mut Exchanges) {
+        let mut requests = Vec::new();
+        exchanges.for_each_under_way(|under_way| {
+            let (service, watched) = self.service(under_way.tgid);
+            if watched {
+                let kind = match under_way.side {
+                    Side::Server => SpanKind::Server,
+                    Side::Client => SpanKind::Client,
+                };
+                let (server_address, server_port) = match under_way.side {
+                    Side::Server => (String::new(), 0),
+                    Side::Client => server_of(under_way),
+                };
+                let method = self.assembler.method(under_way.request.method);
+                requests.push(ActiveLabels {
+                    service,
+                    kind,
+                    method,
+                    scheme: "http",
+                    server_address,
+                    server_port,
+                });
+            }
+        });
+        let now = self.clock.unix(monotonic_ns());
+        self.registry.set_active(requests, now);
     }
 
     fn note_port(&mut self, exchange: &Exchange<'_>) {

@@ -162,6 +162,7 @@ impl Pipeline {
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
         self.outlet.processes.sweep(now);
         self.outlet.clock.tick();
+        self.outlet.registry.expire(self.outlet.clock.unix(now));
         self.apply_verdicts();
         self.outlet.hand_over();
     }
@@ -172,6 +173,7 @@ impl Pipeline {
                 // A scrape tells everything up to now.
                 self.take_records();
                 self.tallies.read(&mut self.maps, &mut self.outlet);
+                self.outlet.count_active(&mut self.exchanges);
                 self.measure();
                 self.outlet.hand_over();
             }

@@ -93,6 +93,12 @@ impl KernelTypes {
         self.btf.id_by_type_name_kind(name, BtfKind::Struct).is_ok()
     }
 
+    /// Whether the kernel has a variable of this name, of those that are per processor: others have no type.
+    #[must_use]
+    pub fn has_variable(&self, name: &str) -> bool {
+        self.btf.id_by_type_name_kind(name, BtfKind::Var).is_ok()
+    }
+
     /// Which parameter of a function has this name, from 0.
     #[must_use]
     pub fn parameter(&self, function: &str, parameter: &str) -> Option<u32> {

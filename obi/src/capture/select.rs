@@ -160,11 +160,13 @@ pub fn select<P, E: fmt::Display>(
     Err(SelectError::Refused(refused))
 }
 
-/// Those that can be used, the best first: fewest blind spots that hide whole programs, then the cheapest. What hides
-/// single connections does not decide: every set has some of those, and the dearest has the fewest.
+/// Those that can be used, the best first: nothing lost of every program, then fewest blind spots that hide some
+/// programs, then the cheapest. What hides single connections does not decide: every set has some of those, and the
+/// dearest the fewest.
 fn order(sets: &[SetSupport]) -> Vec<&SetSupport> {
     let mut usable: Vec<_> = sets.iter().filter(|set| set.is_usable()).collect();
-    usable.sort_by_key(|set| (deciding(set).count(), set.set));
+    let is_preempted = |set: &SetSupport| set.not_seen.contains(&BlindSpot::Preemption);
+    usable.sort_by_key(|set| (is_preempted(set), deciding(set).count(), set.set));
     usable
 }
 

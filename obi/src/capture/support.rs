@@ -9,6 +9,7 @@ mod capability;
 mod locked_memory;
 mod mechanism;
 mod namespace;
+mod preemption;
 mod requirement;
 
 use std::fmt;
@@ -103,7 +104,10 @@ impl Support {
         }
         checks.extend(requirement::checks(types.as_ref(), capabilities));
         let types = types.ok();
-        let probe = |types: &KernelTypes| HookSet::ALL.map(|set| SetSupport::probe(set, types)).to_vec();
+        let probe = |types: &KernelTypes| {
+            let preempted = preemption::preempted(types);
+            HookSet::ALL.map(|set| SetSupport::probe(set, types, preempted.contains(&set))).to_vec()
+        };
         let sets = types.as_ref().map(probe).unwrap_or_default();
         Self { checks, sets, capabilities, pid_namespace, types }
     }
@@ -136,8 +140,8 @@ fn first_missing(checks: &[Check]) -> Option<Unsupported> {
 }
 
 impl SetSupport {
-    fn probe(set: HookSet, types: &KernelTypes) -> Self {
-        Self { set, checks: mechanism::checks(set, types), not_seen: blind_spots(set, types) }
+    fn probe(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Self {
+        Self { set, checks: mechanism::checks(set, types), not_seen: blind_spots(set, types, is_preempted) }
     }
 
     /// Nothing that it needs is missing.

@@ -1,7 +1,7 @@
-//! Numbers of tracepoints, from the kernel's tracing file system.
+//! Numbers of tracepoints, from the kernel's tracing file system; files of its debug file system.
 //!
-//! In: a tracepoint's name. Out: its number. Where the file system is mounted nowhere, a private mount that no other
-//! process sees and that ends with its descriptor serves; it needs `CAP_SYS_ADMIN`.
+//! In: a tracepoint's name, a path. Out: its number, a text. Where the file system is mounted nowhere, a private mount
+//! that no other process sees and that ends with its descriptor serves; it needs `CAP_SYS_ADMIN`.
 #![forbid(unsafe_code)]
 
 use std::io::{self, Read as _};
@@ -34,7 +34,7 @@ impl Tracefs {
                 return Ok(Self { root });
             }
         }
-        match private() {
+        match private("tracefs") {
             Ok(root) => Ok(Self { root }),
             Err(error) => Err(io::Error::new(
                 error.kind(),
@@ -55,16 +55,34 @@ impl Tracefs {
         let refuse = |error: io::Error| {
             io::Error::new(error.kind(), format!("failed to read `{path}` of tracefs: {error}"))
         };
-        let file = openat(&self.root, &path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|error| refuse(error.into()))?;
-        let mut text = String::new();
-        std::fs::File::from(file).take(64).read_to_string(&mut text).map_err(refuse)?;
+        let text = read(&self.root, &path).map_err(refuse)?;
         text.trim().parse().map_err(|_| refuse(io::Error::other(format!("`{}` is no number", text.trim()))))
     }
 }
 
-fn private() -> rustix::io::Result<OwnedFd> {
-    let filesystem = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+/// A short file of the kernel's debug file system.
+///
+/// # Errors
+/// When the file system cannot be had, or the kernel, locked down, does not let it be read.
+pub fn debugfs_file(path: &str) -> io::Result<String> {
+    const USUAL: &str = "/sys/kernel/debug";
+    let usual = openat(CWD, USUAL, OFlags::PATH | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty());
+    match usual.map_err(io::Error::from).and_then(|root| read(&root, path)) {
+        Ok(text) => Ok(text),
+        Err(_) => read(&private("debugfs")?, path),
+    }
+}
+
+/// The first bytes of a file.
+fn read(root: &OwnedFd, path: &str) -> io::Result<String> {
+    let file = openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = String::new();
+    std::fs::File::from(file).take(64).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+fn private(kind: &str) -> rustix::io::Result<OwnedFd> {
+    let filesystem = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&filesystem)?;
     fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::MOUNT_ATTR_NODEV)
 }

@@ -213,25 +213,24 @@ fn subject<'a>(
 /// After this the connection belongs to another protocol, for as long as it likes.
 const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// Attributes by name; made into text when the first is asked for.
+/// Attributes by name, those of the resource too; made into text when the first is asked for.
 struct SpanAttributes<'a> {
     span: &'a Span,
-    texts: OnceCell<Vec<(&'static str, String)>>,
+    texts: OnceCell<Vec<(&'a str, String)>>,
 }
 
 impl slo::indicator::Attributes for SpanAttributes<'_> {
     fn get(&self, name: &str) -> Option<&str> {
+        let span = self.span;
         let texts = self.texts.get_or_init(|| {
             let mut texts = Vec::new();
-            self.span.attributes(|name, value| texts.push((name, value.to_string())));
+            span.attributes(|name, value| texts.push((name, value.to_string())));
+            texts.extend(span.resource().map(|(name, value)| (name, value.to_string())));
+            texts.push(("service.namespace", span.service.namespace.clone()));
             texts
         });
-        let own = texts.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str());
-        let service = &self.span.service;
-        own.or_else(|| match name {
-            "service.namespace" => Some(service.namespace.as_str()).filter(|namespace| !namespace.is_empty()),
-            _ => service.attributes.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str()),
-        })
+        let found = texts.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str());
+        found.filter(|value| !value.is_empty())
     }
 }
 

@@ -4,7 +4,7 @@
 //! Refuses to know the other exchanges and their number.
 
 use super::http1::{Parsed, RequestText, STATUS_LINE_BYTES, parse_response};
-use super::{Endpoints, Exchange, Failure, Response, Side, canonical_ip};
+use super::{Endpoints, Exchange, Failure, Response, Side, UnderWay, canonical_ip};
 use obi_ebpf::{FLAG_CLOSE_DELIMITED, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, head_event};
 use std::net::SocketAddr;
 
@@ -134,6 +134,18 @@ impl Entry {
     /// Both messages are complete.
     pub(super) fn is_whole(&self) -> bool {
         self.request_head == RequestHead::Whole && self.request_ended && self.response_ended.is_some()
+    }
+
+    /// The request, when its head has passed and its response has not ended.
+    pub(super) fn under_way(&self) -> Option<UnderWay<'_>> {
+        let open = self.number != 0 && !self.given_up && self.response_ended.is_none();
+        let (side, endpoints) = (self.side?, self.endpoints?);
+        (open && self.request_head == RequestHead::Whole).then(|| UnderWay {
+            side,
+            tgid: self.tgid,
+            endpoints,
+            request: self.text.request(),
+        })
     }
 
     /// `None` when the records did not tell the side or the endpoints.

@@ -8,7 +8,7 @@
 use super::entry::{Entry, RequestHead, ResponseStep};
 use super::loss::{self, Loss};
 use super::table::{Limits, RequestStep, Table};
-use super::{Exchange, Failure, Side};
+use super::{Exchange, Failure, Side, UnderWay};
 use crate::capture::event::Event;
 use obi_ebpf::{
     CLOSE_ABANDONED, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, CLOSE_TIMEOUT, FLAG_FIRST_PIECE,
@@ -111,6 +111,15 @@ impl Exchanges {
             self.table.release(slot);
         }
         slot.is_some()
+    }
+
+    /// Calls `visit` with each exchange whose request head has passed and whose response has not ended.
+    pub fn for_each_under_way(&mut self, mut visit: impl FnMut(&UnderWay<'_>)) {
+        for slot in 0..self.table.slots() {
+            if let Some(under_way) = self.table.entry(slot).under_way() {
+                visit(&under_way);
+            }
+        }
     }
 
     /// Exchanges open now.

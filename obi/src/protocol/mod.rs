@@ -120,6 +120,19 @@ pub struct Exchange<'a> {
     pub failure: Option<Failure>,
 }
 
+/// A request whose answer has not come to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnderWay<'a> {
+    /// Server or client.
+    pub side: Side,
+    /// Observed process.
+    pub tgid: u32,
+    /// Addresses.
+    pub endpoints: Endpoints,
+    /// The request head.
+    pub request: Request<'a>,
+}
+
 /// What the request head tells. No query value, cookie or authorization gets this far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request<'a> {

@@ -1,15 +1,21 @@
-//! Fixed-bucket histograms over nanoseconds, with one exemplar per bucket.
+//! Histograms: fixed buckets, exponential ones beside them for durations, and one exemplar per fixed bucket.
 //!
-//! In: durations in nanoseconds. Out: exact counts per bucket and an exact sum.
-//! Refuses to know labels, names and text formats.
+//! In: whole numbers (nanoseconds, bytes). Out: exact counts per bucket and an exact sum.
+//! Refuses to know labels, names and formats.
 
 use std::num::NonZeroU64;
 
-/// Buckets of every histogram here: 14 upper bounds and `+Inf`.
+use super::native::Native;
+use crate::span::Span;
+
+/// Buckets of a histogram of times: 14 upper bounds and `+Inf`.
 pub const BUCKETS: usize = 15;
 
-/// Upper bounds (inclusive), nanoseconds.
+/// Upper bounds (inclusive) of times, nanoseconds.
 pub type Bounds = [u64; BUCKETS - 1];
+
+/// Buckets of a histogram of sizes: 8 upper bounds and `+Inf`.
+pub const SIZE_BUCKETS: usize = 9;
 
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000_000;
@@ -50,6 +56,11 @@ pub const QUEUE_WAIT_BOUNDS: Bounds = [
     2_500 * MILLISECOND,
 ];
 
+/// Upper bounds (inclusive) of body sizes, bytes: each eight times the one before, around what pages, answers of
+/// APIs and downloads have. The conventions advise none.
+pub const SIZE_BOUNDS: [u64; SIZE_BUCKETS - 1] =
+    [0, 128, 1_024, 8_192, 65_536, 524_288, 4_194_304, 33_554_432];
+
 /// Nanoseconds as seconds, correctly rounded, so that a value on a bound equals the bound's text.
 #[must_use]
 #[expect(clippy::cast_precision_loss, reason = "beyond 2^53 ns (104 days) the nearest double is meant")]
@@ -58,26 +69,33 @@ pub fn seconds(nanoseconds: u64) -> f64 {
 }
 
 /// Counts per bucket (not cumulative) and the sum of what was observed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Buckets {
-    counts: [u64; BUCKETS],
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Buckets<const N: usize = BUCKETS> {
+    counts: [u64; N],
     sum: u128,
 }
 
-impl Buckets {
-    /// Counts one value and tells its bucket.
+impl<const N: usize> Default for Buckets<N> {
+    fn default() -> Self {
+        Self { counts: [0; N], sum: 0 }
+    }
+}
+
+impl<const N: usize> Buckets<N> {
+    /// Counts one value and tells its bucket. `bounds` are one fewer than the buckets.
     #[inline]
-    pub fn observe(&mut self, bounds: &Bounds, nanoseconds: u64) -> usize {
+    pub fn observe(&mut self, bounds: &[u64], value: u64) -> usize {
+        debug_assert_eq!(bounds.len() + 1, N);
         // No branch: fourteen comparisons cost less than one misprediction.
-        let bucket = bounds.iter().map(|bound| usize::from(nanoseconds > *bound)).sum::<usize>();
+        let bucket = bounds.iter().map(|bound| usize::from(value > *bound)).sum::<usize>();
         self.counts[bucket] += 1;
-        self.sum += u128::from(nanoseconds);
+        self.sum += u128::from(value);
         bucket
     }
 
     /// Observations per bucket, not cumulative; the last is `+Inf`.
     #[must_use]
-    pub fn counts(&self) -> &[u64; BUCKETS] {
+    pub fn counts(&self) -> &[u64; N] {
         &self.counts
     }
 
@@ -87,22 +105,27 @@ impl Buckets {
         self.counts.iter().sum()
     }
 
-    /// Sum of all observations, nanoseconds.
+    /// Sum of all observations, in the unit of the bounds.
     #[must_use]
     pub fn sum(&self) -> u128 {
         self.sum
     }
+}
 
+impl Buckets {
     /// Sum of all observations, seconds.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
-        reason = "the sum itself stays exact; text carries the nearest double"
+        reason = "the sum itself stays exact; protocols carry the nearest double"
     )]
     pub fn sum_seconds(&self) -> f64 {
         self.sum as f64 / 1e9
     }
 }
+
+/// Body sizes.
+pub type Sizes = Buckets<SIZE_BUCKETS>;
 
 /// A span that shows what a bucket is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,32 +140,63 @@ pub struct Exemplar {
     pub time: NonZeroU64,
 }
 
-/// [`Buckets`] with the newest exemplar of each.
+impl Exemplar {
+    /// The exemplar that a span makes.
+    pub(super) fn of(span: &Span) -> Self {
+        Self {
+            trace_id: span.trace_id,
+            span_id: span.span_id,
+            value: span.end.saturating_sub(span.start),
+            time: NonZeroU64::new(span.end).unwrap_or(NonZeroU64::MIN),
+        }
+    }
+}
+
+/// Durations: [`Buckets`] with the newest exemplar of each, and [`Native`] buckets.
 ///
-/// Errors never compete with successes for a bucket: `error.type` is part of the series key, so they live in
-/// series of their own. Slow spans have buckets of their own. What is left to prefer is the newest.
-#[derive(Debug, Clone, Copy, Default)]
+/// Errors never compete with successes for a bucket: they live in series of their own, since `error.type` and the
+/// span's status are part of the series keys. Slow spans have buckets of their own. What is left to prefer is the
+/// newest.
+#[derive(Debug, Clone, Default)]
 pub struct Histogram {
-    /// Counts and sum.
+    /// Counts and sum, with [`DURATION_BOUNDS`].
     pub buckets: Buckets,
-    exemplars: [Option<Exemplar>; BUCKETS],
+    /// The same observations in exponential buckets.
+    pub native: Native,
+    /// At most one for each bucket, in order of buckets.
+    exemplars: Vec<(u8, Exemplar)>,
 }
 
 impl Histogram {
-    /// Counts the exemplar's value. Within a bucket exemplar times only grow: Prometheus drops any other.
+    /// Counts one duration. Within a bucket exemplar times only grow: Prometheus drops any other.
     #[inline]
-    pub fn record(&mut self, bounds: &Bounds, exemplar: Exemplar) {
-        let bucket = self.buckets.observe(bounds, exemplar.value);
-        let held = &mut self.exemplars[bucket];
-        if held.is_none_or(|held| held.time <= exemplar.time) {
-            *held = Some(exemplar);
+    pub fn record(&mut self, nanoseconds: u64, exemplar: Option<Exemplar>) {
+        let bucket = self.buckets.observe(&DURATION_BOUNDS, nanoseconds);
+        self.native.observe(nanoseconds);
+        if let Some(exemplar) = exemplar {
+            self.keep(u8::try_from(bucket).unwrap_or(u8::MAX), exemplar);
         }
     }
 
-    /// The newest span of each bucket.
+    /// The newest span of each bucket that has one, and the bucket, in order of buckets: the slowest is the last.
     #[must_use]
-    pub fn exemplars(&self) -> &[Option<Exemplar>; BUCKETS] {
+    pub fn exemplars(&self) -> &[(u8, Exemplar)] {
         &self.exemplars
+    }
+
+    fn keep(&mut self, bucket: u8, exemplar: Exemplar) {
+        let place = self.exemplars.partition_point(|(held, _)| *held < bucket);
+        match self.exemplars.get_mut(place) {
+            Some((held, old)) if *held == bucket => {
+                if old.time <= exemplar.time {
+                    *old = exemplar;
+                }
+            }
+            _ => {
+                self.exemplars.reserve_exact(1);
+                self.exemplars.insert(place, (bucket, exemplar));
+            }
+        }
     }
 }
 
@@ -162,7 +216,7 @@ mod tests {
     #[test]
     fn bounds_are_inclusive() {
         fn check(nanoseconds: u64, expected: usize) {
-            let mut buckets = Buckets::default();
+            let mut buckets = <Buckets>::default();
             assert_eq!(buckets.observe(&DURATION_BOUNDS, nanoseconds), expected, "{nanoseconds} ns");
             assert_eq!((buckets.count(), buckets.sum()), (1, u128::from(nanoseconds)));
         }
@@ -176,7 +230,7 @@ mod tests {
 
     #[test]
     fn sum_outlives_64_bits() {
-        let mut buckets = Buckets::default();
+        let mut buckets = <Buckets>::default();
         buckets.observe(&DURATION_BOUNDS, u64::MAX);
         buckets.observe(&DURATION_BOUNDS, u64::MAX);
         assert_eq!(buckets.sum(), 2 * u128::from(u64::MAX));
@@ -186,17 +240,17 @@ mod tests {
     fn bounds_are_the_conventions_seconds() {
         let advised = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
         assert_eq!(DURATION_BOUNDS.map(seconds), advised);
-        assert!(QUEUE_WAIT_BOUNDS.is_sorted());
+        assert!(QUEUE_WAIT_BOUNDS.is_sorted() && SIZE_BOUNDS.is_sorted());
     }
 
     #[test]
     fn newest_exemplar_of_each_bucket_is_kept() {
         let mut histogram = Histogram::default();
-        for (value, time) in [(1, 5), (2, 7), (3, 6), (6_000_000, 1)] {
-            histogram.record(&DURATION_BOUNDS, exemplar(value, time));
+        for (value, time) in [(6_000_000, 1), (1, 5), (2, 7), (3, 6)] {
+            histogram.record(value, Some(exemplar(value, time)));
         }
-        assert_eq!(histogram.exemplars()[0], Some(exemplar(2, 7)));
-        assert_eq!(histogram.exemplars()[1], Some(exemplar(6_000_000, 1)));
-        assert_eq!(histogram.exemplars()[2], None);
+        histogram.record(4, None);
+        assert_eq!(histogram.exemplars(), [(0, exemplar(2, 7)), (1, exemplar(6_000_000, 1))]);
+        assert_eq!((histogram.buckets.count(), histogram.native.counts().iter().sum::<u64>()), (5, 5));
     }
 }

@@ -1,16 +1,24 @@
 //! Spans to rate, error and duration series, aggregated once for every exporter.
 //!
-//! In: [`Span`]. Out: [`Snapshot`]. Refuses to know text formats, scrapers and clocks.
+//! In: [`Span`]. Out: [`Snapshot`]. Refuses to know formats, scrapers and clocks: all times come with spans.
 //!
 //! # Bounds
 //!
-//! [`Limits::series`] bounds all series together, hard. Four fifths are ordinary ones. A span whose series
-//! finds no room is counted in an *overflow* series that keeps service, kind, status class (`5xx`) and whether
-//! it is an error; method and route (or server address) read `_OTHER`, the rest is empty, and
+//! [`Limits::series`] bounds all series together, hard: request durations with their body sizes are one series, span
+//! metrics are another. Four fifths are ordinary ones, shared fairly between services (see [`budget`]). A span whose
+//! series finds no room is counted in an *overflow* series that keeps service, kind, status class (`5xx`) and whether
+//! it is an error; method and route (or server address, or span name) read `_OTHER`, the rest is empty, and
 //! `otel_metric_overflow="true"` marks it as OpenTelemetry's SDKs do. So sums and error ratios by service and by
 //! status class stay exact: `http_response_status_code=~"5.."` matches a class as well as a code.
 //! Should the remaining fifth fill up too (hundreds of services in overflow), the span is counted under the
 //! last-resort service `_OTHER`, for which room is reserved. Nothing is ever left uncounted.
+//!
+//! # Expiry
+//!
+//! A series without a span for [`Limits::idle`] is dropped; while the budget is tight, series of services that hold
+//! more than an equal part are dropped after [`TIGHT_IDLE`]. Its spans had been counted and scraped long before, so no
+//! rate misses them. If it comes back it begins at zero with a new start time, and as a newborn (below) it is first
+//! shown as zero: a value that fell is a counter reset to Prometheus, which `rate()` and `increase()` handle exactly.
 //!
 //! # Zero points
 //!
@@ -21,61 +29,84 @@
 //! the end of a span and the moment it was counted.
 #![forbid(unsafe_code)]
 
+mod active;
+pub mod budget;
 mod histogram;
+mod native;
 mod series;
+mod span_series;
+mod table;
 
-use std::hash::BuildHasher;
-use std::num::NonZeroU64;
 use std::sync::Arc;
+use std::time::Duration;
 
-use foldhash::fast::RandomState;
-use hashbrown::HashTable;
-
+pub use active::{ActiveLabels, ActiveRequests};
+pub use budget::{Share, Usage};
 pub use histogram::{
-    BUCKETS, Bounds, Buckets, DURATION_BOUNDS, Exemplar, Histogram, QUEUE_WAIT_BOUNDS, seconds,
+    BUCKETS, Bounds, Buckets, DURATION_BOUNDS, Exemplar, Histogram, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS,
+    SIZE_BUCKETS, Sizes, seconds,
 };
+pub use native::{MAX_BUCKETS, Native, START_SCHEMA, ZERO_THRESHOLD};
 pub use series::{Labels, OTHER, StatusLabel};
+pub use span_series::SpanLabels;
+pub use table::Series;
 
-use crate::span::{Detail, Http, Service, Span, SpanKind};
+use crate::span::{Detail, Service, Span, SpanKind};
 use crate::stats::Counter;
-use series::{CLASSES, Key};
-
-/// Room that is always left for the last-resort service: kinds × classes × (error or not).
-const LAST_RESORT_SERIES: usize = 2 * CLASSES * 2;
+use active::Active;
+use budget::Budget;
+use series::{Dimensions, LAST_RESORT_SERIES};
+use table::Table;
 
 /// The smallest [`Limits::series`]; anything below is raised to it.
 pub const MIN_SERIES: usize = 5 * LAST_RESORT_SERIES;
 
+/// Idle series expire after this while there is little room left. Longer than Prometheus looks back for a value.
+pub const TIGHT_IDLE: Duration = Duration::from_secs(600);
+
 /// How much a [`Registry`] may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Histogram series of both kinds together, overflow included; at least [`MIN_SERIES`].
+    /// Series of all kinds together, overflow included; at least [`MIN_SERIES`].
     pub series: usize,
-    /// Services with totals of their own; those with a higher `Service::id` share the total of `_OTHER`.
+    /// Services with totals and a share of their own; those with a higher `Service::id` share those of `_OTHER`.
     pub services: usize,
+    /// A series without a span for this long expires.
+    pub idle: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { series: 10_000, services: 1_000 }
+        Self { series: 10_000, services: 1_000, idle: Duration::from_secs(3_600) }
     }
 }
 
-/// One histogram with its labels.
-#[derive(Debug, Clone)]
-pub struct Series {
-    /// What it counts.
-    pub labels: Arc<Labels>,
-    /// Number of the last snapshot taken before it was born.
+/// What is counted of requests.
+#[derive(Debug, Clone, Default)]
+pub struct Requests {
+    /// How long they took.
+    pub duration: Histogram,
+    /// Bodies of requests; absent until there is one with a byte in it.
+    pub request_body: Option<Box<Bodies>>,
+    /// Bodies of responses, likewise.
+    pub response_body: Option<Box<Bodies>>,
+}
+
+/// Body sizes, counted from the first body on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bodies {
+    /// Number of the last snapshot taken before there was one.
     pub born: u64,
-    /// What was counted, in nanoseconds, with [`DURATION_BOUNDS`].
-    pub histogram: Histogram,
+    /// The end of the first span with a body, nanoseconds since the Unix epoch.
+    pub created: u64,
+    /// Bytes, with [`SIZE_BOUNDS`].
+    pub sizes: Sizes,
 }
 
 /// What is counted per service, whatever happens to its series.
 #[derive(Debug, Clone)]
 pub struct ServiceTotals {
-    /// The service.
+    /// The service, as its latest span has it.
     pub service: Arc<Service>,
     /// Server spans.
     pub server_spans: Counter,
@@ -83,12 +114,17 @@ pub struct ServiceTotals {
     pub client_spans: Counter,
     /// Queue wait of its server spans, with [`QUEUE_WAIT_BOUNDS`]. Born with `server_spans`.
     pub queue_wait: Buckets,
+    /// The end of its first span, nanoseconds since the Unix epoch.
+    pub created: u64,
+    /// The latest end of a span, nanoseconds since the Unix epoch.
+    pub touched: u64,
 }
 
 impl ServiceTotals {
-    fn new(service: Arc<Service>) -> Self {
+    fn new(service: Arc<Service>, created: u64) -> Self {
         let none = Counter::default();
-        Self { service, server_spans: none, client_spans: none, queue_wait: Buckets::default() }
+        let queue_wait = Buckets::default();
+        Self { service, server_spans: none, client_spans: none, queue_wait, created, touched: created }
     }
 }
 
@@ -97,25 +133,40 @@ impl ServiceTotals {
 pub struct Snapshot {
     /// Counts the snapshots of a registry, from 1.
     pub number: u64,
-    /// Every series, in order of birth.
-    pub series: Vec<Series>,
+    /// Requests by the labels of `http.{server,client}.request.duration`.
+    pub requests: Vec<Series<Labels, Requests>>,
+    /// Spans by the labels of `traces.span.metrics`: their number and durations.
+    pub spans: Vec<Series<SpanLabels, Histogram>>,
     /// Every service that had a span.
     pub services: Vec<ServiceTotals>,
+    /// Requests under way.
+    pub active: Vec<ActiveRequests>,
+    /// Who spends the budget, and what found no room.
+    pub usage: Usage,
+}
+
+impl Snapshot {
+    /// Series of all kinds: what [`Limits::series`] bounds.
+    #[must_use]
+    pub fn series(&self) -> usize {
+        self.requests.len() + self.spans.len()
+    }
 }
 
 /// Aggregates spans. One owner, no locks, no allocation for a series that exists.
 #[derive(Debug)]
 pub struct Registry {
     limits: Limits,
-    hasher: RandomState,
-    /// Indices into `series`.
-    table: HashTable<usize>,
-    series: Vec<Series>,
-    overflow_series: usize,
+    budget: Budget,
+    requests: Table<Labels, Requests>,
+    spans: Table<SpanLabels, Histogram>,
+    active: Active,
     /// Indexed by `Service::id`.
     services: Vec<Option<ServiceTotals>>,
     other: ServiceTotals,
     snapshots: u64,
+    /// No series can expire before this time.
+    next_expiry: u64,
 }
 
 impl Registry {
@@ -123,33 +174,33 @@ impl Registry {
     #[must_use]
     pub fn new(limits: Limits) -> Self {
         let limits = Limits { series: limits.series.max(MIN_SERIES), ..limits };
-        let other = Service { name: OTHER.to_owned(), id: u32::MAX, ..Service::default() };
+        let budget = Budget::new(limits.series, limits.services);
+        let other = ServiceTotals::new(Arc::clone(budget.last_resort()), 0);
         Self {
             limits,
-            hasher: RandomState::default(),
-            table: HashTable::new(),
-            series: Vec::new(),
-            overflow_series: 0,
+            budget,
+            requests: Table::new(),
+            spans: Table::new(),
+            active: Active::default(),
             services: Vec::new(),
-            other: ServiceTotals::new(Arc::new(other)),
+            other,
             snapshots: 0,
+            next_expiry: 0,
         }
     }
 
     /// Counts one span.
     pub fn record(&mut self, span: &Span) {
-        let Detail::Http(http) = &span.detail;
-        let index = self.find_or_admit(span, http);
-        let exemplar = Exemplar {
-            trace_id: span.trace_id,
-            span_id: span.span_id,
-            value: span.end.saturating_sub(span.start),
-            time: NonZeroU64::new(span.end).unwrap_or(NonZeroU64::MIN),
-        };
-        self.series[index].histogram.record(&DURATION_BOUNDS, exemplar);
+        let (born, duration) = (self.snapshots, span.end.saturating_sub(span.start));
+        let exemplar = span.sampled.then(|| Exemplar::of(span));
+        let place = place_of(&mut self.requests, &mut self.budget, span, born);
+        let requests = self.requests.touch(place, span.end);
+        requests.duration.record(duration, exemplar);
+        requests.observe_bodies(span, born);
+        let place = place_of(&mut self.spans, &mut self.budget, span, born);
+        self.spans.touch(place, span.end).record(duration, exemplar);
 
-        let born = self.snapshots;
-        let totals = self.totals(&span.service);
+        let totals = self.totals(span);
         match span.kind {
             SpanKind::Server => {
                 totals.server_spans.add(1, born);
@@ -159,68 +210,131 @@ impl Registry {
         }
     }
 
+    /// Says which requests are under way at `now` (nanoseconds since the Unix epoch), one by one. To be called before
+    /// a snapshot is taken.
+    pub fn set_active(&mut self, requests: impl IntoIterator<Item = ActiveLabels>, now: u64) {
+        self.active.clear();
+        for labels in requests {
+            self.active.add(labels, self.budget.last_resort(), now);
+        }
+    }
+
+    /// Drops what has been idle for too long at `now` (nanoseconds since the Unix epoch). Cheap when there is nothing.
+    pub fn expire(&mut self, now: u64) {
+        if now < self.next_expiry {
+            return;
+        }
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let (idle, tight) = (nanoseconds(self.limits.idle), nanoseconds(self.limits.idle.min(TIGHT_IDLE)));
+        self.next_expiry = now.saturating_add(tight / 10);
+        let (before, tight_before) = (now.saturating_sub(idle), now.saturating_sub(tight));
+        expire_series(&mut self.requests, &mut self.budget, (before, tight_before));
+        expire_series(&mut self.spans, &mut self.budget, (before, tight_before));
+        self.active.expire(before);
+        for totals in &mut self.services {
+            totals.take_if(|totals| totals.touched < before);
+        }
+    }
+
     /// Copies everything counted so far and begins a new generation of births.
     pub fn snapshot(&mut self) -> Snapshot {
         self.snapshots += 1;
         let other = Some(&self.other).filter(|other| other.server_spans.value + other.client_spans.value > 0);
         Snapshot {
             number: self.snapshots,
-            series: self.series.clone(),
+            requests: self.requests.series().to_vec(),
+            spans: self.spans.series().to_vec(),
             services: self.services.iter().flatten().chain(other).cloned().collect(),
+            active: self.active.to_vec(),
+            usage: self.budget.usage(),
         }
     }
 
-    fn find_or_admit(&mut self, span: &Span, http: &Http) -> usize {
-        let key = Key::of(span, http);
-        let hash = self.hasher.hash_one(key);
-        if let Some(index) = self.find(hash, key) {
-            return index;
-        }
-        if !key.is_too_long() && self.series.len() - self.overflow_series < self.limits.series / 5 * 4 {
-            return self.insert(hash, key.to_labels(&span.service, &http.route));
-        }
-        self.find_or_admit_overflow(key.overflow(), &span.service)
-    }
-
-    fn find_or_admit_overflow(&mut self, key: Key<'static>, service: &Arc<Service>) -> usize {
-        let hash = self.hasher.hash_one(key);
-        if let Some(index) = self.find(hash, key) {
-            return index;
-        }
-        let last_resort = Arc::clone(&self.other.service);
-        if service.id != last_resort.id && self.overflow_series >= self.limits.series / 5 - LAST_RESORT_SERIES
-        {
-            return self.find_or_admit_overflow(key.of_service(&last_resort), &last_resort);
-        }
-        self.overflow_series += 1;
-        self.insert(hash, key.to_overflow_labels(service))
-    }
-
-    #[inline]
-    fn find(&self, hash: u64, key: Key<'_>) -> Option<usize> {
-        self.table.find(hash, |index| Key::from(&*self.series[*index].labels) == key).copied()
-    }
-
-    fn insert(&mut self, hash: u64, labels: Labels) -> usize {
-        let index = self.series.len();
-        let born = self.snapshots;
-        self.series.push(Series { labels: Arc::new(labels), born, histogram: Histogram::default() });
-        let (series, hasher) = (&self.series, &self.hasher);
-        self.table.insert_unique(hash, index, |index| hasher.hash_one(Key::from(&*series[*index].labels)));
-        index
-    }
-
-    fn totals(&mut self, service: &Arc<Service>) -> &mut ServiceTotals {
-        let id = usize::try_from(service.id).unwrap_or(usize::MAX);
-        if id >= self.limits.services {
-            return &mut self.other;
-        }
-        if self.services.len() <= id {
-            self.services.resize_with(id + 1, || None);
-        }
-        self.services[id].get_or_insert_with(|| ServiceTotals::new(Arc::clone(service)))
+    fn totals(&mut self, span: &Span) -> &mut ServiceTotals {
+        let id = usize::try_from(span.service.id).unwrap_or(usize::MAX);
+        let totals = if id >= self.limits.services {
+            &mut self.other
+        } else {
+            if self.services.len() <= id {
+                self.services.resize_with(id + 1, || None);
+            }
+            let totals = self.services[id]
+                .get_or_insert_with(|| ServiceTotals::new(Arc::clone(&span.service), span.end));
+            if !Arc::ptr_eq(&totals.service, &span.service) {
+                totals.service = Arc::clone(&span.service);
+            }
+            totals
+        };
+        totals.touched = totals.touched.max(span.end);
+        totals
     }
 }
 
+/// The series that counts a span: its own, a new one if the budget allows, or one of overflow.
+fn place_of<L: Dimensions + 'static, C: Clone + Default>(
+    table: &mut Table<L, C>,
+    budget: &mut Budget,
+    span: &Span,
+    born: u64,
+) -> usize {
+    let (hash, found) = table.find(L::key_of(span));
+    if let Some(place) = found {
+        return place;
+    }
+    if L::fits(span) && budget.take(&span.service) {
+        return table.insert(hash, L::labels_of(span), born, span.end);
+    }
+    budget.share(&span.service).fold(born, || L::describe(span));
+    let (hash, found) = table.find(L::overflow_key_of(span, &span.service));
+    if let Some(place) = found {
+        return place;
+    }
+    if budget.take_overflow(&span.service) {
+        return table.insert(hash, L::overflow_labels_of(span, &span.service), born, span.end);
+    }
+    let last_resort = Arc::clone(budget.last_resort());
+    let (hash, found) = table.find(L::overflow_key_of(span, &last_resort));
+    found.unwrap_or_else(|| {
+        budget.take_overflow(&last_resort);
+        table.insert(hash, L::overflow_labels_of(span, &last_resort), born, span.end)
+    })
+}
+
+/// Drops series untouched since the first time, or since the second where room is wanted by others.
+fn expire_series<L: Dimensions, C: Clone + Default>(
+    table: &mut Table<L, C>,
+    budget: &mut Budget,
+    (before, tight_before): (u64, u64),
+) {
+    table.retain(|series| {
+        let (service, overflow) = (series.labels.service(), series.labels.is_overflow());
+        let keep = series.touched >= before
+            && (series.touched >= tight_before || overflow || !budget.is_tight_for(service));
+        if !keep {
+            budget.give_back(service, overflow);
+        }
+        keep
+    });
+}
+
+impl Requests {
+    fn observe_bodies(&mut self, span: &Span, born: u64) {
+        let Detail::Http(http) = &span.detail;
+        let response = http.response_body_bytes;
+        for (bodies, bytes, known) in [
+            (&mut self.request_body, http.request_body_bytes, true),
+            (&mut self.response_body, response, http.status.is_some()),
+        ] {
+            if !known || (bytes == 0 && bodies.is_none()) {
+                continue;
+            }
+            let new = || Box::new(Bodies { born, created: span.end, sizes: Sizes::default() });
+            bodies.get_or_insert_with(new).sizes.observe(&SIZE_BOUNDS, bytes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod span_metrics_tests;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use crate::span::{Http, Service, Span, SpanKind};
+use super::table::LabelSet;
+use crate::span::{Detail, Http, Service, Span, SpanKind};
 
 /// Stands for a label value that was folded away (the semantic conventions' fallback word).
 pub const OTHER: &str = "_OTHER";
@@ -36,6 +37,29 @@ impl StatusLabel {
 
 /// Classes that [`StatusLabel::class`] can give: absent and ten digits.
 pub(super) const CLASSES: usize = 11;
+
+/// Overflow series that one service can need: kinds × (classes × (error or not) of requests + statuses of spans).
+pub(super) const LAST_RESORT_SERIES: usize = 2 * (CLASSES * 2 + 2);
+
+/// Labels that spans are counted by, and those that are left when a span finds no room.
+pub(super) trait Dimensions: LabelSet + Sized {
+    /// The key of a span, borrowed from it.
+    fn key_of(span: &Span) -> Self::Key<'_>;
+    /// Whether its text is short enough to be labels.
+    fn fits(span: &Span) -> bool;
+    /// The labels of a span.
+    fn labels_of(span: &Span) -> Self;
+    /// The key of the overflow series that takes the span, under this service.
+    fn overflow_key_of(span: &Span, service: &Service) -> Self::Key<'static>;
+    /// The labels of that overflow series.
+    fn overflow_labels_of(span: &Span, service: &Arc<Service>) -> Self;
+    /// What tells this span from others, for people who ask what was folded.
+    fn describe(span: &Span) -> String;
+    /// Who holds the series.
+    fn service(&self) -> &Arc<Service>;
+    /// Whether it stands for what found no room.
+    fn is_overflow(&self) -> bool;
+}
 
 /// Labels of one series. Values that do not apply to the kind are empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,16 +168,72 @@ impl<'a> Key<'a> {
             version: "",
         }
     }
+}
 
-    /// The same key under the last-resort service.
-    pub(super) fn of_service(self, service: &Service) -> Self {
-        Self { service: service.id, ..self }
+impl LabelSet for Labels {
+    type Key<'a> = Key<'a>;
+
+    fn key(&self) -> Key<'_> {
+        Key::from(self)
     }
 
-    pub(super) fn to_overflow_labels(self, service: &Arc<Service>) -> Labels {
-        let route = Arc::from(self.route);
-        Labels { overflow: true, ..self.to_labels(service, &route) }
+    #[inline]
+    fn is(&self, key: Key<'_>) -> bool {
+        Key::from(self) == key
     }
+}
+
+impl Dimensions for Labels {
+    #[inline]
+    fn key_of(span: &Span) -> Key<'_> {
+        let Detail::Http(http) = &span.detail;
+        Key::of(span, http)
+    }
+
+    fn fits(span: &Span) -> bool {
+        !Self::key_of(span).is_too_long()
+    }
+
+    fn labels_of(span: &Span) -> Self {
+        let Detail::Http(http) = &span.detail;
+        Key::of(span, http).to_labels(&span.service, &http.route)
+    }
+
+    fn overflow_key_of(span: &Span, service: &Service) -> Key<'static> {
+        Key { service: service.id, ..Self::key_of(span).overflow() }
+    }
+
+    fn overflow_labels_of(span: &Span, service: &Arc<Service>) -> Self {
+        let key = Self::overflow_key_of(span, service);
+        let route = Arc::from(key.route);
+        Self { overflow: true, ..key.to_labels(service, &route) }
+    }
+
+    fn describe(span: &Span) -> String {
+        let Detail::Http(http) = &span.detail;
+        let status = http.status.map_or("no answer".to_owned(), |status| status.to_string());
+        match span.kind {
+            SpanKind::Server => format!("server {} {} {status}", http.method, shorten(&http.route)),
+            SpanKind::Client => {
+                let address = shorten(&http.server_address);
+                format!("client {} {address}:{} {status}", http.method, http.server_port)
+            }
+        }
+    }
+
+    fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    fn is_overflow(&self) -> bool {
+        self.overflow
+    }
+}
+
+/// The beginning of a text that may be long.
+pub(super) fn shorten(text: &str) -> &str {
+    const SHOWN_BYTES: usize = 80;
+    &text[..text.floor_char_boundary(SHOWN_BYTES)]
 }
 
 impl<'a> From<&'a Labels> for Key<'a> {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::span::{Http, Resource};
 
 /// 2023-11-14T22:13:20Z, ns.
 pub(crate) const START: u64 = 1_700_000_000_000_000_000;
@@ -15,7 +16,11 @@ pub(crate) fn service(id: u32) -> Arc<Service> {
         name: format!("service-{id}"),
         namespace: "test".to_owned(),
         id,
-        attributes: vec![("process.executable.name", "server".to_owned())],
+        attributes: {
+            let mut attributes = Resource::default();
+            attributes.text("process.executable.name", "server");
+            attributes
+        },
     })
 }
 
@@ -26,6 +31,7 @@ pub(crate) fn span(kind: SpanKind) -> Span {
         span_id: [0xcd; 8],
         parent_span_id: None,
         trace_flags: 1,
+        sampled: true,
         trace_state: String::new(),
         exchange: u64::MAX,
         kind,
@@ -34,6 +40,7 @@ pub(crate) fn span(kind: SpanKind) -> Span {
         queue_wait: 2_000_000,
         pid: 77,
         service: service(1),
+        instance: Arc::default(),
         detail: Detail::Http(Http {
             method: "GET",
             path: "/item/7".to_owned(),
@@ -56,6 +63,12 @@ pub(crate) fn span_with(kind: SpanKind, change: impl FnOnce(&mut Http)) -> Span 
     span
 }
 
+/// Observations in all request series and in all span series.
+fn counts(snapshot: &Snapshot) -> [u64; 2] {
+    let requests = snapshot.requests.iter().map(|series| series.counts.duration.buckets.count()).sum();
+    [requests, snapshot.spans.iter().map(|series| series.counts.buckets.count()).sum()]
+}
+
 #[test]
 fn a_series_is_what_the_labels_tell_apart() {
     fn check(kind: SpanKind, change: impl Fn(&mut Http), series: usize) {
@@ -64,13 +77,9 @@ fn a_series_is_what_the_labels_tell_apart() {
         registry.record(&span_with(kind, &change));
         registry.record(&span_with(kind, &change));
         let snapshot = registry.snapshot();
-        assert_eq!(
-            snapshot.series.len(),
-            series,
-            "{:?}",
-            snapshot.series.last().map(|series| &series.labels)
-        );
-        assert_eq!(snapshot.series.iter().map(|series| series.histogram.buckets.count()).sum::<u64>(), 3);
+        let last = snapshot.requests.last().map(|series| &series.labels);
+        assert_eq!(snapshot.requests.len(), series, "{last:?}");
+        assert_eq!(counts(&snapshot), [3, 3]);
     }
     use SpanKind::{Client, Server};
     for kind in [Server, Client] {
@@ -102,7 +111,7 @@ fn births_are_numbered_by_snapshots() {
     registry.record(&span(SpanKind::Client));
     let snapshot = registry.snapshot();
     assert_eq!(snapshot.number, 2);
-    assert_eq!(snapshot.series.iter().map(|series| series.born).collect::<Vec<_>>(), [0, 1, 1]);
+    assert_eq!(snapshot.requests.iter().map(|series| series.born).collect::<Vec<_>>(), [0, 1, 1]);
     let totals = &snapshot.services[0];
     assert_eq!(totals.server_spans, Counter { value: 3, born: 0 });
     assert_eq!(totals.client_spans, Counter { value: 1, born: 1 });
@@ -115,7 +124,7 @@ fn text_too_long_for_a_label_overflows() {
     registry.record(&span_with(SpanKind::Client, |http| http.server_address = "a".repeat(256)));
     registry.record(&span_with(SpanKind::Server, |http| http.route = Arc::from("/a".repeat(128))));
     let snapshot = registry.snapshot();
-    let labels: Vec<_> = snapshot.series.iter().map(|series| &*series.labels).collect();
+    let labels: Vec<_> = snapshot.requests.iter().map(|series| &*series.labels).collect();
     assert!(labels.iter().all(|labels| labels.overflow && labels.status == StatusLabel::Class(2)));
     assert_eq!((&*labels[0].server_address, labels[0].server_port, &*labels[0].route), (OTHER, 0, ""));
     assert_eq!((&*labels[1].server_address, &*labels[1].route, labels[1].method), ("", OTHER, OTHER));
@@ -126,7 +135,128 @@ fn a_clock_that_steps_back_gives_no_negative_duration() {
     let mut registry = Registry::new(Limits::default());
     registry.record(&Span { end: START - 1, ..span(SpanKind::Server) });
     registry.record(&Span { start: 0, end: 0, ..span(SpanKind::Server) });
-    assert_eq!(registry.snapshot().series[0].histogram.buckets.sum(), 0);
+    assert_eq!(registry.snapshot().requests[0].counts.duration.buckets.sum(), 0);
+}
+
+/// A span that ended so many seconds after [`START`].
+fn span_at(second: u64, change: impl FnOnce(&mut Http)) -> Span {
+    let time = START + second * 1_000_000_000;
+    Span { start: time - 1_000_000, end: time, ..span_with(SpanKind::Server, change) }
+}
+
+#[test]
+fn idle_series_expire_and_come_back_as_newborns() {
+    let limits = Limits { idle: Duration::from_secs(100), ..Limits::default() };
+    let mut registry = Registry::new(limits);
+    let mut check = |second: u64, statuses: &[u16], expected: &[(u16, u64, u64, u64)]| {
+        for status in statuses {
+            registry.record(&span_at(second, |http| http.status = Some(*status)));
+        }
+        registry.expire(START + second * 1_000_000_000);
+        let snapshot = registry.snapshot();
+        let found: Vec<_> = snapshot
+            .requests
+            .iter()
+            .map(|series| {
+                let StatusLabel::Code(status) = series.labels.status else { panic!("a code") };
+                let count = series.counts.duration.buckets.count();
+                (status, count, series.born, (series.created - START) / 1_000_000_000)
+            })
+            .collect();
+        assert_eq!(found, expected, "(status, count, born, created) at {second}");
+        assert_eq!(snapshot.usage.shares.iter().map(|share| share.series).sum::<usize>(), snapshot.series());
+    };
+    check(0, &[200, 200, 404], &[(200, 2, 0, 0), (404, 1, 0, 0)]);
+    check(60, &[200], &[(200, 3, 0, 0), (404, 1, 0, 0)]);
+    check(111, &[], &[(200, 3, 0, 0)]);
+    // Born after the third snapshot: whoever scraped then sees a zero first, so that `rate()` sees a reset.
+    check(150, &[404, 404, 404, 404], &[(200, 3, 0, 0), (404, 4, 3, 150)]);
+    check(400, &[], &[]);
+}
+
+#[test]
+fn totals_of_services_expire_too() {
+    let mut registry = Registry::new(Limits::default());
+    registry.record(&span_at(0, |_| ()));
+    registry.expire(START + 3_600_000_000_000);
+    assert_eq!(registry.snapshot().services.len(), 1);
+    registry.expire(START + 2 * 3_600_000_000_000);
+    assert_eq!(registry.snapshot().services.len(), 0);
+}
+
+#[test]
+fn a_noisy_service_starves_no_quiet_one() {
+    let mut registry = Registry::new(Limits { series: 1_000, ..Limits::default() });
+    let mut record = |id: u32, n: u32| {
+        for route in 0..n {
+            let mut span = span_with(SpanKind::Server, |http| http.route = Arc::from(format!("/{route}")));
+            span.service = service(id);
+            registry.record(&span);
+        }
+    };
+    record(1, 5_000);
+    record(2, 1);
+    let usage = registry.snapshot().usage;
+    let of = |id: u32| usage.shares.iter().find(|share| share.service.id == id).expect("a share");
+    assert_eq!((of(2).series, of(2).folded.value), (2, 0), "its request series and its span series");
+    assert_eq!(of(1).series + of(1).overflow_series, 3 + 480 + 2, "promised, four fifths of 600, overflow");
+    // Each metric folds a span apart; the pairs that fit are told by the series.
+    assert_eq!(of(1).folded.value, 10_000 - (of(1).series as u64));
+    assert!(of(1).examples.len() == 5 && of(1).examples[0].contains("GET /2"), "{:?}", of(1).examples);
+}
+
+#[test]
+fn series_of_the_greedy_expire_sooner_while_room_is_scarce() {
+    let mut registry = Registry::new(Limits { series: 1_000, ..Limits::default() });
+    for route in 0..1_000 {
+        registry.record(&span_at(0, |http| http.route = Arc::from(format!("/{route}"))));
+    }
+    let mut quiet = span_at(0, |_| ());
+    quiet.service = service(2);
+    registry.record(&quiet);
+    registry.expire(START + TIGHT_IDLE.as_nanos() as u64);
+    let before = registry.snapshot().series();
+    registry.expire(START + 2 * TIGHT_IDLE.as_nanos() as u64);
+    let snapshot = registry.snapshot();
+    assert!(snapshot.series() < before);
+    let holds = |id: u32| snapshot.requests.iter().filter(|series| series.labels.service.id == id).count();
+    assert_eq!(holds(2), 1);
+    assert!(holds(1) > 1, "no more than it takes to make room");
+}
+
+#[test]
+fn bodies_are_counted_from_the_first_one_on() {
+    let mut registry = Registry::new(Limits::default());
+    for (request, response, status) in [(0, 0, Some(200)), (0, 700, Some(200)), (5, 0, Some(200))] {
+        registry.record(&span_with(SpanKind::Server, |http| {
+            (http.request_body_bytes, http.response_body_bytes, http.status) = (request, response, status);
+        }));
+    }
+    registry.record(&span_with(SpanKind::Server, |http| {
+        (http.response_body_bytes, http.status) = (9, None);
+    }));
+    let snapshot = registry.snapshot();
+    let sizes = |bodies: &Option<Box<Bodies>>| bodies.as_ref().map(|b| (b.sizes.count(), b.sizes.sum()));
+    let counts: Vec<_> = snapshot
+        .requests
+        .iter()
+        .map(|series| (sizes(&series.counts.request_body), sizes(&series.counts.response_body)))
+        .collect();
+    assert_eq!(counts, [(Some((1, 5)), Some((2, 700))), (None, None)], "without an answer there is no body");
+}
+
+#[test]
+fn what_is_not_sampled_is_counted_and_is_no_exemplar() {
+    let mut registry = Registry::new(Limits::default());
+    let sampled = span(SpanKind::Server);
+    registry.record(&sampled);
+    registry.record(&Span { sampled: false, trace_id: [9; 16], end: sampled.end + 1, ..sampled.clone() });
+    let snapshot = registry.snapshot();
+    for histogram in [&snapshot.requests[0].counts.duration, &snapshot.spans[0].counts] {
+        assert_eq!(histogram.buckets.count(), 2);
+        assert_eq!(histogram.exemplars().len(), 1);
+        assert_eq!(histogram.exemplars()[0].1.trace_id, sampled.trace_id);
+    }
 }
 
 /// What overflow must keep.
@@ -139,11 +269,11 @@ fn kept(service: &Service, kind: SpanKind, status: StatusLabel, error_type: &str
 /// Count and sum of durations, ns.
 fn totals_of(snapshot: &Snapshot) -> HashMap<Kept, (u64, u128)> {
     let mut totals = HashMap::<_, (u64, u128)>::new();
-    for Series { labels, histogram, .. } in &snapshot.series {
+    for Series { labels, counts, .. } in &snapshot.requests {
         let entry = totals.entry(kept(&labels.service, labels.kind, labels.status, labels.error_type));
         let entry = entry.or_default();
-        entry.0 += histogram.buckets.count();
-        entry.1 += histogram.buckets.sum();
+        entry.0 += counts.duration.buckets.count();
+        entry.1 += counts.duration.buckets.sum();
     }
     totals
 }
@@ -176,8 +306,8 @@ proptest! {
     fn overflow_keeps_sums_by_service_kind_class_and_error(
         spans in prop::collection::vec(any_span(3), 0..800),
     ) {
-        // Room for all overflow series of three services: 3 × 2 kinds × 11 classes × 2.
-        let limit = 5 * (LAST_RESORT_SERIES + 3 * 2 * CLASSES * 2);
+        // Room for all overflow series of three services.
+        let limit = 5 * (LAST_RESORT_SERIES + 3 * LAST_RESORT_SERIES);
         let mut registry = Registry::new(Limits { series: limit, ..Limits::default() });
         let mut expected = HashMap::<_, (u64, u128)>::new();
         for span in &spans {
@@ -189,11 +319,14 @@ proptest! {
             entry.1 += u128::from(span.end - span.start);
         }
         let snapshot = registry.snapshot();
-        prop_assert!(snapshot.series.len() <= limit);
+        prop_assert!(snapshot.series() <= limit);
         prop_assert_eq!(totals_of(&snapshot), expected);
-        for Series { histogram, .. } in &snapshot.series {
-            let (counts, exemplars) = (histogram.buckets.counts(), histogram.exemplars());
-            prop_assert!(counts.iter().zip(exemplars).all(|(count, exemplar)| (*count > 0) == exemplar.is_some()));
+        let requests = snapshot.requests.iter().map(|series| &series.counts.duration);
+        for histogram in requests.chain(snapshot.spans.iter().map(|series| &*series.counts)) {
+            let buckets = histogram.buckets.counts().iter().enumerate().filter(|(_, count)| **count > 0);
+            let buckets: Vec<_> = buckets.map(|(bucket, _)| u8::try_from(bucket).expect("few")).collect();
+            let exemplars: Vec<_> = histogram.exemplars().iter().map(|(bucket, _)| *bucket).collect();
+            prop_assert_eq!(buckets, exemplars);
         }
     }
 
@@ -201,15 +334,14 @@ proptest! {
     fn the_limit_is_hard_and_nothing_is_uncounted(
         spans in prop::collection::vec(any_span(400), 0..1_500),
     ) {
-        let limits = Limits { series: 0, services: 100 };
+        let limits = Limits { series: 0, services: 100, ..Limits::default() };
         let mut registry = Registry::new(limits);
         for span in &spans {
             registry.record(span);
         }
         let snapshot = registry.snapshot();
-        prop_assert!(snapshot.series.len() <= MIN_SERIES);
-        let counted: u64 = snapshot.series.iter().map(|series| series.histogram.buckets.count()).sum();
-        prop_assert_eq!(counted, spans.len() as u64);
+        prop_assert!(snapshot.series() <= MIN_SERIES);
+        prop_assert_eq!(counts(&snapshot), [spans.len() as u64; 2]);
         prop_assert!(snapshot.services.len() <= limits.services + 1);
         let totals: u64 =
             snapshot.services.iter().map(|totals| totals.server_spans.value + totals.client_spans.value).sum();

@@ -8,7 +8,7 @@ use super::context::{Ids, valid_tracestate};
 use super::method::{KnownMethods, OTHER};
 use super::route::Routes;
 use super::{Detail, Http, Service, Span, SpanKind};
-use crate::protocol::{Endpoints, Exchange, Side};
+use crate::protocol::{Endpoints, Exchange, Side, UnderWay};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -50,6 +50,7 @@ impl Assembler {
         span.span_id = context.span_id;
         span.parent_span_id = context.parent_span_id;
         span.trace_flags = context.flags;
+        span.sampled = true;
         replace(&mut span.trace_state, remote_state);
         span.exchange = exchange.number;
         span.kind = match exchange.side {
@@ -68,10 +69,29 @@ impl Assembler {
         describe(http, exchange);
     }
 
+    /// `http.request.method` of a method as sent.
+    #[must_use]
+    pub fn method(&self, sent: &str) -> &'static str {
+        self.methods.classify(sent)
+    }
+
     /// Forgets the routes of a service that is gone.
     pub fn forget(&mut self, service: u32) {
         self.routes.forget(service);
     }
+}
+
+/// `server.address` and `server.port` of a client's request that is under way, as its span will have them.
+#[must_use]
+pub fn server_of(under_way: &UnderWay<'_>) -> (String, u16) {
+    let server = match under_way.endpoints {
+        Endpoints::Unix => None,
+        Endpoints::Ip { remote, .. } => Some(remote),
+    };
+    let (host, port) = split_host(under_way.request.host);
+    let mut address = String::new();
+    write_server_address(&mut address, host, server);
+    (address, port.or(server.map(|server| server.port())).unwrap_or(0))
 }
 
 fn describe(http: &mut Http, exchange: &Exchange<'_>) {

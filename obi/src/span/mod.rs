@@ -6,7 +6,7 @@
 //! - [`assemble`]: the [`Assembler`], which makes a [`Span`] of an exchange and its service.
 //! - [`attribute`]: name, status and attributes of a span, once for all exporters.
 //! - [`context`]: parents from `traceparent`, ids.
-//! - [`service`]: what a process is called.
+//! - [`service`]: what a process is called; its attributes are a [`resource`].
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, [`segment`] by segment.
 #![forbid(unsafe_code)]
 
@@ -17,14 +17,16 @@ pub mod assemble;
 pub mod attribute;
 pub mod context;
 pub mod method;
+pub mod resource;
 pub mod route;
 pub mod segment;
 pub mod service;
 
 pub use assemble::Assembler;
 pub use attribute::{AttributeValue, Status};
+pub use resource::Resource;
 
-/// Who served or called: a resource in OpenTelemetry's words, shared by all spans of a process.
+/// Who served or called, shared by all processes that say the same of themselves. Metrics are told apart by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Service {
     /// `service.name`.
@@ -33,8 +35,16 @@ pub struct Service {
     pub namespace: String,
     /// Dense number of this (namespace, name) pair, for tables keyed by service.
     pub id: u32,
-    /// Further resource attributes (`process.executable.name`, …), in order.
-    pub attributes: Vec<(&'static str, String)>,
+    /// What holds for all its processes on this machine, beside name and namespace: the resource of metrics.
+    pub attributes: Resource,
+}
+
+/// One instance of a service: what is particular to a process. With the attributes of its [`Service`], it is the
+/// resource of spans.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Instance {
+    /// `process.pid`, `container.id` and the like. `service.instance.id` here takes the place of the service's own.
+    pub attributes: Resource,
 }
 
 /// Span kind; HTTP knows these two.
@@ -57,6 +67,9 @@ pub struct Span {
     pub parent_span_id: Option<[u8; 8]>,
     /// W3C trace flags; bit 0 is "sampled".
     pub trace_flags: u8,
+    /// Whether it leaves this agent: head sampling's word, always true while no destination takes spans. What is not
+    /// sampled is counted all the same, but is no exemplar: nobody could look it up.
+    pub sampled: bool,
     /// `tracestate`, as received.
     pub trace_state: String,
     /// The kernel's exchange number.
@@ -71,8 +84,10 @@ pub struct Span {
     pub queue_wait: u64,
     /// Process id in the initial namespace.
     pub pid: u32,
-    /// Service and resource.
+    /// Service.
     pub service: Arc<Service>,
+    /// Which of the service's processes.
+    pub instance: Arc<Instance>,
     /// What is particular to the protocol.
     pub detail: Detail,
 }
@@ -86,6 +101,7 @@ impl Span {
             span_id: [0; 8],
             parent_span_id: None,
             trace_flags: 0,
+            sampled: true,
             trace_state: String::new(),
             exchange: 0,
             kind: SpanKind::Server,
@@ -94,8 +110,18 @@ impl Span {
             queue_wait: 0,
             pid: 0,
             service: Arc::default(),
+            instance: Arc::default(),
             detail: Detail::Http(Http::default()),
         }
+    }
+
+    /// The resource of this span: attributes of its instance, then those of its service that the instance does not
+    /// replace. Name and namespace of the service are not among them.
+    pub fn resource(&self) -> impl Iterator<Item = (&str, AttributeValue<'_>)> {
+        let own = &self.instance.attributes;
+        let shared =
+            self.service.attributes.iter().filter(|(name, _)| own.iter().all(|(held, _)| held != *name));
+        own.iter().chain(shared)
     }
 }
 

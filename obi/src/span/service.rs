@@ -124,11 +124,7 @@ fn describe(facts: &Facts, node: &str) -> Described {
         ("telemetry.sdk.name", "obi".to_owned()),
         ("telemetry.sdk.version", env!("CARGO_PKG_VERSION").to_owned()),
     ];
-    for (key, value) in known {
-        if !value.is_empty() && attributes.iter().all(|(present, _)| *present != key) {
-            attributes.push((key, value));
-        }
-    }
+    known.into_iter().for_each(|(key, value)| attributes.text(key, &value));
     let service = Service { name, namespace, id: 0, attributes };
     if anonymous { Described::Anonymous(service) } else { Described::Service(service) }
 }

@@ -1,4 +1,4 @@
-//! Which text format a scraper wants.
+//! Which format a scraper wants.
 //!
 //! In: an `Accept` header (RFC 9110, section 12.5.1). Out: a [`Choice`]. Refuses to know requests.
 
@@ -19,6 +19,10 @@ const OPENMETRICS_0: Choice = Choice {
     format: Format::OpenMetrics,
     content_type: "application/openmetrics-text; version=0.0.1; charset=utf-8",
 };
+const PROTOBUF: Choice = Choice {
+    format: Format::Protobuf,
+    content_type: "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+};
 const TEXT: Choice =
     Choice { format: Format::Text, content_type: "text/plain; version=0.0.4; charset=utf-8" };
 
@@ -36,26 +40,38 @@ pub(super) fn negotiate(accept: &str) -> Choice {
 }
 
 fn rank(choice: Choice) -> u8 {
-    [TEXT, OPENMETRICS_0, OPENMETRICS_1].iter().position(|known| *known == choice).map_or(0, |at| at as u8)
+    [TEXT, OPENMETRICS_0, OPENMETRICS_1, PROTOBUF]
+        .iter()
+        .position(|known| *known == choice)
+        .map_or(0, |at| at as u8)
 }
 
 /// One media range: its quality in thousandths, and what it stands for here.
 fn parse_range(range: &str) -> Option<(u32, Choice)> {
     let mut parts = range.split(';').map(str::trim);
     let media = parts.next()?.to_ascii_lowercase();
-    let (mut quality, mut version) = (1_000, None);
+    let (mut quality, mut version, mut proto, mut encoding) = (1_000, None, None, None);
     for part in parts {
         let (name, value) = part.split_once('=')?;
         let value = value.trim().trim_matches('"');
         match name.trim().to_ascii_lowercase().as_str() {
             "q" => quality = parse_quality(value)?,
             "version" => version = Some(value.to_owned()),
+            "proto" => proto = Some(value.to_owned()),
+            "encoding" => encoding = Some(value.to_owned()),
             _ => {}
         }
     }
     let choice = match (media.as_str(), version.as_deref()) {
         ("application/openmetrics-text", None | Some("1.0.0")) => OPENMETRICS_1,
         ("application/openmetrics-text", Some("0.0.1")) => OPENMETRICS_0,
+        // Both parameters are part of the type: other messages and other framings exist.
+        ("application/vnd.google.protobuf", _)
+            if proto.as_deref() == Some("io.prometheus.client.MetricFamily")
+                && encoding.as_deref() == Some("delimited") =>
+        {
+            PROTOBUF
+        }
         ("text/plain", None | Some("0.0.4" | "1.0.0")) | ("text/*" | "*/*", _) => TEXT,
         _ => return None,
     };
@@ -90,6 +106,20 @@ mod tests {
         check("application/openmetrics-text;q=0", TEXT);
         check("application/openmetrics-text;q=nonsense", TEXT);
         check("application/openmetrics-text;q=NaN;;=", TEXT);
+        let protobuf =
+            "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+        check(protobuf, PROTOBUF);
+        check(&format!("{protobuf};q=0.4,application/openmetrics-text;q=0.5"), OPENMETRICS_1);
+        check(&format!("application/openmetrics-text;version=1.0.0,{protobuf}"), PROTOBUF);
+        check("application/vnd.google.protobuf", TEXT);
+        check(&protobuf.replace("delimited", "text"), TEXT);
+        check(&protobuf.replace("io.prometheus.client", "openmetrics"), TEXT);
+        // Prometheus 2.42 with native histograms
+        let accept = format!(
+            "{protobuf},application/openmetrics-text;version=1.0.0;q=0.8,\
+             application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+        );
+        check(&accept, PROTOBUF);
         // Prometheus 2.42
         let accept = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;\
                       q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
@@ -105,7 +135,7 @@ mod tests {
         #[test]
         fn any_header_gets_a_choice(accept in "\\PC{0,200}") {
             let choice = negotiate(&accept);
-            assert!([TEXT, OPENMETRICS_0, OPENMETRICS_1].contains(&choice));
+            assert!([TEXT, OPENMETRICS_0, OPENMETRICS_1, PROTOBUF].contains(&choice));
         }
     }
 }

@@ -1,19 +1,26 @@
 //! `/metrics`.
 //!
-//! In: a scrape. Out: the exposition in the format the scraper prefers. Refuses to know what is in it.
+//! In: a scrape. Out: the exposition in the format the scraper prefers, made a piece at a time as fast as the scraper
+//! reads it: a slow one holds a snapshot and a piece, never the whole text. Refuses to know what is in it.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 use axum::Extension;
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use axum::response::{IntoResponse, Response};
+use http_body::Frame;
 
 use super::{Command, Error, accept};
-use crate::export::{Cursor, Metrics, prometheus};
+use crate::export::prometheus::Exposition;
+use crate::export::{Cursor, Metrics};
 use crate::stats::Process;
 
 const SCRAPE_HEADER: &str = "x-prometheus-scrape-timeout-seconds";
@@ -41,8 +48,41 @@ pub(super) async fn serve(
         metrics.process = Process::read().ok();
         // The pipeline has handed over all counts before it answered: these are of the same moment.
         metrics.objectives = objectives.view().map(Arc::new);
-        let body = prometheus::encode(&Arc::new(metrics), choice.format, previous);
-        ([(CONTENT_TYPE, choice.content_type)], body).into_response()
+        let exposition = Exposition::new(Arc::new(metrics), choice.format, previous);
+        ([(CONTENT_TYPE, choice.content_type)], body(exposition)).into_response()
     };
     state.answer(Command::Metrics, encode).await
+}
+
+/// The first piece is made here; often it is the only one.
+fn body(mut exposition: Exposition) -> Body {
+    let first = exposition.next().unwrap_or_default();
+    if exposition.is_over() {
+        Body::from(first)
+    } else {
+        Body::new(Pieces { first: Some(first), exposition })
+    }
+}
+
+struct Pieces {
+    first: Option<Vec<u8>>,
+    exposition: Exposition,
+}
+
+impl http_body::Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let first = self.first.take();
+        let piece = first.or_else(|| self.exposition.next());
+        Poll::Ready(piece.map(|piece| Ok(Frame::data(Bytes::from(piece)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.first.is_none() && self.exposition.is_over()
+    }
 }

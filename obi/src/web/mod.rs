@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod accept;
+mod cardinality;
 mod error;
 pub mod handle;
 mod metrics;
@@ -89,6 +90,7 @@ pub fn router(state: State) -> Router {
         .route("/api/v1/slos", get(objectives::slos))
         .route("/api/v1/spans", get(spans::serve))
         .route("/api/v1/status", get(status::serve))
+        .route("/api/v1/cardinality", get(cardinality::serve))
         .fallback(async |request: Request| Error::NoRoute(request.uri().path().to_owned()))
         .method_not_allowed_fallback(async |request: Request| Error::Method(request.method().to_string()))
         .layer(middleware::from_fn(bound_query))

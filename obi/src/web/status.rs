@@ -19,6 +19,8 @@ struct Status<'a> {
     ready: bool,
     hook_set: Option<&'static str>,
     hook_sets: Vec<HookSet<'a>>,
+    /// What the set in use does not see.
+    not_seen: &'a [&'static str],
     watched_processes: u64,
     series: usize,
     lost: u64,
@@ -62,8 +64,9 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         ready,
         hook_set: Some(metrics.stats.hook_set).filter(|set| !set.is_empty()),
         hook_sets: hook_sets.collect(),
+        not_seen: &metrics.stats.not_seen,
         watched_processes: metrics.stats.watched_processes,
-        series: metrics.red.series.len(),
+        series: metrics.red.series(),
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
         services: services.collect(),
     }

@@ -27,6 +27,7 @@ fn app(ready: bool) -> Router {
             HookSetState { set: "socket", state: "used", reason: String::new() },
             HookSetState { set: "fentry", state: "refused", reason: "too complex".to_owned() },
         ];
+        stats.not_seen = vec!["receives by io_uring"];
         stats.watched_processes = 2;
         let failed = span_with(SpanKind::Client, |http| {
             http.status = Some(503);
@@ -45,6 +46,26 @@ fn app(ready: bool) -> Router {
         }
     });
     router(State::new(Handle::new(sender, Arc::new(|| ())), Arc::new(AtomicBool::new(ready))))
+}
+
+#[tokio::test]
+async fn cardinality_tells_who_spends_the_budget() {
+    let json = get(&app(true), "/api/v1/cardinality").await.json();
+    let check = |pointer: &str, expected: Value| {
+        assert_eq!(json.pointer(pointer), Some(&expected), "{pointer} of {json}");
+    };
+    check("/limit", 10_000.into());
+    check("/ordinary_limit", 8_000.into());
+    // A server span and a client span, each a request series and a span series.
+    check("/series", 4.into());
+    check("/overflow_series", 0.into());
+    check("/folded_spans", 0.into());
+    check("/metrics/traces.span.metrics", 2.into());
+    check("/labels/http_route", 1.into());
+    check("/services/0/name", "service-1".into());
+    check("/services/0/series", 4.into());
+    check("/services/0/promised", 31.into());
+    check("/services/0/labels/http_response_status_code", 2.into());
 }
 
 struct Answer {
@@ -90,6 +111,7 @@ async fn status_tells_what_became_of_each_hook_set() {
         {"set": "fentry", "state": "refused", "reason": "too complex"},
     ]);
     assert_eq!(status["hook_sets"], expected);
+    assert_eq!(status["not_seen"], serde_json::json!(["receives by io_uring"]));
 }
 
 #[tokio::test]

@@ -119,6 +119,7 @@ impl Matrix {
             filters: self.test,
             // As for tests on this machine.
             environment: std::env::vars().filter(|(name, _)| name == "OBI_TEST_ROWS").collect(),
+            choice: true,
         };
         plan.run().map(|()| ExitCode::SUCCESS)
     }
@@ -132,6 +133,7 @@ impl Smoke {
             tests: self.tests,
             filters: vec!["accuracy::raw_ends".to_owned()],
             environment: vec![("OBI_TEST_ROWS".to_owned(), SMOKE_ROWS.to_owned())],
+            choice: false,
         };
         plan.run().map(|()| ExitCode::SUCCESS)
     }

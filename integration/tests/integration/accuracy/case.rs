@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use integration::hook::Passage;
+use integration::patience::slowness;
 use integration::plan::{Address, Call, ConnectionPlan, Segmentation, ServerPlan, Serving};
 use integration::shape::{Ending, Framing, RequestFraming, Shape};
 use integration::wire::{ReadMode, WriteMode};
@@ -26,8 +27,10 @@ pub(super) struct Case {
     writes: &'static [WriteMode],
 }
 
-/// Microseconds that a client lives at least: the agent reads its name while it does.
-const LIFE: u32 = 300_000;
+/// Microseconds that a client lives at least: the agent reads its name while it does, later on a slow machine.
+fn life() -> u32 {
+    300_000 * slowness().min(10)
+}
 
 /// What it runs over.
 #[derive(Debug, Clone, Copy)]
@@ -90,6 +93,7 @@ pub(super) const CASES: &[Case] = &[
     case!("upgrade", || vec![Shape { status: 101, ending: Ending::Upgrade, ..Shape::default() }; 2]),
     case!("forked after accept", mixed, serving: Serving::Fork),
     case!("moved descriptor", mixed, serving: Serving::Dup2),
+    case!("socket map", mixed, serving: Serving::Sockmap, writes: &[WriteMode::Write, WriteMode::Sendfile]),
     case!("recv", mixed, reads: &[ReadMode::Recv]),
     case!("tiny reads", mixed, reads: &[ReadMode::Tiny]),
     case!("readv", mixed, reads: &[ReadMode::Readv]),
@@ -113,9 +117,9 @@ pub(super) const CASES: &[Case] = &[
     case!("sendfile", mixed, writes: &[WriteMode::Sendfile]),
     case!("splice in", mixed, writes: &[WriteMode::Splice]),
     case!("IPv6", mixed, family: Family::V6, reads: READS, writes: &WriteMode::ALL),
-    case!("unix", mixed, family: Family::Unix),
+    case!("unix", mixed, family: Family::Unix, passage: Passage::UnixCall),
     case!("unix, every way", || [mixed(), mixed(), mixed()].concat(), family: Family::Unix, depth: 3,
-        reads: READS, writes: &WriteMode::ALL),
+        reads: READS, writes: &WriteMode::ALL, passage: Passage::UnixCall),
     case!("unix, splice out", mixed, family: Family::Unix, reads: &[ReadMode::Splice],
         passage: Passage::SpliceFromUnix),
 ];
@@ -148,7 +152,7 @@ impl Case {
             writes: self.writes.to_vec(),
             ..ConnectionPlan::new(address, (self.shapes)().into_iter().map(Call::new).collect())
         };
-        let lasting = vec![Call::new(Shape { delay: LIFE, ..Shape::default() })];
+        let lasting = vec![Call::new(Shape { delay: life(), ..Shape::default() })];
         vec![connection(), connection(), ConnectionPlan::new(address, lasting)]
     }
 }

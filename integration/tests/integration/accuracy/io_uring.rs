@@ -3,7 +3,7 @@
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::client::{self, Kind};
-use integration::hook::{Passage, Sight};
+use integration::hook::Passage;
 use integration::load;
 use integration::patience::slowness;
 use integration::seed::seeded;
@@ -16,7 +16,7 @@ fn exact_or_counted() {
     let mut rng = seeded("io_uring");
     let server = io_uring().unwrap();
     let mut agent = Agent::start(Config::default()).unwrap();
-    let set = agent.hook_set().unwrap();
+    let view = agent.view().unwrap();
     let before = agent.metrics().unwrap();
     let (mut clients, mut servers) = (Ledger::default(), Ledger::default());
     let kinds = if slowness() > 1 { &[Kind::Shape, Kind::Curl][..] } else { &Kind::ALL };
@@ -28,8 +28,8 @@ fn exact_or_counted() {
     }
     let rows = vec![
         // They use ordinary calls: no excuse.
-        Row { name: "its clients".to_owned(), ledger: clients, sight: Sight::Exact },
-        Row { name: "io_uring".to_owned(), ledger: servers, sight: set.sight(Passage::IoUring) },
+        Row { name: "its clients".to_owned(), ledger: clients, sight: view.sight(Passage::Call) },
+        Row { name: "io_uring".to_owned(), ledger: servers, sight: view.sight(Passage::IoUring) },
     ];
-    check(&mut agent, &before, rows, set);
+    check(&mut agent, &before, rows, view);
 }

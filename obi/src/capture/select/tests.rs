@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::capture::support::blind_spot::BlindSpot::{
-    IoUringReceives, IoUringSends, MultipathTcp, UnixSplice,
+    ForeignPrograms, IoUringReceives, IoUringSends, MultipathTcp, Preemption, UnixSplice,
 };
 
 /// Every set usable, with these blind spots; then changed by a test.
@@ -71,6 +71,30 @@ fn the_cheapest_of_those_that_see_the_most() {
         Syscall => {}
     });
     check(&older, &[], Socket, &format!("{least} (receives by io_uring, sends by io_uring)"));
+}
+
+#[test]
+fn a_kernel_that_preempts_itself() {
+    use HookSet::{Fentry, Kprobe, Socket, Syscall};
+    let check = |missing: &[HookSet], expected: HookSet| {
+        let support = kernel(|set| {
+            match set.set {
+                Socket => set.not_seen.extend([IoUringSends, Preemption]),
+                Fentry => set.not_seen.push(Preemption),
+                Kprobe => {}
+                Syscall => set.not_seen.push(ForeignPrograms),
+            }
+            if missing.contains(&set.set) {
+                set.lack("places", "failed with 2");
+            }
+        });
+        assert_eq!(choose(&support, &[]).unwrap().set, expected, "without {missing:?}");
+    };
+    // Neither probes nor system calls are preempted; to lose something of every program is worse than to miss few.
+    check(&[], Kprobe);
+    check(&[Kprobe], Syscall);
+    check(&[Kprobe, Syscall], Fentry);
+    check(&[Kprobe, Syscall, Fentry], Socket);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a hook set does not see, although it works.
 //!
-//! In: a set and the kernel's types. Out: [`BlindSpot`]s. Those that hide whole programs decide which set is used.
+//! In: a set, the kernel's types, whether it preempts the set's programs. Out: [`BlindSpot`]s. Those that hide whole programs, or
+//! something of every program, decide which set is used.
 #![forbid(unsafe_code)]
 
 use serde::Serialize;
@@ -24,13 +25,15 @@ pub enum BlindSpot {
     UnixSplice,
     /// Sockets of Multipath TCP.
     MultipathTcp,
+    /// What happens on a processor while one of the set's programs there is preempted: the kernel skips it then.
+    Preemption,
 }
 
 impl BlindSpot {
-    /// It hides whole programs, not single connections: sets are chosen by it.
+    /// It hides whole programs, or something of every program, not single connections: sets are chosen by it.
     #[must_use]
     pub fn decides(self) -> bool {
-        matches!(self, Self::IoUringReceives | Self::IoUringSends | Self::ForeignPrograms)
+        matches!(self, Self::IoUringReceives | Self::IoUringSends | Self::ForeignPrograms | Self::Preemption)
     }
 
     /// In a user's words.
@@ -43,6 +46,7 @@ impl BlindSpot {
             Self::TcpSplice => "splice out of a TCP socket",
             Self::UnixSplice => "splice out of a unix socket",
             Self::MultipathTcp => "Multipath TCP",
+            Self::Preemption => "what happens while a kernel program is preempted",
         }
     }
 
@@ -59,13 +63,17 @@ impl BlindSpot {
                 "exchanges on such a connection can be lost, or end with a wrong body size; not counted"
             }
             Self::MultipathTcp => "such sockets use other functions of the kernel; not counted",
+            Self::Preemption => {
+                "this kernel preempts itself and skips programs then; counted in obi_bpf_program_misses_total, and \
+                 in obi_lost_total"
+            }
         }
     }
 }
 
 /// What a set does not see on this kernel.
 #[must_use]
-pub fn blind_spots(set: HookSet, types: &KernelTypes) -> Vec<BlindSpot> {
+pub fn blind_spots(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Vec<BlindSpot> {
     let unless = |seen: bool, blind_spot: BlindSpot| (!seen).then_some(blind_spot);
     let found = match set {
         HookSet::Socket => vec![
@@ -84,5 +92,6 @@ pub fn blind_spots(set: HookSet, types: &KernelTypes) -> Vec<BlindSpot> {
             unless(!cfg!(target_pointer_width = "64"), BlindSpot::ForeignPrograms),
         ],
     };
-    found.into_iter().flatten().collect()
+    let preempted = unless(!is_preempted, BlindSpot::Preemption);
+    found.into_iter().chain([preempted]).flatten().collect()
 }

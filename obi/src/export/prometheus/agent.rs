@@ -15,7 +15,7 @@ use prometheus_client::registry::Unit;
 
 use super::label;
 use crate::export::{Metrics, Unseen};
-use crate::red::{ServiceTotals, seconds};
+use crate::red::{self, ServiceTotals, seconds};
 use crate::stats::{Counter, HookSetState, Process, Program, Snapshot, Stage};
 
 #[derive(Debug)]
@@ -30,6 +30,7 @@ impl prometheus_client::collector::Collector for Collector {
         let mut out = Families(encoder);
         write_flow(&mut out, stats, unseen)?;
         write_spans(&mut out, &self.metrics.red.services, unseen)?;
+        write_budget(&mut out, &self.metrics.red, unseen)?;
         write_capture(&mut out, stats)?;
         out.info("obi_build", "Version of the agent", &[("version", env!("CARGO_PKG_VERSION"))])?;
         self.metrics.process.map_or(Ok(()), |process| write_process(&mut out, &process))
@@ -73,6 +74,27 @@ fn write_spans(out: &mut Families<'_>, services: &[ServiceTotals], unseen: Unsee
     let samples =
         spans.into_iter().map(|((side, service), n)| ([("side", side), ("service_name", service)], n));
     out.counter(("obi_spans", "Spans made", None), samples)
+}
+
+/// What the series budget came to; `/api/v1/cardinality` tells more.
+fn write_budget(out: &mut Families<'_>, red: &red::Snapshot, unseen: Unseen) -> fmt::Result {
+    let limit = ("obi_series_limit", "Series of spans that may be, histograms counted as one", None);
+    out.gauge(limit, red.usage.limit as u64)?;
+    let shares = &red.usage.shares;
+    let overflow: usize = shares.iter().map(|share| share.overflow_series).sum();
+    let series: usize = shares.iter().map(|share| share.series).sum();
+    let header = ("obi_series", "Series of spans, histograms counted as one", None);
+    let mut family = out.family(header, MetricType::Gauge)?;
+    for (kind, n) in [("ordinary", series), ("overflow", overflow)] {
+        family.encode_family(&LabelSet(&[("kind", kind)]))?.encode_gauge(&(n as u64))?;
+    }
+    let mut folded = BTreeMap::<&str, u64>::new();
+    for share in shares.iter().filter(|share| share.folded.value > 0) {
+        let shown = if unseen.in_red(share.folded.born) { 0 } else { share.folded.value };
+        *folded.entry(&share.service.name).or_default() += shown;
+    }
+    let samples = folded.into_iter().map(|(service, n)| ([("service_name", service)], n));
+    out.counter(("obi_folded_spans", "Spans that a metric counted in overflow", None), samples)
 }
 
 fn write_capture(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {

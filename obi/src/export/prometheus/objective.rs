@@ -169,14 +169,15 @@ impl EncodeLabelSet for LabelSet<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Format, encode};
+    use super::super::{Exposition, Format};
     use super::*;
     use crate::objective::notify::PeerStats;
     use crate::objective::view::tests::objective;
 
     fn exposition(view: View) -> String {
         let metrics = Metrics { objectives: Some(Arc::new(view)), ..Metrics::default() };
-        encode(&Arc::new(metrics), Format::Text, None)
+        let pieces: Vec<u8> = Exposition::new(Arc::new(metrics), Format::Text, None).flatten().collect();
+        String::from_utf8(pieces).expect("text is UTF-8")
     }
 
     #[test]

@@ -1,8 +1,13 @@
-//! Golden expositions in both formats, and what holds for any snapshot.
+//! Golden expositions in all formats, and what holds for any snapshot.
+
+use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::{
+    Metric, MetricFamily, MetricType,
+};
+use prost::Message;
 
 use super::*;
-use crate::red::tests::{span, span_with};
-use crate::red::{Limits, Registry as Spans};
+use crate::red::tests::{START, service, span, span_with};
+use crate::red::{ActiveLabels, Limits, Registry as Spans};
 use crate::span::SpanKind;
 use crate::stats::{HookSetState, Loss, MapMemory, Process, Program, Stage, Stats};
 
@@ -16,6 +21,15 @@ fn sources() -> (Spans, Stats) {
     }));
     registry.record(&span(SpanKind::Client));
     registry.record(&span_with(SpanKind::Client, |http| http.server_address = "x".repeat(300)));
+    let active = |kind| ActiveLabels {
+        service: service(1),
+        kind,
+        method: "GET",
+        scheme: "http",
+        server_address: if kind == SpanKind::Client { "shop.example".to_owned() } else { String::new() },
+        server_port: if kind == SpanKind::Client { 8080 } else { 0 },
+    };
+    registry.set_active([SpanKind::Server, SpanKind::Server, SpanKind::Client].map(active), START);
     stats.receive(Stage::Capture, 8);
     stats.lose(
         Loss { stage: Stage::Kernel, reason: "ring_full", side: "server", service_name: "we\"ird\n\\" },
@@ -44,6 +58,24 @@ fn metrics() -> Arc<Metrics> {
         start_time_seconds: 1_700_000_000.5,
     };
     Arc::new(Metrics { process: Some(process), ..Metrics::take(&mut registry, &mut stats) })
+}
+
+fn encode(metrics: &Arc<Metrics>, format: Format, previous: Option<Cursor>) -> String {
+    String::from_utf8(bytes(metrics, format, previous)).expect("text")
+}
+
+fn bytes(metrics: &Arc<Metrics>, format: Format, previous: Option<Cursor>) -> Vec<u8> {
+    Exposition::new(Arc::clone(metrics), format, previous).flatten().collect()
+}
+
+/// All messages, by prost and the schema that prometheus-client carries.
+fn decode(bytes: &[u8]) -> Vec<MetricFamily> {
+    let mut rest = bytes;
+    let mut families = Vec::new();
+    while !rest.is_empty() {
+        families.push(MetricFamily::decode_length_delimited(&mut rest).expect("a whole message"));
+    }
+    families
 }
 
 /// Compares with a file beside this one. `OBI_UPDATE_GOLDEN=1` writes it anew.
@@ -95,7 +127,7 @@ fn exemplars_stand_in_their_bucket_and_fit() {
         assert!(labels.chars().filter(|char| char.is_alphanumeric() || *char == '_').count() <= 128);
         assert_eq!(rest, "0.012 1700000000.012");
     }
-    assert_eq!(exemplars, 4);
+    assert_eq!(exemplars, 7, "four of requests, three of spans");
     assert!(text.ends_with("\n# EOF\n"));
 }
 
@@ -144,4 +176,120 @@ fn an_agent_that_saw_nothing_still_exposes() {
     let text = encode(&Arc::default(), Format::OpenMetrics, None);
     assert!(text.contains("\nobi_watched_processes 0\n") && text.ends_with("\n# EOF\n"));
     assert!(!text.contains("obi_hook_info") && !text.contains("obi_bpf_program"));
+}
+
+#[test]
+fn protobuf_says_what_text_says() {
+    let families = decode(&bytes(&metrics(), Format::Protobuf, None));
+    let mut lines = Vec::new();
+    for family in &families {
+        for metric in &family.metric {
+            let labels = metric.label.iter().map(|label| format!("{}={:?}", label.name, label.value));
+            let labels = labels.collect::<Vec<_>>().join(",");
+            for (suffix, value) in samples(family, metric) {
+                lines.push(format!("{}{suffix}{{{labels}}} {value}", family.name));
+            }
+        }
+    }
+    let text = encode(&metrics(), Format::OpenMetrics, None);
+    let mut expected: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with('#') && !line.contains("_bucket{"))
+        .map(|line| {
+            let (series, value) = line.rsplit_once(' ').expect("a value");
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let labels = labels.trim_end_matches('}').split(',').filter(|label| !label.ends_with("=\"\""));
+            let value: f64 = value.parse().expect("a number");
+            format!("{name}{{{}}} {value}", labels.collect::<Vec<_>>().join(","))
+        })
+        .collect();
+    lines.sort();
+    expected.sort();
+    assert_eq!(lines, expected);
+}
+
+/// Values of a metric by suffix.
+fn samples(family: &MetricFamily, metric: &Metric) -> Vec<(&'static str, f64)> {
+    match family.r#type() {
+        MetricType::Counter => vec![("", metric.counter.as_ref().expect("a counter").value)],
+        MetricType::Gauge => vec![("", metric.gauge.as_ref().expect("a gauge").value)],
+        MetricType::Histogram => {
+            let histogram = metric.histogram.as_ref().expect("a histogram");
+            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            let count = histogram.sample_count as f64;
+            vec![("_sum", histogram.sample_sum), ("_count", count)]
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn histograms_are_classic_and_native_in_one() {
+    let mut registry = Spans::new(Limits::default());
+    let mut slow = span(SpanKind::Server);
+    let durations = [0, 1_000_000, 1_000_001, 4_000_000, 9_000_000_000];
+    for (nth, duration) in (0..).zip(durations) {
+        // The slowest came first: exemplars have to be put in order.
+        slow.start = START - nth * 1_000_000_000;
+        slow.end = slow.start + duration;
+        registry.record(&slow);
+    }
+    let metrics = Arc::new(Metrics::take(&mut registry, &mut Stats::default()));
+    let families = decode(&bytes(&metrics, Format::Protobuf, None));
+    let family = &families[0];
+    assert_eq!(
+        (&*family.name, family.r#type()),
+        ("http_server_request_duration_seconds", MetricType::Histogram)
+    );
+    assert_eq!(family.unit, "seconds");
+    let histogram = family.metric[0].histogram.as_ref().expect("a histogram");
+    let cumulative: Vec<_> = histogram.bucket.iter().map(|bucket| bucket.cumulative_count).collect();
+    assert_eq!(cumulative, [4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 5, 5]);
+    assert_eq!(histogram.bucket.last().map(|bucket| bucket.upper_bound), Some(f64::INFINITY));
+    let with_exemplar: Vec<_> = histogram
+        .bucket
+        .iter()
+        .filter(|bucket| bucket.exemplar.is_some())
+        .map(|bucket| bucket.upper_bound)
+        .collect();
+    assert_eq!(with_exemplar, [0.005, 10.0]);
+    assert_eq!((histogram.schema, histogram.zero_count, histogram.zero_threshold), (3, 1, 2f64.powi(-128)));
+    // 2^(-79/8) s < 1 ms = 2^(-9.966) s, 4 ms two doublings and 9 s 105 buckets above.
+    let spans: Vec<_> = histogram.positive_span.iter().map(|span| (span.offset, span.length)).collect();
+    assert_eq!(spans, [(-79, 1), (15, 1), (88, 1)]);
+    assert_eq!(histogram.positive_delta, [2, -1, 0]);
+    let created = histogram.start_timestamp.as_ref().map(|created| (created.seconds, created.nanos));
+    assert_eq!(created, Some((1_700_000_000, 0)));
+    let times: Vec<_> = histogram.exemplars.iter().map(|exemplar| exemplar.value).collect();
+    assert_eq!(times, [0.0, 9.0], "by time");
+    let labels: usize = histogram.exemplars[0]
+        .label
+        .iter()
+        .map(|label| label.name.chars().count() + label.value.chars().count())
+        .sum();
+    assert_eq!(labels, 63);
+}
+
+#[test]
+fn a_native_histogram_that_is_shown_as_zero_is_native_all_the_same() {
+    let (mut registry, mut stats) = (Spans::new(Limits::default()), Stats::default());
+    let first = Metrics::take(&mut registry, &mut stats);
+    registry.record(&span(SpanKind::Server));
+    let second = Arc::new(Metrics::take(&mut registry, &mut stats));
+    let families = decode(&bytes(&second, Format::Protobuf, Some(first.cursor())));
+    let histogram = families[0].metric[0].histogram.as_ref().expect("a histogram");
+    assert_eq!(
+        (histogram.sample_count, histogram.exemplars.len(), histogram.positive_delta.len()),
+        (0, 0, 0)
+    );
+    let spans: Vec<_> = histogram.positive_span.iter().map(|span| (span.offset, span.length)).collect();
+    assert_eq!(spans, [(0, 0)]);
+}
+
+#[test]
+fn target_info_follows_the_rules_for_resources() {
+    let text = encode(&metrics(), Format::OpenMetrics, None);
+    let expected = "# TYPE target info\ntarget_info{job=\"test/service-1\",instance=\"\",\
+                    service_namespace=\"test\",service_name=\"service-1\",process_executable_name=\"server\"} 1\n";
+    assert!(text.contains(expected), "{text}");
 }

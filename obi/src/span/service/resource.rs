@@ -30,9 +30,10 @@ impl Resource {
     }
 
     /// The attributes that describe the service beyond name and namespace.
-    pub(super) fn kept(&self) -> Vec<(&'static str, String)> {
-        let kept = KEPT.iter().map(|key| (*key, self.get(key)));
-        kept.filter(|(_, value)| !value.is_empty()).map(|(key, value)| (key, super::clean(value))).collect()
+    pub(super) fn kept(&self) -> crate::span::Resource {
+        let mut kept = crate::span::Resource::default();
+        KEPT.iter().for_each(|key| kept.text(*key, &super::clean(self.get(key))));
+        kept
     }
 }
 

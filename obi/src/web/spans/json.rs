@@ -58,7 +58,7 @@ impl Serialize for SpanJson<'_> {
         out.serialize_entry("service", &ServiceJson(&span.service))?;
         out.serialize_entry("pid", &span.pid)?;
         out.serialize_entry("exchange", &Text(span.exchange))?;
-        out.serialize_entry("resource", &Resource(&span.service))?;
+        out.serialize_entry("resource", &Resource(span))?;
         out.serialize_entry("attributes", &Attributes(span))?;
         out.end()
     }
@@ -88,11 +88,23 @@ impl Serialize for ServiceJson<'_> {
     }
 }
 
-struct Resource<'a>(&'a Service);
+struct Resource<'a>(&'a Span);
 
 impl Serialize for Resource<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        out.collect_map(self.0.attributes.iter().map(|(name, value)| (name, value)))
+        out.collect_map(self.0.resource().map(|(name, value)| (name, Value(value))))
+    }
+}
+
+struct Value<'a>(AttributeValue<'a>);
+
+impl Serialize for Value<'_> {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            AttributeValue::Str(text) => out.serialize_str(text),
+            AttributeValue::Text(text) => out.collect_str(&text),
+            AttributeValue::Int(number) => out.serialize_i64(number),
+        }
     }
 }
 
@@ -104,11 +116,7 @@ impl Serialize for Attributes<'_> {
         let mut result = Ok(());
         self.0.attributes(|name, value| {
             if result.is_ok() {
-                result = match value {
-                    AttributeValue::Str(text) => out.serialize_entry(name, text),
-                    AttributeValue::Text(text) => out.serialize_entry(name, &Text(text)),
-                    AttributeValue::Int(number) => out.serialize_entry(name, &number),
-                };
+                result = out.serialize_entry(name, &Value(value));
             }
         });
         result.map_err(S::Error::custom)?;

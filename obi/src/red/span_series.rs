@@ -1,0 +1,124 @@
+//! What makes one series of `traces.span.metrics`: service, span name, kind and status.
+//!
+//! In: a span. Out: its [`SpanKey`] and, for a new series, owned [`SpanLabels`]. Refuses to know counts and limits.
+
+use std::sync::Arc;
+
+use super::series::{Dimensions, MAX_LABEL_BYTES, OTHER, shorten};
+use super::table::LabelSet;
+use crate::span::{Detail, Service, Span, SpanKind, Status};
+
+/// Labels of one span series, as OpenTelemetry's span metrics connector has them.
+#[derive(Debug, Clone)]
+pub struct SpanLabels {
+    /// `service.name` and `service.namespace`.
+    pub service: Arc<Service>,
+    /// `span.name`.
+    pub name: Box<str>,
+    /// `span.kind`.
+    pub kind: SpanKind,
+    /// `status.code`.
+    pub status: Status,
+    /// This series stands for all that found no room (`otel.metric.overflow`).
+    pub overflow: bool,
+    method: &'static str,
+    route: Arc<str>,
+}
+
+/// Identity of a span series. Method and route make the name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct SpanKey<'a> {
+    service: u32,
+    kind: SpanKind,
+    status: Status,
+    overflow: bool,
+    method: &'static str,
+    route: &'a str,
+}
+
+impl SpanLabels {
+    fn borrowed(&self) -> SpanKey<'_> {
+        SpanKey {
+            service: self.service.id,
+            kind: self.kind,
+            status: self.status,
+            overflow: self.overflow,
+            method: self.method,
+            route: &self.route,
+        }
+    }
+}
+
+impl LabelSet for SpanLabels {
+    type Key<'a> = SpanKey<'a>;
+
+    fn key(&self) -> SpanKey<'_> {
+        self.borrowed()
+    }
+
+    #[inline]
+    fn is(&self, key: SpanKey<'_>) -> bool {
+        self.borrowed() == key
+    }
+}
+
+impl Dimensions for SpanLabels {
+    #[inline]
+    fn key_of(span: &Span) -> SpanKey<'_> {
+        let Detail::Http(http) = &span.detail;
+        SpanKey {
+            service: span.service.id,
+            kind: span.kind,
+            status: span.status(),
+            overflow: false,
+            method: http.method,
+            route: &http.route,
+        }
+    }
+
+    fn fits(span: &Span) -> bool {
+        Self::key_of(span).route.len() <= MAX_LABEL_BYTES
+    }
+
+    fn labels_of(span: &Span) -> Self {
+        let Detail::Http(http) = &span.detail;
+        Self {
+            service: Arc::clone(&span.service),
+            name: span.name().to_string().into(),
+            kind: span.kind,
+            status: span.status(),
+            overflow: false,
+            method: http.method,
+            route: Arc::clone(&http.route),
+        }
+    }
+
+    fn overflow_key_of(span: &Span, service: &Service) -> SpanKey<'static> {
+        let (kind, status) = (span.kind, span.status());
+        SpanKey { service: service.id, kind, status, overflow: true, method: OTHER, route: "" }
+    }
+
+    fn overflow_labels_of(span: &Span, service: &Arc<Service>) -> Self {
+        Self {
+            service: Arc::clone(service),
+            name: OTHER.into(),
+            kind: span.kind,
+            status: span.status(),
+            overflow: true,
+            method: OTHER,
+            route: Arc::from(""),
+        }
+    }
+
+    fn describe(span: &Span) -> String {
+        format!("span {}", shorten(&span.name().to_string()))
+    }
+
+    fn service(&self) -> &Arc<Service> {
+        &self.service
+    }
+
+    fn is_overflow(&self) -> bool {
+        self.overflow
+    }
+}
