@@ -9,6 +9,7 @@
 )]
 
 mod accuracy;
+mod cardinality;
 mod commands;
 mod discovery;
 mod failure;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use crate::capture::discover::Processes;
-use crate::clock::{Clock, monotonic_ns};
+use crate::clock::Clock;
 use crate::export::store::Store;
 use crate::objective::record::Recorder;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
@@ -89,8 +89,7 @@ impl Outlet {
                 });
             }
         });
-        let now = self.clock.unix(monotonic_ns());
-        self.registry.set_active(requests, now);
+        self.registry.set_active(requests);
     }
 
     fn note_port(&mut self, exchange: &Exchange<'_>) {

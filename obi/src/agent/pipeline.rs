@@ -162,7 +162,7 @@ impl Pipeline {
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
         self.outlet.processes.sweep(now);
         self.outlet.clock.tick();
-        self.outlet.registry.expire(self.outlet.clock.unix(now));
+        self.outlet.registry.advance(now);
         self.apply_verdicts();
         self.outlet.hand_over();
     }

@@ -40,7 +40,7 @@ pub struct ActiveRequests {
     pub n: u64,
 }
 
-/// How many now, and when there was one last (nanoseconds since the Unix epoch).
+/// How many now, and when there was one last, by the registry's clock.
 #[derive(Debug, Default)]
 struct Gauge {
     n: u64,
@@ -64,7 +64,7 @@ impl Active {
         let labels = if full || !fits { folded(labels, other) } else { labels };
         let gauge = self.0.entry(labels).or_default();
         gauge.n += 1;
-        gauge.touched = gauge.touched.max(now);
+        gauge.touched = now;
     }
 
     /// Forgets combinations that had nothing under way since `before`.

@@ -15,10 +15,11 @@
 //!
 //! # Expiry
 //!
-//! A series without a span for [`Limits::idle`] is dropped; while the budget is tight, series of services that hold
+//! A series without a span for [`Limits::idle`] is dropped, by a clock that never steps ([`Registry::advance`]); while the budget is tight, series of services that hold
 //! more than an equal part are dropped after [`TIGHT_IDLE`]. Its spans had been counted and scraped long before, so no
 //! rate misses them. If it comes back it begins at zero with a new start time, and as a newborn (below) it is first
 //! shown as zero: a value that fell is a counter reset to Prometheus, which `rate()` and `increase()` handle exactly.
+//! Totals per service stay, since what was seen and what was lost must add up.
 //!
 //! # Zero points
 //!
@@ -116,15 +117,16 @@ pub struct ServiceTotals {
     pub queue_wait: Buckets,
     /// The end of its first span, nanoseconds since the Unix epoch.
     pub created: u64,
-    /// The latest end of a span, nanoseconds since the Unix epoch.
-    pub touched: u64,
+    /// It had no span for so long that its series have expired.
+    pub idle: bool,
+    touched: u64,
 }
 
 impl ServiceTotals {
     fn new(service: Arc<Service>, created: u64) -> Self {
         let none = Counter::default();
-        let queue_wait = Buckets::default();
-        Self { service, server_spans: none, client_spans: none, queue_wait, created, touched: created }
+        let (queue_wait, idle, touched) = (Buckets::default(), false, 0);
+        Self { service, server_spans: none, client_spans: none, queue_wait, created, idle, touched }
     }
 }
 
@@ -165,7 +167,9 @@ pub struct Registry {
     services: Vec<Option<ServiceTotals>>,
     other: ServiceTotals,
     snapshots: u64,
-    /// No series can expire before this time.
+    /// The time of [`Registry::advance`].
+    now: u64,
+    /// Nothing is looked at before this time.
     next_expiry: u64,
 }
 
@@ -185,6 +189,7 @@ impl Registry {
             services: Vec::new(),
             other,
             snapshots: 0,
+            now: 0,
             next_expiry: 0,
         }
     }
@@ -194,11 +199,11 @@ impl Registry {
         let (born, duration) = (self.snapshots, span.end.saturating_sub(span.start));
         let exemplar = span.sampled.then(|| Exemplar::of(span));
         let place = place_of(&mut self.requests, &mut self.budget, span, born);
-        let requests = self.requests.touch(place, span.end);
+        let requests = self.requests.touch(place, self.now);
         requests.duration.record(duration, exemplar);
         requests.observe_bodies(span, born);
         let place = place_of(&mut self.spans, &mut self.budget, span, born);
-        self.spans.touch(place, span.end).record(duration, exemplar);
+        self.spans.touch(place, self.now).record(duration, exemplar);
 
         let totals = self.totals(span);
         match span.kind {
@@ -210,17 +215,22 @@ impl Registry {
         }
     }
 
-    /// Says which requests are under way at `now` (nanoseconds since the Unix epoch), one by one. To be called before
-    /// a snapshot is taken.
-    pub fn set_active(&mut self, requests: impl IntoIterator<Item = ActiveLabels>, now: u64) {
+    /// Says which requests are under way, one by one. To be called before a snapshot is taken.
+    pub fn set_active(&mut self, requests: impl IntoIterator<Item = ActiveLabels>) {
         self.active.clear();
         for labels in requests {
-            self.active.add(labels, self.budget.last_resort(), now);
+            self.active.add(labels, self.budget.last_resort(), self.now);
         }
     }
 
-    /// Drops what has been idle for too long at `now` (nanoseconds since the Unix epoch). Cheap when there is nothing.
-    pub fn expire(&mut self, now: u64) {
+    /// Says that it is `now`, nanoseconds of a clock that never steps, and drops what has been idle for too long. To be
+    /// called about once a second; cheap when there is nothing to do.
+    pub fn advance(&mut self, now: u64) {
+        if self.now == 0 {
+            // What was counted before the first call was counted just now.
+            self.begin(now);
+        }
+        self.now = now;
         if now < self.next_expiry {
             return;
         }
@@ -231,9 +241,15 @@ impl Registry {
         expire_series(&mut self.requests, &mut self.budget, (before, tight_before));
         expire_series(&mut self.spans, &mut self.budget, (before, tight_before));
         self.active.expire(before);
-        for totals in &mut self.services {
-            totals.take_if(|totals| totals.touched < before);
+        for totals in self.services.iter_mut().flatten() {
+            totals.idle = totals.touched < before;
         }
+    }
+
+    fn begin(&mut self, now: u64) {
+        self.requests.touch_all(now);
+        self.spans.touch_all(now);
+        self.services.iter_mut().flatten().for_each(|totals| totals.touched = now);
     }
 
     /// Copies everything counted so far and begins a new generation of births.
@@ -265,7 +281,7 @@ impl Registry {
             }
             totals
         };
-        totals.touched = totals.touched.max(span.end);
+        (totals.touched, totals.idle) = (self.now, false);
         totals
     }
 }

@@ -18,8 +18,8 @@ pub struct Series<L, C> {
     /// When it began to count: the end of its first span, nanoseconds since the Unix epoch. A series that expired and
     /// comes back begins anew.
     pub created: u64,
-    /// The latest end of a span in it, nanoseconds since the Unix epoch.
-    pub touched: u64,
+    /// When it was last counted in, by the registry's clock.
+    pub(super) touched: u64,
     /// What was counted. Shared with snapshots: copied by the first span after one.
     pub counts: Arc<C>,
 }
@@ -66,11 +66,11 @@ impl<L: LabelSet, C: Clone + Default> Table<L, C> {
         (hash, self.places.find(hash, |place| self.series[*place].labels.is(key)).copied())
     }
 
-    /// A new series. `hash` is that of its key.
+    /// A new series, not touched yet. `hash` is that of its key.
     pub(super) fn insert(&mut self, hash: u64, labels: L, born: u64, created: u64) -> usize {
         let place = self.series.len();
         let labels = Arc::new(labels);
-        self.series.push(Series { labels, born, created, touched: created, counts: Arc::default() });
+        self.series.push(Series { labels, born, created, touched: 0, counts: Arc::default() });
         let (series, hasher) = (&self.series, &self.hasher);
         self.places.insert_unique(hash, place, |place| hasher.hash_one(series[*place].labels.key()));
         place
@@ -80,8 +80,13 @@ impl<L: LabelSet, C: Clone + Default> Table<L, C> {
     #[inline]
     pub(super) fn touch(&mut self, place: usize, time: u64) -> &mut C {
         let series = &mut self.series[place];
-        series.touched = series.touched.max(time);
+        series.touched = time;
         Arc::make_mut(&mut series.counts)
+    }
+
+    /// Touches every series.
+    pub(super) fn touch_all(&mut self, time: u64) {
+        self.series.iter_mut().for_each(|series| series.touched = time);
     }
 
     /// Drops all series that `keep` does not want.

@@ -148,11 +148,13 @@ fn span_at(second: u64, change: impl FnOnce(&mut Http)) -> Span {
 fn idle_series_expire_and_come_back_as_newborns() {
     let limits = Limits { idle: Duration::from_secs(100), ..Limits::default() };
     let mut registry = Registry::new(limits);
+    // Nothing counted before the clock was known is old.
+    registry.record(&span_at(0, |http| http.status = Some(200)));
     let mut check = |second: u64, statuses: &[u16], expected: &[(u16, u64, u64, u64)]| {
+        registry.advance(1_000_000_000_000_000 + second * 1_000_000_000);
         for status in statuses {
             registry.record(&span_at(second, |http| http.status = Some(*status)));
         }
-        registry.expire(START + second * 1_000_000_000);
         let snapshot = registry.snapshot();
         let found: Vec<_> = snapshot
             .requests
@@ -166,7 +168,7 @@ fn idle_series_expire_and_come_back_as_newborns() {
         assert_eq!(found, expected, "(status, count, born, created) at {second}");
         assert_eq!(snapshot.usage.shares.iter().map(|share| share.series).sum::<usize>(), snapshot.series());
     };
-    check(0, &[200, 200, 404], &[(200, 2, 0, 0), (404, 1, 0, 0)]);
+    check(0, &[200, 404], &[(200, 2, 0, 0), (404, 1, 0, 0)]);
     check(60, &[200], &[(200, 3, 0, 0), (404, 1, 0, 0)]);
     check(111, &[], &[(200, 3, 0, 0)]);
     // Born after the third snapshot: whoever scraped then sees a zero first, so that `rate()` sees a reset.
@@ -175,13 +177,19 @@ fn idle_series_expire_and_come_back_as_newborns() {
 }
 
 #[test]
-fn totals_of_services_expire_too() {
+fn totals_of_a_service_outlive_its_series() {
     let mut registry = Registry::new(Limits::default());
-    registry.record(&span_at(0, |_| ()));
-    registry.expire(START + 3_600_000_000_000);
-    assert_eq!(registry.snapshot().services.len(), 1);
-    registry.expire(START + 2 * 3_600_000_000_000);
-    assert_eq!(registry.snapshot().services.len(), 0);
+    let mut check = |hours: u64, n: usize, expected: (usize, bool, u64)| {
+        registry.advance(1 + hours * 3_600_000_000_000);
+        (0..n).for_each(|_| registry.record(&span(SpanKind::Server)));
+        let snapshot = registry.snapshot();
+        let totals = &snapshot.services[0];
+        assert_eq!((snapshot.series(), totals.idle, totals.server_spans.value), expected, "after {hours} h");
+    };
+    check(0, 2, (2, false, 2));
+    check(1, 0, (2, false, 2));
+    check(3, 0, (0, true, 2));
+    check(4, 1, (2, false, 3));
 }
 
 #[test]
@@ -214,9 +222,9 @@ fn series_of_the_greedy_expire_sooner_while_room_is_scarce() {
     let mut quiet = span_at(0, |_| ());
     quiet.service = service(2);
     registry.record(&quiet);
-    registry.expire(START + TIGHT_IDLE.as_nanos() as u64);
+    registry.advance(1);
     let before = registry.snapshot().series();
-    registry.expire(START + 2 * TIGHT_IDLE.as_nanos() as u64);
+    registry.advance(TIGHT_IDLE.as_nanos() as u64 + 2);
     let snapshot = registry.snapshot();
     assert!(snapshot.series() < before);
     let holds = |id: u32| snapshot.requests.iter().filter(|series| series.labels.service.id == id).count();

@@ -160,7 +160,9 @@ fn write_item(
         }
         _ => {
             let Some(totals) = red.services.get(item) else { return false };
-            out.sample(&|sink| target_labels(&totals.service, sink), Point::Info);
+            if !totals.idle {
+                out.sample(&|sink| target_labels(&totals.service, sink), Point::Info);
+            }
         }
     }
     true

@@ -29,7 +29,7 @@ fn sources() -> (Spans, Stats) {
         server_address: if kind == SpanKind::Client { "shop.example".to_owned() } else { String::new() },
         server_port: if kind == SpanKind::Client { 8080 } else { 0 },
     };
-    registry.set_active([SpanKind::Server, SpanKind::Server, SpanKind::Client].map(active), START);
+    registry.set_active([SpanKind::Server, SpanKind::Server, SpanKind::Client].map(active));
     stats.receive(Stage::Capture, 8);
     stats.lose(
         Loss { stage: Stage::Kernel, reason: "ring_full", side: "server", service_name: "we\"ird\n\\" },
