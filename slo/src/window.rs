@@ -11,6 +11,9 @@ use jiff::{Span, Timestamp};
 
 use crate::time::Time;
 
+/// Periods by which an estimate may be off.
+const NEAR: u32 = 8;
+
 /// The period that a budget is for (OpenSLO `timeWindow`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Window {
@@ -123,12 +126,16 @@ impl Calendar {
     /// same distance; one that comes twice, as the first.
     pub fn period(&self, now: Time) -> Period {
         let mut index = self.estimate(now);
-        // The estimate is off by a few periods at most: months differ by three days, clocks by hours.
-        while self.boundary(index) > now {
-            index -= 1;
-        }
-        while self.boundary(index + 1) <= now {
-            index += 1;
+        // The estimate is off by a few periods at most: months differ by three days, clocks by hours. At the ends of
+        // time, where boundaries fall together, it stays.
+        for _ in 0..NEAR {
+            if self.boundary(index) > now {
+                index -= 1;
+            } else if self.boundary(index + 1) <= now {
+                index += 1;
+            } else {
+                break;
+            }
         }
         Period { start: self.boundary(index), end: self.boundary(index + 1) }
     }
@@ -193,6 +200,125 @@ impl fmt::Display for Window {
         match self {
             Self::Rolling(duration) => write!(out, "{}", crate::duration::Short(*duration)),
             Self::Calendar(calendar) => write!(out, "{}{}", calendar.count, calendar.unit.letter()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The period that a UTC time is in, both ends in UTC.
+    fn check((start, zone): (&str, &str), (count, unit): (u32, Unit), now: &str, expected: (&str, &str)) {
+        let calendar = Calendar {
+            start: start.parse().expect("a civil time"),
+            zone: TimeZone::get(zone).expect("a known zone"),
+            count,
+            unit,
+        };
+        let at = |text: &str| Time::from_seconds(text.parse::<Timestamp>().expect("a time").as_second());
+        let period = Window::Calendar(calendar).period(at(now));
+        assert_eq!(
+            period,
+            Period { start: at(expected.0), end: at(expected.1) },
+            "{zone} {now}: {} {}",
+            period.start,
+            period.end
+        );
+    }
+
+    #[test]
+    fn days_are_as_long_as_the_clocks_say() {
+        let berlin = ("2025-01-01T00:00:00", "Europe/Berlin");
+        // Clocks go forward on the last Sunday of March: 23 hours; back on the last of October: 25.
+        check(
+            berlin,
+            (1, Unit::Day),
+            "2026-03-29T12:00:00Z",
+            ("2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"),
+        );
+        check(
+            berlin,
+            (1, Unit::Day),
+            "2026-10-25T12:00:00Z",
+            ("2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"),
+        );
+        // Hours do not care.
+        check(
+            berlin,
+            (24, Unit::Hour),
+            "2026-03-29T22:30:00Z",
+            ("2026-03-28T23:00:00Z", "2026-03-29T23:00:00Z"),
+        );
+        // Half an hour, in the south.
+        let lord_howe = ("2025-01-01T00:00:00", "Australia/Lord_Howe");
+        check(
+            lord_howe,
+            (1, Unit::Day),
+            "2026-04-04T15:00:00Z",
+            ("2026-04-04T13:00:00Z", "2026-04-05T13:30:00Z"),
+        );
+    }
+
+    #[test]
+    fn months_keep_their_day() {
+        let utc = ("2025-01-31T12:00:00", "UTC");
+        check(
+            utc,
+            (1, Unit::Month),
+            "2026-03-01T00:00:00Z",
+            ("2026-02-28T12:00:00Z", "2026-03-31T12:00:00Z"),
+        );
+        check(
+            utc,
+            (1, Unit::Month),
+            "2028-02-29T12:00:00Z",
+            ("2028-02-29T12:00:00Z", "2028-03-31T12:00:00Z"),
+        );
+        check(
+            utc,
+            (1, Unit::Quarter),
+            "2026-05-01T00:00:00Z",
+            ("2026-04-30T12:00:00Z", "2026-07-31T12:00:00Z"),
+        );
+        check(utc, (1, Unit::Year), "2026-01-31T11:59:59Z", ("2025-01-31T12:00:00Z", "2026-01-31T12:00:00Z"));
+        // Before the first start, too.
+        check(utc, (1, Unit::Week), "2025-01-31T11:59:59Z", ("2025-01-24T12:00:00Z", "2025-01-31T12:00:00Z"));
+    }
+
+    #[test]
+    fn times_that_do_not_exist_or_come_twice() {
+        let skipped = ("2025-03-30T02:30:00", "Europe/Berlin");
+        check(
+            skipped,
+            (1, Unit::Day),
+            "2025-03-30T02:00:00Z",
+            ("2025-03-30T01:30:00Z", "2025-03-31T00:30:00Z"),
+        );
+        let twice = ("2025-10-26T02:30:00", "Europe/Berlin");
+        check(
+            twice,
+            (1, Unit::Day),
+            "2025-10-26T02:00:00Z",
+            ("2025-10-26T00:30:00Z", "2025-10-27T01:30:00Z"),
+        );
+    }
+
+    #[test]
+    fn no_time_is_out_of_reach() {
+        for nanos in [i64::MIN, i64::MIN + 1, -1, 0, i64::MAX - 1, i64::MAX] {
+            for unit in
+                [Unit::Minute, Unit::Hour, Unit::Day, Unit::Week, Unit::Month, Unit::Quarter, Unit::Year]
+            {
+                let calendar = Calendar {
+                    start: DateTime::constant(2025, 1, 1, 0, 0, 0, 0),
+                    zone: TimeZone::UTC,
+                    count: 1,
+                    unit,
+                };
+                let period = Window::Calendar(calendar).period(Time::from_nanos(nanos));
+                assert!(period.start.nanos() <= nanos, "{nanos} {unit:?}: {period:?}");
+            }
         }
     }
 }

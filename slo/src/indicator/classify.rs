@@ -211,3 +211,133 @@ impl Operator {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{DurationCondition, ErrorDefinition};
+    use super::*;
+
+    fn subject() -> Subject<'static> {
+        Subject {
+            service: "shop",
+            kind: Kind::Server,
+            route: "/cart/{id}",
+            method: "GET",
+            status: Status::Code(200),
+            peer: "10.0.0.7",
+            duration_ns: 300_000_000,
+            queue_wait_ns: 100_000_000,
+            error: false,
+            streaming: false,
+            attributes: &(),
+        }
+    }
+
+    fn indicator(total: Selector, counted: Selector, counted_is: Outcome) -> EventIndicator {
+        EventIndicator {
+            total,
+            counted,
+            counted_is,
+            errors: ErrorDefinition::default(),
+            queue_wait: QueueWait::Included,
+        }
+    }
+
+    fn check(indicator: &EventIndicator, subject: &Subject<'_>, expected: Option<Outcome>) {
+        assert_eq!(Classifier::new(indicator).classify(subject), expected, "{indicator:?} on {subject:?}");
+    }
+
+    fn pattern(text: &str) -> Option<Pattern> {
+        Some(Pattern::new(text))
+    }
+
+    fn good() -> Selector {
+        Selector { outcome: Some(Outcome::Good), ..Selector::default() }
+    }
+
+    #[test]
+    fn total_says_what_counts() {
+        let select = |total: Selector, subject: &Subject<'_>, counts: bool| {
+            check(&indicator(total, good(), Outcome::Good), subject, counts.then_some(Outcome::Good));
+        };
+        let all = Selector::default;
+        select(all(), &subject(), true);
+        select(Selector { service: pattern("shop"), ..all() }, &subject(), true);
+        select(Selector { service: pattern("bank"), ..all() }, &subject(), false);
+        select(Selector { kind: Some(Kind::Client), ..all() }, &subject(), false);
+        select(Selector { route: pattern("/cart/*"), ..all() }, &subject(), true);
+        select(Selector { method: pattern("POST"), ..all() }, &subject(), false);
+        select(Selector { status: pattern("2*"), ..all() }, &subject(), true);
+        select(Selector { status: pattern("UNAVAILABLE"), ..all() }, &subject(), false);
+        select(
+            Selector { status: pattern("UNAVAIL*"), ..all() },
+            &Subject { status: Status::Name("UNAVAILABLE"), ..subject() },
+            true,
+        );
+        select(
+            Selector { status: pattern("?*"), ..all() },
+            &Subject { status: Status::None, ..subject() },
+            false,
+        );
+        select(Selector { peer: pattern("10.*"), ..all() }, &subject(), true);
+        let streams = Subject { streaming: true, ..subject() };
+        select(Selector { streaming: Streaming::Exclude, ..all() }, &streams, false);
+        select(Selector { streaming: Streaming::Only, ..all() }, &streams, true);
+        select(Selector { streaming: Streaming::Only, ..all() }, &subject(), false);
+        let tenant = Selector { attributes: vec![("tenant".to_owned(), Pattern::new("gold"))], ..all() };
+        let attributes: &[(&str, &str)] = &[("tenant", "gold")];
+        select(tenant.clone(), &subject(), false);
+        select(tenant, &Subject { attributes: &attributes, ..subject() }, true);
+    }
+
+    #[test]
+    fn the_rest_is_the_opposite() {
+        let failed = Subject { error: true, ..subject() };
+        let ratio = indicator(Selector::default(), good(), Outcome::Good);
+        check(&ratio, &subject(), Some(Outcome::Good));
+        check(&ratio, &failed, Some(Outcome::Bad));
+        let bad = Selector { status: pattern("5*"), ..Selector::default() };
+        let ratio = indicator(Selector::default(), bad, Outcome::Bad);
+        check(&ratio, &subject(), Some(Outcome::Good));
+        check(&ratio, &Subject { status: Status::Code(503), ..subject() }, Some(Outcome::Bad));
+    }
+
+    #[test]
+    fn durations_are_compared_in_nanoseconds() {
+        let limit = |nanos: u64| {
+            let duration =
+                Some(DurationCondition { operator: Operator::Lte, limit: Duration::from_nanos(nanos) });
+            indicator(Selector::default(), Selector { duration, ..Selector::default() }, Outcome::Good)
+        };
+        check(&limit(300_000_000), &subject(), Some(Outcome::Good));
+        check(&limit(299_999_999), &subject(), Some(Outcome::Bad));
+        let without_wait = EventIndicator { queue_wait: QueueWait::Excluded, ..limit(200_000_000) };
+        check(&without_wait, &subject(), Some(Outcome::Good));
+    }
+
+    #[test]
+    fn an_objective_may_have_its_own_errors() {
+        let mut ratio = indicator(Selector::default(), good(), Outcome::Good);
+        ratio.errors = ErrorDefinition {
+            ignored: vec![Pattern::new("499")],
+            bad: vec![Pattern::new("429"), Pattern::new("499")],
+            good: vec![Pattern::new("501"), Pattern::new("4*")],
+        };
+        let with = |code: u16, error: bool| Subject { status: Status::Code(code), error, ..subject() };
+        check(&ratio, &with(499, false), None);
+        check(&ratio, &with(429, false), Some(Outcome::Bad));
+        check(&ratio, &with(501, true), Some(Outcome::Good));
+        check(&ratio, &with(502, true), Some(Outcome::Bad));
+        check(&ratio, &with(404, false), Some(Outcome::Good));
+        check(&ratio, &Subject { status: Status::None, error: true, ..subject() }, Some(Outcome::Bad));
+    }
+
+    #[test]
+    fn statuses_are_written_in_digits() {
+        for (code, text) in [(0, "0"), (7, "7"), (200, "200"), (65_535, "65535")] {
+            assert_eq!(status_text(Status::Code(code), &mut [0; 5]), text);
+        }
+    }
+}

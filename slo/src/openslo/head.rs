@@ -110,7 +110,7 @@ fn check_name(name: &Cursor<'_>, text: &str, findings: &mut Findings) {
 }
 
 /// A name made of any text: lower case, runs of other characters as one dash.
-pub(super) fn slug(text: &str) -> String {
+pub(crate) fn slug(text: &str) -> String {
     let mut name = String::new();
     for character in text.chars() {
         if character.is_ascii_alphanumeric() {

@@ -19,6 +19,7 @@ mod slo;
 mod time_window;
 
 pub use self::finding::{Finding, Place, Severity};
+pub(crate) use self::head::slug;
 pub use self::node::{Entry, Node, Value};
 pub use self::object::{
     AlertCondition, AlertNotificationTarget, AlertPolicy, DataSource, Document, Metadata, Method,
