@@ -78,7 +78,7 @@ fuzz: ## Every fuzz target for SECONDS_EACH seconds
 
 bench: build ## Benchmarks; prints one table
 	$(CARGO) build --release --workspace --bins
-	$(CARGO) bench --package obi
+	$(CARGO) bench --package obi --package slo
 	$(SUDO) $(TARGET)/release/bench
 
 fmt: ## Format the source

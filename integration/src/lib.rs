@@ -10,12 +10,14 @@
 //! - [`agent`]: the real agent; [`span`], [`exposition`]: what it says.
 //! - [`load`]: random shapes that a server and a client both know.
 //! - [`otlp`]: who receives what the agent exports: a fake, faults in front of it, the real collector.
+//! - [`alertmanager`]: a real one, and who it notifies; [`traffic`]: requests of which a share fails.
 //! - [`accuracy`]: what happened against what the agent says.
 //! - [`seed`]: repeatable randomness.
 //! - [`kernel`]: other kernels than this machine's.
 
 pub mod accuracy;
 pub mod agent;
+pub mod alertmanager;
 pub mod client;
 pub mod exposition;
 pub mod fetch;
@@ -33,4 +35,5 @@ pub mod seed;
 pub mod server;
 pub mod shape;
 pub mod span;
+pub mod traffic;
 pub mod wire;

@@ -14,6 +14,7 @@ pub mod export;
 mod load;
 mod otlp_environment;
 mod rule;
+mod slo;
 mod value;
 
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ pub use self::error::ConfigError;
 pub use self::export::Export;
 pub use self::load::{Source, load};
 pub use self::rule::{Pattern, PortRange, Rule};
+pub use self::slo::{Endpoint, Slo};
 pub use self::value::Hooks;
 use crate::capture::kernel_types::KERNEL_BTF;
 
@@ -44,8 +46,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Stack sampling; no keys yet.
     pub profile: NoKeys,
-    /// Service level objectives; no keys yet.
-    pub slo: NoKeys,
+    /// Service level objectives.
+    pub slo: Slo,
     /// What other programs may send us; no keys yet.
     pub receive: NoKeys,
     /// Where we send to.

@@ -16,6 +16,7 @@ mod failure;
 mod gate;
 mod http1;
 mod join;
+mod objective;
 mod otlp;
 mod overload;
 mod privilege;

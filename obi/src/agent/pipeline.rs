@@ -172,6 +172,7 @@ impl Pipeline {
         self.apply_verdicts();
         let Outlet { assembler, route_state, .. } = &mut self.outlet;
         route_state.tick(assembler.routes_mut(), Instant::now());
+        self.outlet.hand_over();
     }
 
     fn answer(&mut self) {
@@ -186,6 +187,7 @@ impl Pipeline {
                 self.tallies.read(&mut self.maps, &mut self.outlet);
                 self.outlet.count_active(&mut self.exchanges);
                 self.measure();
+                self.outlet.hand_over();
             }
             let Outlet { registry, stats, store, .. } = &mut self.outlet;
             command.answer(&mut Sources { registry, stats, store });

@@ -38,6 +38,7 @@ pub(super) async fn serve(
         .filter(|_| headers.contains_key(SCRAPE_HEADER))
         .map(|Extension(ConnectInfo(peer))| (peer.ip().to_canonical(), text(USER_AGENT)));
     let scrapers = Arc::clone(&state.scrapers);
+    let objectives = state.objectives.clone();
 
     let encode = move |mut metrics: Metrics| {
         let cursor = metrics.cursor();
@@ -50,6 +51,8 @@ pub(super) async fn serve(
             }
         };
         metrics.process = Process::read().ok();
+        // The pipeline has handed over all counts before it answered: these are of the same moment.
+        metrics.objectives = objectives.view().map(Arc::new);
         let exposition = Exposition::new(Arc::new(metrics), choice.format, previous);
         ([(CONTENT_TYPE, choice.content_type)], body(exposition, delivered)).into_response()
     };

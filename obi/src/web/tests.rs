@@ -270,3 +270,11 @@ async fn a_pipeline_that_does_not_answer_is_a_503() {
     assert_eq!(get(&app, "/api/v1/spans").await.status, StatusCode::SERVICE_UNAVAILABLE);
     assert_eq!(started.elapsed().as_secs(), 0, "a pipeline that is gone is known at once");
 }
+
+#[tokio::test]
+async fn without_objectives_the_lists_are_empty() {
+    let slos = get(&app(true), "/api/v1/slos").await;
+    assert_eq!((slos.status, &slos.json()["slos"]), (StatusCode::OK, &Value::Array(Vec::new())));
+    let alerts = get(&app(true), "/api/v1/alerts").await;
+    assert_eq!((alerts.status, &alerts.json()["alerts"]), (StatusCode::OK, &Value::Array(Vec::new())));
+}

@@ -14,6 +14,7 @@
 
 mod agent;
 mod family;
+mod objective;
 mod protobuf;
 mod red;
 mod text;
@@ -84,6 +85,7 @@ impl Exposition {
     fn agent(&self) -> Vec<u8> {
         let mut registry = Registry::default();
         let (metrics, unseen) = (Arc::clone(&self.metrics), self.unseen);
+        registry.register_collector(Box::new(objective::Collector { metrics: Arc::clone(&metrics) }));
         registry.register_collector(Box::new(agent::Collector { metrics, unseen }));
         if self.format == Format::Protobuf {
             return prometheus_protobuf::encode_to_vec(&registry).expect("writing to memory cannot fail");

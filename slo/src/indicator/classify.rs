@@ -1,0 +1,343 @@
+//! Verdicts: which events an indicator counts, and as what.
+//!
+//! In: a [`Subject`]. Out: good, bad, or not counted. Refuses to allocate, and to look at strings before the cheap
+//! conditions held.
+
+use super::{Attributes, EventIndicator, Kind, Pattern, QueueWait, Selector, Status, Streaming, Subject};
+use crate::openslo::Operator;
+
+/// What an event is for an objective.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Outcome {
+    /// As promised.
+    Good,
+    /// Uses up error budget.
+    Bad,
+}
+
+impl Outcome {
+    /// `good` or `bad`, the label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Bad => "bad",
+        }
+    }
+
+    const fn other(self) -> Self {
+        match self {
+            Self::Good => Self::Bad,
+            Self::Bad => Self::Good,
+        }
+    }
+}
+
+/// An [`EventIndicator`] made ready: conditions in order of cost.
+///
+/// A verdict has two halves. Who the event belongs to ([`Self::selects`]) depends on texts that a caller may have seen
+/// together before, and can be remembered for them; what it is then ([`Self::judge`]) also depends on duration and
+/// error.
+#[derive(Clone, Debug)]
+pub struct Classifier {
+    total: Selector,
+    counted: Selector,
+    counted_is: Outcome,
+    ignored: Vec<Pattern>,
+    bad: Vec<Pattern>,
+    good: Vec<Pattern>,
+    own_errors: bool,
+    own_texts: bool,
+    queue_wait: QueueWait,
+}
+
+impl Classifier {
+    /// Prepares an indicator.
+    pub fn new(indicator: &EventIndicator) -> Self {
+        let errors = &indicator.errors;
+        Self {
+            own_errors: !(errors.ignored.is_empty() && errors.bad.is_empty() && errors.good.is_empty()),
+            own_texts: has_texts(&indicator.counted),
+            total: indicator.total.clone(),
+            counted: indicator.counted.clone(),
+            counted_is: indicator.counted_is,
+            ignored: errors.ignored.clone(),
+            bad: errors.bad.clone(),
+            good: errors.good.clone(),
+            queue_wait: indicator.queue_wait,
+        }
+    }
+
+    /// The only service whose events it counts, if it names one.
+    pub fn service(&self) -> Option<&str> {
+        self.total.service.as_ref().and_then(Pattern::exact)
+    }
+
+    /// Whether the verdict depends on the event's duration. If not, events with the same texts, error and streaming have
+    /// the same.
+    pub fn uses_duration(&self) -> bool {
+        self.total.duration.is_some() || self.counted.duration.is_some()
+    }
+
+    /// Names of the attributes that the verdict depends on.
+    pub fn attributes(&self) -> impl Iterator<Item = &str> {
+        self.total.attributes.iter().chain(&self.counted.attributes).map(|(name, _)| name.as_str())
+    }
+
+    /// The whole verdict; `None` when the event does not count.
+    pub fn classify(&self, subject: &Subject<'_>) -> Option<Outcome> {
+        if self.selects(subject) { self.judge(subject) } else { None }
+    }
+
+    /// Whether side and texts are those of events that count. Depends on nothing else of the subject, but for status
+    /// and attributes only as far as [`Self::total`](EventIndicator::total) names them.
+    pub fn selects(&self, subject: &Subject<'_>) -> bool {
+        self.total.kind.is_none_or(|kind| kind == subject.kind) && texts_match(&self.total, subject)
+    }
+
+    /// The verdict over an event that [`Self::selects`] selected.
+    pub fn judge(&self, subject: &Subject<'_>) -> Option<Outcome> {
+        let error = if self.own_errors { self.error(subject)? } else { subject.error };
+        let duration = match self.queue_wait {
+            QueueWait::Included => subject.duration_ns,
+            QueueWait::Excluded => subject.duration_ns.saturating_sub(subject.queue_wait_ns),
+        };
+        if !numbers_match(&self.total, subject, error, duration) {
+            return None;
+        }
+        let counted = numbers_match(&self.counted, subject, error, duration)
+            && self.counted.kind.is_none_or(|kind| kind == subject.kind)
+            && (!self.own_texts || texts_match(&self.counted, subject));
+        Some(if counted { self.counted_is } else { self.counted_is.other() })
+    }
+
+    /// Whether it is an error by the objective's own rule; `None` when it is ignored.
+    fn error(&self, subject: &Subject<'_>) -> Option<bool> {
+        let mut digits = [0; 5];
+        let status = status_text(subject.status, &mut digits);
+        let among = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(status));
+        if among(&self.ignored) {
+            None
+        } else if among(&self.bad) {
+            Some(true)
+        } else {
+            Some(subject.error && !among(&self.good))
+        }
+    }
+}
+
+/// Whether any of its conditions compares text.
+fn has_texts(selector: &Selector) -> bool {
+    selector.service.is_some()
+        || selector.route.is_some()
+        || selector.method.is_some()
+        || selector.status.is_some()
+        || selector.peer.is_some()
+        || !selector.attributes.is_empty()
+}
+
+fn texts_match(selector: &Selector, subject: &Subject<'_>) -> bool {
+    let matches =
+        |pattern: &Option<Pattern>, text: &str| pattern.as_ref().is_none_or(|pattern| pattern.matches(text));
+    matches(&selector.service, subject.service)
+        && matches(&selector.method, subject.method)
+        && matches(&selector.route, subject.route)
+        && selector.status.as_ref().is_none_or(|pattern| status_matches(pattern, subject.status))
+        && matches(&selector.peer, subject.peer)
+        && attributes_match(&selector.attributes, subject.attributes)
+}
+
+fn attributes_match(wanted: &[(String, Pattern)], attributes: &dyn Attributes) -> bool {
+    wanted.iter().all(|(name, pattern)| attributes.get(name).is_some_and(|value| pattern.matches(value)))
+}
+
+fn numbers_match(selector: &Selector, subject: &Subject<'_>, error: bool, duration: u64) -> bool {
+    let outcome = selector.outcome.is_none_or(|outcome| (outcome == Outcome::Bad) == error);
+    let streaming = match selector.streaming {
+        Streaming::Include => true,
+        Streaming::Exclude => !subject.streaming,
+        Streaming::Only => subject.streaming,
+    };
+    let in_time = selector.duration.is_none_or(|condition| {
+        let limit = u64::try_from(condition.limit.as_nanos()).unwrap_or(u64::MAX);
+        condition.operator.holds(&duration, &limit)
+    });
+    outcome && streaming && in_time
+}
+
+fn status_matches(pattern: &Pattern, status: Status<'_>) -> bool {
+    let mut digits = [0; 5];
+    pattern.matches(status_text(status, &mut digits))
+}
+
+/// The status as text; empty when there is none.
+fn status_text<'a>(status: Status<'a>, digits: &'a mut [u8; 5]) -> &'a str {
+    match status {
+        Status::None => "",
+        Status::Name(name) => name,
+        Status::Code(mut code) => {
+            let mut at = digits.len();
+            loop {
+                at -= 1;
+                digits[at] = b'0' + u8::try_from(code % 10).expect("a digit is below ten");
+                code /= 10;
+                if code == 0 {
+                    break;
+                }
+            }
+            std::str::from_utf8(&digits[at..]).expect("digits are ASCII")
+        }
+    }
+}
+
+impl Kind {
+    /// `server`, `client` or `other`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl Operator {
+    /// `left` operator `right`.
+    pub fn holds<T: PartialOrd>(self, left: &T, right: &T) -> bool {
+        match self {
+            Self::Lt => left < right,
+            Self::Lte => left <= right,
+            Self::Gt => left > right,
+            Self::Gte => left >= right,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::{DurationCondition, ErrorDefinition};
+    use super::*;
+
+    fn subject() -> Subject<'static> {
+        Subject {
+            service: "shop",
+            kind: Kind::Server,
+            route: "/cart/{id}",
+            method: "GET",
+            status: Status::Code(200),
+            peer: "10.0.0.7",
+            duration_ns: 300_000_000,
+            queue_wait_ns: 100_000_000,
+            error: false,
+            streaming: false,
+            attributes: &(),
+        }
+    }
+
+    fn indicator(total: Selector, counted: Selector, counted_is: Outcome) -> EventIndicator {
+        EventIndicator {
+            total,
+            counted,
+            counted_is,
+            errors: ErrorDefinition::default(),
+            queue_wait: QueueWait::Included,
+        }
+    }
+
+    fn check(indicator: &EventIndicator, subject: &Subject<'_>, expected: Option<Outcome>) {
+        assert_eq!(Classifier::new(indicator).classify(subject), expected, "{indicator:?} on {subject:?}");
+    }
+
+    fn pattern(text: &str) -> Option<Pattern> {
+        Some(Pattern::new(text))
+    }
+
+    fn good() -> Selector {
+        Selector { outcome: Some(Outcome::Good), ..Selector::default() }
+    }
+
+    #[test]
+    fn total_says_what_counts() {
+        let select = |total: Selector, subject: &Subject<'_>, counts: bool| {
+            check(&indicator(total, good(), Outcome::Good), subject, counts.then_some(Outcome::Good));
+        };
+        let all = Selector::default;
+        select(all(), &subject(), true);
+        select(Selector { service: pattern("shop"), ..all() }, &subject(), true);
+        select(Selector { service: pattern("bank"), ..all() }, &subject(), false);
+        select(Selector { kind: Some(Kind::Client), ..all() }, &subject(), false);
+        select(Selector { route: pattern("/cart/*"), ..all() }, &subject(), true);
+        select(Selector { method: pattern("POST"), ..all() }, &subject(), false);
+        select(Selector { status: pattern("2*"), ..all() }, &subject(), true);
+        select(Selector { status: pattern("UNAVAILABLE"), ..all() }, &subject(), false);
+        select(
+            Selector { status: pattern("UNAVAIL*"), ..all() },
+            &Subject { status: Status::Name("UNAVAILABLE"), ..subject() },
+            true,
+        );
+        select(
+            Selector { status: pattern("?*"), ..all() },
+            &Subject { status: Status::None, ..subject() },
+            false,
+        );
+        select(Selector { peer: pattern("10.*"), ..all() }, &subject(), true);
+        let streams = Subject { streaming: true, ..subject() };
+        select(Selector { streaming: Streaming::Exclude, ..all() }, &streams, false);
+        select(Selector { streaming: Streaming::Only, ..all() }, &streams, true);
+        select(Selector { streaming: Streaming::Only, ..all() }, &subject(), false);
+        let tenant = Selector { attributes: vec![("tenant".to_owned(), Pattern::new("gold"))], ..all() };
+        let attributes: &[(&str, &str)] = &[("tenant", "gold")];
+        select(tenant.clone(), &subject(), false);
+        select(tenant, &Subject { attributes: &attributes, ..subject() }, true);
+    }
+
+    #[test]
+    fn the_rest_is_the_opposite() {
+        let failed = Subject { error: true, ..subject() };
+        let ratio = indicator(Selector::default(), good(), Outcome::Good);
+        check(&ratio, &subject(), Some(Outcome::Good));
+        check(&ratio, &failed, Some(Outcome::Bad));
+        let bad = Selector { status: pattern("5*"), ..Selector::default() };
+        let ratio = indicator(Selector::default(), bad, Outcome::Bad);
+        check(&ratio, &subject(), Some(Outcome::Good));
+        check(&ratio, &Subject { status: Status::Code(503), ..subject() }, Some(Outcome::Bad));
+    }
+
+    #[test]
+    fn durations_are_compared_in_nanoseconds() {
+        let limit = |nanos: u64| {
+            let duration =
+                Some(DurationCondition { operator: Operator::Lte, limit: Duration::from_nanos(nanos) });
+            indicator(Selector::default(), Selector { duration, ..Selector::default() }, Outcome::Good)
+        };
+        check(&limit(300_000_000), &subject(), Some(Outcome::Good));
+        check(&limit(299_999_999), &subject(), Some(Outcome::Bad));
+        let without_wait = EventIndicator { queue_wait: QueueWait::Excluded, ..limit(200_000_000) };
+        check(&without_wait, &subject(), Some(Outcome::Good));
+    }
+
+    #[test]
+    fn an_objective_may_have_its_own_errors() {
+        let mut ratio = indicator(Selector::default(), good(), Outcome::Good);
+        ratio.errors = ErrorDefinition {
+            ignored: vec![Pattern::new("499")],
+            bad: vec![Pattern::new("429"), Pattern::new("499")],
+            good: vec![Pattern::new("501"), Pattern::new("4*")],
+        };
+        let with = |code: u16, error: bool| Subject { status: Status::Code(code), error, ..subject() };
+        check(&ratio, &with(499, false), None);
+        check(&ratio, &with(429, false), Some(Outcome::Bad));
+        check(&ratio, &with(501, true), Some(Outcome::Good));
+        check(&ratio, &with(502, true), Some(Outcome::Bad));
+        check(&ratio, &with(404, false), Some(Outcome::Good));
+        check(&ratio, &Subject { status: Status::None, error: true, ..subject() }, Some(Outcome::Bad));
+    }
+
+    #[test]
+    fn statuses_are_written_in_digits() {
+        for (code, text) in [(0, "0"), (7, "7"), (200, "200"), (65_535, "65535")] {
+            assert_eq!(status_text(Status::Code(code), &mut [0; 5]), text);
+        }
+    }
+}
