@@ -174,6 +174,18 @@ impl Ledger {
         Recorded::Counted
     }
 
+    /// Time has come as far as an event at `at`, which may be another part's: so windows of all parts are alike.
+    pub(crate) fn advance(&mut self, at: Time) {
+        self.fine.advance(at.nanos().div_euclid(FINE));
+        self.minutes.advance(at.nanos().div_euclid(MINUTE));
+        self.hours.advance(self.coarse.slot(at));
+    }
+
+    /// Start of the newest slot that was reached.
+    pub(crate) fn newest(&self) -> Time {
+        Time::from_nanos(self.fine.head().saturating_mul(FINE))
+    }
+
     /// Everything recorded by this process, which is what a counter shows; restored counts are not in it.
     pub const fn counted(&self) -> Counts {
         self.counted
@@ -198,11 +210,6 @@ impl Ledger {
     /// The oldest minute whose events are told apart.
     pub(crate) fn oldest_minute(&self) -> Time {
         Time::from_nanos(self.minutes.oldest().saturating_mul(MINUTE))
-    }
-
-    /// The newest minute that was reached.
-    pub(crate) fn newest_minute(&self) -> Time {
-        Time::from_nanos(self.minutes.head().saturating_mul(MINUTE))
     }
 
     /// Where events of `start` are told apart from earlier ones: the start of its slot.
