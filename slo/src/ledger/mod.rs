@@ -302,7 +302,23 @@ impl Ledger {
                 usize::try_from(slot - oldest).ok().and_then(|at| values.get(at)).copied().unwrap_or_default()
             });
         }
+        self.refine();
         self.level();
+    }
+
+    /// What came so late that finer slots did not hold it is only in coarser ones. After a step back of the clock finer
+    /// slots may be asked for it: it goes into the first of them, so that it is in every window that it should be in.
+    fn refine(&mut self) {
+        if self.coarse.offset.rem_euclid(MINUTE) == 0 {
+            let (per_hour, offset) = (self.coarse.length / MINUTE, self.coarse.offset / MINUTE);
+            for hour in self.hours.oldest()..=self.hours.head() {
+                fill(&mut self.minutes, hour * per_hour + offset, per_hour, self.hours.value(hour));
+            }
+        }
+        let per_minute = MINUTE / FINE;
+        for minute in self.minutes.oldest()..=self.minutes.head() {
+            fill(&mut self.fine, minute * per_minute, per_minute, self.minutes.value(minute));
+        }
     }
 
     /// Makes the sums of the three rings agree on the total, so that windows may mix them.
@@ -322,6 +338,21 @@ impl Ledger {
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.fine.bytes() + self.minutes.bytes() + self.hours.bytes()
+    }
+}
+
+/// Adds to the first of some slots what they lack of `sum`; nothing where they are not all held.
+fn fill(ring: &mut Ring<Counts>, first: i64, slots: i64, sum: Counts) {
+    if first < ring.oldest() || first > ring.head() {
+        return;
+    }
+    let (Some(before), Some(after)) = (ring.before(first), ring.before(first.saturating_add(slots))) else {
+        return;
+    };
+    let held = after.minus(before);
+    let missing = Counts { good: sum.good.saturating_sub(held.good), bad: sum.bad.saturating_sub(held.bad) };
+    if missing != Counts::default() {
+        ring.change(first, |sum| sum.plus(missing));
     }
 }
 
