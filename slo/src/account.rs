@@ -211,12 +211,11 @@ impl Account {
     /// Adds what an earlier process kept, in any order; all pages at once. What this process recorded stays.
     pub fn restore(&mut self, pages: &[Page], now: Time) {
         for (part, ledger) in self.ledgers.iter_mut().enumerate() {
-            let own: Vec<Page> = pages
+            let own: Vec<&Page> = pages
                 .iter()
                 .filter(|page| {
                     usize::from(page.key.part) == part && page.key.series != crate::ledger::Series::Burn
                 })
-                .cloned()
                 .collect();
             ledger.restore(&own);
         }

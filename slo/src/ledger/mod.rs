@@ -279,10 +279,10 @@ impl Ledger {
     /// Adds what an earlier process counted. `pages` are those of one part, in any order.
     ///
     /// Slots before those that are held are forgotten; events that this process recorded already stay counted.
-    pub(crate) fn restore(&mut self, pages: &[Page]) {
+    pub(crate) fn restore(&mut self, pages: &[&Page]) {
         let newest = |series: Series| {
             let of_series = pages.iter().filter(|page| page.key.series == series);
-            let used = |page: &Page| {
+            let used = |page: &&Page| {
                 let last = page.slots.iter().rposition(|slot| *slot != (0, 0))?;
                 Some(page.key.index.saturating_mul(PAGE as i64).saturating_add(last as i64))
             };
@@ -357,7 +357,7 @@ fn fill(ring: &mut Ring<Counts>, first: i64, slots: i64, sum: Counts) {
 }
 
 /// The ring's own values and those of the pages, from its oldest slot on.
-fn add_pages(ring: &Ring<Counts>, series: Series, pages: &[Page]) -> Vec<Counts> {
+fn add_pages(ring: &Ring<Counts>, series: Series, pages: &[&Page]) -> Vec<Counts> {
     let oldest = ring.oldest();
     let mut values: Vec<Counts> = (oldest..=ring.head()).map(|slot| ring.value(slot)).collect();
     for page in pages.iter().filter(|page| page.key.series == series) {
