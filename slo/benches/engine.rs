@@ -11,9 +11,11 @@ use slo::{Counts, Engine, Indicator, Kind, Objective, Page, Subject, Target, Tim
 const START: i64 = 1_800_000_000;
 const DAY: i64 = 86_400;
 const OBJECTIVES: usize = 1000;
+/// Events of an iteration.
+const EVENTS: usize = 1024;
 
 fn main() {
-    let (engine, _) = full(1);
+    let engine = full(1);
     println!(
         "one objective over 90 d: {} bytes; 1,000: {} MB",
         engine.bytes(),
@@ -35,33 +37,34 @@ fn objective(number: usize, good: &str) -> Objective {
     reading.objectives.pop().expect("the text is valid")
 }
 
-/// Engines with 90 days of counts, and the pages that keep them.
-fn full(objectives: usize) -> (Engine, Vec<Vec<Page>>) {
-    let definitions = (0..objectives).map(|number| objective(number, "outcome: good")).collect();
-    let mut engine = Engine::new(definitions, Time::from_seconds(START - 90 * DAY));
+/// The pages that keep 90 days of counts of one objective.
+fn history() -> Vec<Page> {
+    let mut engine = Engine::new(vec![objective(0, "outcome: good")], Time::from_seconds(START - 90 * DAY));
     engine.observe(Time::from_seconds(START - 90 * DAY), Time::from_seconds(START));
-    let mut pages = vec![Vec::new(); objectives];
     let hours = (-90 * 24..-72_i64).map(|hour| hour * 3600);
     let minutes = (-72 * 60..-360).map(|minute| minute * 60);
     let seconds = (-2160..0).map(|slot| slot * 10);
     for at in hours.chain(minutes).chain(seconds) {
-        for objective in 0..objectives {
-            let counts = Counts { good: 1000 + at.unsigned_abs() % 77, bad: at.unsigned_abs() % 3 };
-            engine.record_n(Target { objective, part: 0 }, Time::from_seconds(START + at), counts);
-        }
+        let counts = Counts { good: 1000 + at.unsigned_abs() % 77, bad: at.unsigned_abs() % 3 };
+        engine.record_n(Target { objective: 0, part: 0 }, Time::from_seconds(START + at), counts);
     }
-    engine.drain(|objective, page| pages[objective].push(page));
-    (engine, pages)
+    let mut pages = Vec::new();
+    engine.drain(|_, page| pages.push(page));
+    pages
 }
 
-#[divan::bench(args = ["outcome: good", "faster_than: 300ms", "outcome: good, bad_statuses: [429], ignore_statuses: [499]"])]
-fn classify(bencher: Bencher<'_, '_>, good: &str) {
-    const EVENTS: usize = 1024;
-    let definition = objective(7, good);
-    let Indicator::Events(indicator) = &definition.parts[0].indicator else { panic!("counts events") };
-    let classifier = Classifier::new(indicator);
-    let mut random = fastrand::Rng::with_seed(7);
-    let subjects: Vec<Subject<'_>> = (0..EVENTS)
+/// An engine of objectives that all have this history.
+fn full(objectives: usize) -> Engine {
+    let definitions = (0..objectives).map(|number| objective(number, "outcome: good")).collect();
+    let mut engine = Engine::new(definitions, Time::from_seconds(START));
+    engine.restore_coverage([(Time::from_seconds(START - 90 * DAY), Time::from_seconds(START))]);
+    let pages = history();
+    (0..objectives).for_each(|objective| engine.restore(objective, &pages));
+    engine
+}
+
+fn subjects(random: &mut fastrand::Rng) -> Vec<Subject<'static>> {
+    (0..EVENTS)
         .map(|_| Subject {
             service: "shop-7",
             kind: Kind::Server,
@@ -75,7 +78,16 @@ fn classify(bencher: Bencher<'_, '_>, good: &str) {
             streaming: false,
             attributes: &(),
         })
-        .collect();
+        .collect()
+}
+
+#[divan::bench(args = ["outcome: good", "faster_than: 300ms", "outcome: good, bad_statuses: [429], ignore_statuses: [499]"])]
+fn classify(bencher: Bencher<'_, '_>, good: &str) {
+    let definition = objective(7, good);
+    let Indicator::Events(indicator) = &definition.parts[0].indicator else { panic!("counts events") };
+    let classifier = Classifier::new(indicator);
+    let mut random = fastrand::Rng::with_seed(7);
+    let subjects = subjects(&mut random);
     bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
         subjects
             .iter()
@@ -84,15 +96,28 @@ fn classify(bencher: Bencher<'_, '_>, good: &str) {
     });
 }
 
+/// The half that remains when the caller remembers who an event belongs to.
+#[divan::bench]
+fn judge(bencher: Bencher<'_, '_>) {
+    let definition = objective(7, "faster_than: 300ms");
+    let Indicator::Events(indicator) = &definition.parts[0].indicator else { panic!("counts events") };
+    let classifier = Classifier::new(indicator);
+    let mut random = fastrand::Rng::with_seed(7);
+    let subjects = subjects(&mut random);
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
+        let judge = |subject| classifier.judge(divan::black_box(subject)).map_or(0, |outcome| outcome as u64);
+        subjects.iter().map(judge).sum::<u64>()
+    });
+}
+
 /// Events of one second, as they come.
 #[divan::bench]
 fn record(bencher: Bencher<'_, '_>) {
-    const EVENTS: i64 = 1024;
-    let (mut engine, _) = full(1);
+    let mut engine = full(1);
     let mut second = START;
-    bencher.counter(ItemsCount::new(EVENTS as usize)).bench_local(|| {
+    bencher.counter(ItemsCount::new(EVENTS)).bench_local(|| {
         second += 1;
-        for n in 0..EVENTS {
+        for n in 0..EVENTS as i64 {
             let counts = Counts { good: 1, bad: 0 };
             let at = Time::from_nanos(second * 1_000_000_000 + n);
             divan::black_box(engine.record_n(Target { objective: 0, part: 0 }, at, counts));
@@ -104,7 +129,7 @@ fn record(bencher: Bencher<'_, '_>) {
 /// One second: 10 ms are 1 % of a core.
 #[divan::bench]
 fn evaluate(bencher: Bencher<'_, '_>) {
-    let (mut engine, _) = full(OBJECTIVES);
+    let mut engine = full(OBJECTIVES);
     let mut second = START;
     bencher.bench_local(|| {
         second += 1;
@@ -114,15 +139,15 @@ fn evaluate(bencher: Bencher<'_, '_>) {
 
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn restart(bencher: Bencher<'_, '_>) {
-    let (engine, pages) = full(OBJECTIVES);
-    let definitions: Vec<Objective> = engine.accounts().map(|account| account.objective().clone()).collect();
-    let stored: Vec<Vec<(slo::PageKey, Vec<u8>)>> =
-        pages.iter().map(|pages| pages.iter().map(|page| (page.key, page.encode())).collect()).collect();
+    let definitions: Vec<Objective> =
+        (0..OBJECTIVES).map(|number| objective(number, "outcome: good")).collect();
+    let stored: Vec<(slo::PageKey, Vec<u8>)> =
+        history().iter().map(|page| (page.key, page.encode())).collect();
     bencher.bench_local(|| {
         let mut engine = Engine::new(definitions.clone(), Time::from_seconds(START));
-        for (objective, pages) in stored.iter().enumerate() {
+        for objective in 0..OBJECTIVES {
             let pages: Vec<Page> =
-                pages.iter().filter_map(|(key, bytes)| Page::decode(*key, bytes)).collect();
+                stored.iter().filter_map(|(key, bytes)| Page::decode(*key, bytes)).collect();
             engine.restore(objective, &pages);
         }
         engine

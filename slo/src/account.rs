@@ -85,6 +85,14 @@ impl Account {
 
     /// Adds events of one part that ended at one moment.
     pub fn record(&mut self, part: usize, at: Time, counts: Counts) -> Recorded {
+        let recorded = self.record_part(part, at, counts);
+        if recorded == Recorded::Counted && self.ledgers.len() > 1 {
+            self.ledgers.iter_mut().for_each(|ledger| ledger.advance(at));
+        }
+        recorded
+    }
+
+    fn record_part(&mut self, part: usize, at: Time, counts: Counts) -> Recorded {
         let Some(slices) = &mut self.slices else {
             let Some(ledger) = self.ledgers.get_mut(part) else { return Recorded::TooLate };
             return ledger.record(at, counts);
@@ -203,18 +211,19 @@ impl Account {
     /// Adds what an earlier process kept, in any order; all pages at once. What this process recorded stays.
     pub fn restore(&mut self, pages: &[Page], now: Time) {
         for (part, ledger) in self.ledgers.iter_mut().enumerate() {
-            let own: Vec<Page> = pages
+            let own: Vec<&Page> = pages
                 .iter()
                 .filter(|page| {
                     usize::from(page.key.part) == part && page.key.series != crate::ledger::Series::Burn
                 })
-                .cloned()
                 .collect();
             ledger.restore(&own);
         }
+        let newest = self.ledgers.iter().map(Ledger::newest).max().unwrap_or(now);
+        self.ledgers.iter_mut().for_each(|ledger| ledger.advance(newest));
         if let Some(slices) = &mut self.slices {
             let oldest = self.ledgers.iter().map(Ledger::oldest_minute).max().unwrap_or(now);
-            let newest = self.ledgers.iter().map(Ledger::newest_minute).max().unwrap_or(now).max(now);
+            let newest = newest.max(now);
             let (objective, ledgers) = (&self.objective, &self.ledgers);
             let boundaries = slices.clone();
             slices.restore(pages, oldest, newest, |start| {

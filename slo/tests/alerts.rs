@@ -141,6 +141,21 @@ fn an_outage_pages_within_a_minute_and_is_over_two_minutes_after_its_end() {
 }
 
 #[test]
+fn tickets_of_little_traffic_end_in_time_too() {
+    // One request a second: the ticket's short window of 6 h holds 20 min of outage.
+    let mut simulation = Simulation::new(objective("0.999", ""));
+    simulation.run(&traffic(6 * 3600, 1000, 0));
+    simulation.run(&traffic(20 * 60, 1000, 1000));
+    simulation.run(&traffic(3600, 1000, 0));
+    let over = 6 * 3600 + 20 * 60;
+    for severity in ["page", "ticket"] {
+        let (fired, ended) = simulation.times(severity);
+        assert_eq!((fired.len(), ended.len()), (1, 1), "{severity}: {:?}", simulation.story());
+        assert!((over..=over + 120).contains(&ended[0].0), "{:?}", simulation.story());
+    }
+}
+
+#[test]
 fn a_share_of_failures_pages_at_the_crossing_and_ends_in_time() {
     for per_second in [5, 50, 500] {
         let mut simulation = Simulation::new(objective("0.99", ""));

@@ -7,8 +7,8 @@
 //!
 //! - a condition holds no more (the usual end of multi-window alerts), or
 //! - **recovery**: in the last minute budget burnt surely slower than the threshold (the upper bound of Wilson's
-//!   interval, 95 %), or no event was bad for 100 s although, at half of the ratio of the short window, three would be
-//!   expected; or
+//!   interval, 95 %), or no event was bad for 100 s although, at half of the ratio of the short window (or of the
+//!   last 10 min, if higher), three would be expected; or
 //! - nothing at all came for five minutes.
 //!
 //! Each needs that somebody looked. Without the second rule an arm with a window of 30 min would go on for as long after
@@ -29,6 +29,9 @@ use crate::time::Time;
 pub const RECENT: Duration = Duration::from_secs(60);
 /// And so far for a run without a bad event.
 pub const CLEAN: Duration = Duration::from_secs(100);
+/// The ratio before such a run is that of the short window, or of this one if that is higher: a short outage is only a
+/// small part of a window of six hours.
+const BEFORE: Duration = Duration::from_secs(600);
 /// Bad events that such a run would have had, at half of the ratio of before.
 const EXPECTED: f64 = 3.0;
 /// Without any event for so long an alert is over.
@@ -206,8 +209,8 @@ impl View<'_> {
     /// No bad event for a while, although some would be expected.
     fn is_clean(&self, arm: &Arm, state: &ArmState) -> bool {
         let clean = self.counts(CLEAN);
-        let before = self.burn(&arm.short(), state).counts;
-        let ratio = before.bad as f64 / before.total().max(1) as f64;
+        let ratio = |counts: Counts| counts.bad as f64 / counts.total().max(1) as f64;
+        let ratio = ratio(self.burn(&arm.short(), state).counts).max(ratio(self.counts(BEFORE)));
         clean.bad == 0 && self.looked(CLEAN) && clean.total() as f64 * ratio / 2.0 >= EXPECTED
     }
 

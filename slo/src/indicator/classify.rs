@@ -48,6 +48,51 @@ pub struct Classifier {
     own_errors: bool,
     own_texts: bool,
     queue_wait: QueueWait,
+    total_numbers: Numbers,
+    counted_numbers: Numbers,
+}
+
+/// The conditions of a selector that compare no text, ready to be compared without a branch for each.
+#[derive(Clone, Copy, Debug)]
+struct Numbers {
+    /// First and last duration in nanoseconds that matches.
+    fastest: u64,
+    slowest: u64,
+    /// Whether an event that is no error, or one, matches.
+    outcomes: [bool; 2],
+    /// Whether an event that does not stream, or one that does, matches.
+    streaming: [bool; 2],
+}
+
+impl Numbers {
+    fn new(selector: &Selector) -> Self {
+        let (fastest, slowest) = match selector.duration {
+            None => (0, u64::MAX),
+            Some(condition) => {
+                let limit = u64::try_from(condition.limit.as_nanos()).unwrap_or(u64::MAX);
+                match condition.operator {
+                    Operator::Lte => (0, limit),
+                    Operator::Gte => (limit, u64::MAX),
+                    // Nothing is below zero or above the end: an empty range.
+                    Operator::Lt => limit.checked_sub(1).map_or((1, 0), |last| (0, last)),
+                    Operator::Gt => limit.checked_add(1).map_or((1, 0), |first| (first, u64::MAX)),
+                }
+            }
+        };
+        Self {
+            fastest,
+            slowest,
+            outcomes: [selector.outcome != Some(Outcome::Bad), selector.outcome != Some(Outcome::Good)],
+            streaming: [selector.streaming != Streaming::Only, selector.streaming != Streaming::Exclude],
+        }
+    }
+
+    fn matches(&self, duration: u64, error: bool, streaming: bool) -> bool {
+        (self.fastest <= duration)
+            & (duration <= self.slowest)
+            & self.outcomes[usize::from(error)]
+            & self.streaming[usize::from(streaming)]
+    }
 }
 
 impl Classifier {
@@ -57,6 +102,8 @@ impl Classifier {
         Self {
             own_errors: !(errors.ignored.is_empty() && errors.bad.is_empty() && errors.good.is_empty()),
             own_texts: has_texts(&indicator.counted),
+            total_numbers: Numbers::new(&indicator.total),
+            counted_numbers: Numbers::new(&indicator.counted),
             total: indicator.total.clone(),
             counted: indicator.counted.clone(),
             counted_is: indicator.counted_is,
@@ -101,10 +148,10 @@ impl Classifier {
             QueueWait::Included => subject.duration_ns,
             QueueWait::Excluded => subject.duration_ns.saturating_sub(subject.queue_wait_ns),
         };
-        if !numbers_match(&self.total, subject, error, duration) {
+        if !self.total_numbers.matches(duration, error, subject.streaming) {
             return None;
         }
-        let counted = numbers_match(&self.counted, subject, error, duration)
+        let counted = self.counted_numbers.matches(duration, error, subject.streaming)
             && self.counted.kind.is_none_or(|kind| kind == subject.kind)
             && (!self.own_texts || texts_match(&self.counted, subject));
         Some(if counted { self.counted_is } else { self.counted_is.other() })
@@ -148,20 +195,6 @@ fn texts_match(selector: &Selector, subject: &Subject<'_>) -> bool {
 
 fn attributes_match(wanted: &[(String, Pattern)], attributes: &dyn Attributes) -> bool {
     wanted.iter().all(|(name, pattern)| attributes.get(name).is_some_and(|value| pattern.matches(value)))
-}
-
-fn numbers_match(selector: &Selector, subject: &Subject<'_>, error: bool, duration: u64) -> bool {
-    let outcome = selector.outcome.is_none_or(|outcome| (outcome == Outcome::Bad) == error);
-    let streaming = match selector.streaming {
-        Streaming::Include => true,
-        Streaming::Exclude => !subject.streaming,
-        Streaming::Only => subject.streaming,
-    };
-    let in_time = selector.duration.is_none_or(|condition| {
-        let limit = u64::try_from(condition.limit.as_nanos()).unwrap_or(u64::MAX);
-        condition.operator.holds(&duration, &limit)
-    });
-    outcome && streaming && in_time
 }
 
 fn status_matches(pattern: &Pattern, status: Status<'_>) -> bool {

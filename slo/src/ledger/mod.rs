@@ -174,6 +174,18 @@ impl Ledger {
         Recorded::Counted
     }
 
+    /// Time has come as far as an event at `at`, which may be another part's: so windows of all parts are alike.
+    pub(crate) fn advance(&mut self, at: Time) {
+        self.fine.advance(at.nanos().div_euclid(FINE));
+        self.minutes.advance(at.nanos().div_euclid(MINUTE));
+        self.hours.advance(self.coarse.slot(at));
+    }
+
+    /// Start of the newest slot that was reached.
+    pub(crate) fn newest(&self) -> Time {
+        Time::from_nanos(self.fine.head().saturating_mul(FINE))
+    }
+
     /// Everything recorded by this process, which is what a counter shows; restored counts are not in it.
     pub const fn counted(&self) -> Counts {
         self.counted
@@ -198,11 +210,6 @@ impl Ledger {
     /// The oldest minute whose events are told apart.
     pub(crate) fn oldest_minute(&self) -> Time {
         Time::from_nanos(self.minutes.oldest().saturating_mul(MINUTE))
-    }
-
-    /// The newest minute that was reached.
-    pub(crate) fn newest_minute(&self) -> Time {
-        Time::from_nanos(self.minutes.head().saturating_mul(MINUTE))
     }
 
     /// Where events of `start` are told apart from earlier ones: the start of its slot.
@@ -272,10 +279,10 @@ impl Ledger {
     /// Adds what an earlier process counted. `pages` are those of one part, in any order.
     ///
     /// Slots before those that are held are forgotten; events that this process recorded already stay counted.
-    pub(crate) fn restore(&mut self, pages: &[Page]) {
+    pub(crate) fn restore(&mut self, pages: &[&Page]) {
         let newest = |series: Series| {
             let of_series = pages.iter().filter(|page| page.key.series == series);
-            let used = |page: &Page| {
+            let used = |page: &&Page| {
                 let last = page.slots.iter().rposition(|slot| *slot != (0, 0))?;
                 Some(page.key.index.saturating_mul(PAGE as i64).saturating_add(last as i64))
             };
@@ -295,7 +302,23 @@ impl Ledger {
                 usize::try_from(slot - oldest).ok().and_then(|at| values.get(at)).copied().unwrap_or_default()
             });
         }
+        self.refine();
         self.level();
+    }
+
+    /// What came so late that finer slots did not hold it is only in coarser ones. After a step back of the clock finer
+    /// slots may be asked for it: it goes into the first of them, so that it is in every window that it should be in.
+    fn refine(&mut self) {
+        if self.coarse.offset.rem_euclid(MINUTE) == 0 {
+            let (per_hour, offset) = (self.coarse.length / MINUTE, self.coarse.offset / MINUTE);
+            for hour in self.hours.oldest()..=self.hours.head() {
+                fill(&mut self.minutes, hour * per_hour + offset, per_hour, self.hours.value(hour));
+            }
+        }
+        let per_minute = MINUTE / FINE;
+        for minute in self.minutes.oldest()..=self.minutes.head() {
+            fill(&mut self.fine, minute * per_minute, per_minute, self.minutes.value(minute));
+        }
     }
 
     /// Makes the sums of the three rings agree on the total, so that windows may mix them.
@@ -318,8 +341,23 @@ impl Ledger {
     }
 }
 
+/// Adds to the first of some slots what they lack of `sum`; nothing where they are not all held.
+fn fill(ring: &mut Ring<Counts>, first: i64, slots: i64, sum: Counts) {
+    if first < ring.oldest() || first > ring.head() {
+        return;
+    }
+    let (Some(before), Some(after)) = (ring.before(first), ring.before(first.saturating_add(slots))) else {
+        return;
+    };
+    let held = after.minus(before);
+    let missing = Counts { good: sum.good.saturating_sub(held.good), bad: sum.bad.saturating_sub(held.bad) };
+    if missing != Counts::default() {
+        ring.change(first, |sum| sum.plus(missing));
+    }
+}
+
 /// The ring's own values and those of the pages, from its oldest slot on.
-fn add_pages(ring: &Ring<Counts>, series: Series, pages: &[Page]) -> Vec<Counts> {
+fn add_pages(ring: &Ring<Counts>, series: Series, pages: &[&Page]) -> Vec<Counts> {
     let oldest = ring.oldest();
     let mut values: Vec<Counts> = (oldest..=ring.head()).map(|slot| ring.value(slot)).collect();
     for page in pages.iter().filter(|page| page.key.series == series) {
