@@ -6,10 +6,12 @@
 
 pub mod alert;
 pub mod duration;
+pub mod evaluate;
 pub mod indicator;
 mod objective;
 pub mod openslo;
 mod ratio;
+pub mod rules;
 mod time;
 mod window;
 
