@@ -3,5 +3,7 @@
 //! In: burn rates over windows. Out: transitions with all that a person needs to know. Refuses to send anything.
 
 mod arm;
+mod table;
 
 pub use self::arm::{Arm, Condition, Gate, Source};
+pub use self::table::workbook;
