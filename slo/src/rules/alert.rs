@@ -5,9 +5,10 @@
 
 use std::time::Duration;
 
+use super::counter::Timing;
 use super::file::{Labels, Rule, short};
 use super::record::{
-    BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, STEP_EVENTS, identity, matching,
+    BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, identity, matching, step_events,
 };
 use crate::alert::{Arm, Condition};
 use crate::objective::Objective;
@@ -19,9 +20,9 @@ pub const BURN_ALERT: &str = "SLOErrorBudgetBurn";
 pub const NO_DATA_ALERT: &str = "SLONoData";
 
 /// Alerts of one objective.
-pub(super) fn rules(objective: &Objective) -> Vec<Rule> {
+pub(super) fn rules(objective: &Objective, timing: Timing) -> Vec<Rule> {
     let mut rules = burn_alerts(objective);
-    rules.extend(objective.arms.iter().find(|arm| arm.when_no_data).map(|arm| no_data(objective, arm)));
+    rules.extend(objective.arms.iter().find(|arm| arm.when_no_data).map(|arm| no_data(objective, arm, timing)));
     rules
 }
 
@@ -142,11 +143,11 @@ fn evidence(arm: &Arm) -> String {
     }
 }
 
-fn no_data(objective: &Objective, arm: &Arm) -> Rule {
+fn no_data(objective: &Objective, arm: &Arm, timing: Timing) -> Rule {
     let summary = format!("no machine reports events of {}", objective.name);
     Rule::Alert {
         alert: NO_DATA_ALERT.to_owned(),
-        expr: format!("absent({STEP_EVENTS}{})", matching(objective, &[])),
+        expr: format!("absent({}{})", step_events(timing.step), matching(objective, &[])),
         after: wait(arm.after.max(arm.long().window)),
         labels: identity_of(objective, arm),
         annotations: Labels::from([("summary".to_owned(), summary)]),

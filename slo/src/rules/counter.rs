@@ -19,11 +19,23 @@ use std::time::Duration;
 
 use super::file::short;
 
-/// Time between evaluations, and what one counts.
-pub const STEP: Duration = Duration::from_secs(30);
-/// A sample has its time when the scrape begins, and is stored when it ends: so long we wait for it. Prometheus's own
-/// default limit of a scrape.
-pub const SETTLE: Duration = Duration::from_secs(10);
+/// When counters are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Time between evaluations, and what one counts. Windows are rounded up to it.
+    pub step: Duration,
+    /// How far behind the present. A sample has its time when its scrape begins, but is there when it ends, or when a
+    /// remote write has arrived.
+    pub settle: Duration,
+}
+
+/// Half a minute, and behind by what Prometheus gives a scrape by default.
+impl Default for Timing {
+    fn default() -> Self {
+        Self { step: Duration::from_secs(30), settle: Duration::from_secs(10) }
+    }
+}
+
 /// The longest time between two samples of a series that is no gap.
 pub const GAP: Duration = Duration::from_mins(10);
 /// The longest time between scrapes with which every step sees every series.
@@ -35,14 +47,15 @@ const SAME_START: &str = "1";
 const STARTS: &str = "process_start_time_seconds";
 
 /// What the counters of `selector` have gained in this step, summed `by` some labels.
-pub(super) fn gained(selector: &str, by: &str) -> String {
-    let before = SETTLE + STEP;
+pub(super) fn gained(selector: &str, by: &str, timing: Timing) -> String {
+    let Timing { step, settle } = timing;
+    let before = settle + step;
     let seen = before + GAP;
-    let now = last(selector, SCRAPE, SETTLE);
+    let now = last(selector, SCRAPE, settle);
     let [least, most] = ["min", "max"]
-        .map(|which| format!("{which}_over_time({selector}[{}] offset {})", short(SCRAPE), short(SETTLE)));
+        .map(|which| format!("{which}_over_time({selector}[{}] offset {})", short(SCRAPE), short(settle)));
     let old = last(selector, GAP, before);
-    let start = last(STARTS, SCRAPE, SETTLE);
+    let start = last(STARTS, SCRAPE, settle);
     let old_start = last(STARTS, GAP, before);
     let seen = seen.as_secs();
     let sum = if by.is_empty() { "sum".to_owned() } else { format!("sum by ({by})") };

@@ -19,12 +19,12 @@ mod record;
 mod source;
 
 pub use self::alert::{BURN_ALERT, NO_DATA_ALERT};
-pub use self::counter::{GAP, SETTLE, STEP};
+pub use self::counter::{GAP, Timing};
 pub use self::file::{Group, Labels, Rule, RuleFile};
 pub use self::proof::tests;
 pub use self::record::{
-    BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, OBJECTIVE, PERIOD_COVERAGE, SLICE_ERROR,
-    STEP_EVENTS, STEP_TOTAL,
+    BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, OBJECTIVE, PERIOD_COVERAGE, SLICE_ERROR, step_events,
+   
 };
 pub use self::source::Counters;
 
@@ -42,12 +42,12 @@ pub struct Generated {
 }
 
 /// Makes the rules of all objectives.
-pub fn generate(objectives: &[Objective]) -> Generated {
+pub fn generate(objectives: &[Objective], timing: Timing) -> Generated {
     let mut generated = Generated::default();
     for objective in objectives {
         match Counters::of(objective) {
             Ok(counters) => {
-                generated.file.groups.extend(groups(objective, &counters));
+                generated.file.groups.extend(groups(objective, &counters, timing));
                 generated.findings.extend(without_budget(objective));
             }
             Err(finding) => generated.findings.push(finding),
@@ -57,10 +57,10 @@ pub fn generate(objectives: &[Objective]) -> Generated {
 }
 
 /// Alerts come after what they compare, in one group: they see the counts of the same moment.
-fn groups(objective: &Objective, counters: &Counters) -> [Group; 2] {
-    let mut fast = record::fast_group(objective, counters);
-    fast.rules.extend(alert::rules(objective));
-    [fast, record::period_group(objective)]
+fn groups(objective: &Objective, counters: &Counters, timing: Timing) -> [Group; 2] {
+    let mut fast = record::fast_group(objective, counters, timing);
+    fast.rules.extend(alert::rules(objective, timing));
+    [fast, record::period_group(objective, timing)]
 }
 
 fn without_budget(objective: &Objective) -> Option<Finding> {

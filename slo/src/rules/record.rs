@@ -5,17 +5,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::counter::{STEP, gained};
+use super::counter::{Timing, gained};
 use super::file::{Group, Labels, Rule, labels, short};
 use super::source::Counters;
 use crate::indicator::Outcome;
 use crate::objective::{BudgetingMethod, Objective};
 use crate::window::Window;
 
-/// Gained in one step, by outcome.
-pub const STEP_EVENTS: &str = "slo:events:increase30s";
-/// All that counters which keep no outcomes have gained in one step.
-pub const STEP_TOTAL: &str = "slo:events_of_all_outcomes:increase30s";
 /// Counts over a window, by outcome.
 pub const EVENTS: &str = "slo:events:increase";
 /// Used budget per budget, over a window.
@@ -31,34 +27,44 @@ pub const BUDGET_REMAINING: &str = "slo:error_budget_remaining:ratio";
 /// Steps in which any machine was seen, of all steps of the period.
 pub const PERIOD_COVERAGE: &str = "slo:period_coverage:ratio";
 
+/// Name of what was gained in one step, by outcome: `slo:events:increase30s`.
+pub fn step_events(step: Duration) -> String {
+    format!("slo:events:increase{}", short(step))
+}
+
+/// The same of counters that keep no outcomes.
+fn step_total(step: Duration) -> String {
+    format!("slo:events_of_all_outcomes:increase{}", short(step))
+}
+
 /// Time between evaluations of what covers the whole period.
 const PERIOD_INTERVAL: Duration = Duration::from_mins(2);
 
 /// What alerts need, soon.
-pub(super) fn fast_group(objective: &Objective, counters: &Counters) -> Group {
+pub(super) fn fast_group(objective: &Objective, counters: &Counters, timing: Timing) -> Group {
     let windows = alert_windows(objective);
-    let mut rules = steps(objective, counters);
-    rules.extend(windows.iter().map(|window| events(objective, *window)));
+    let mut rules = steps(objective, counters, timing);
+    rules.extend(windows.iter().map(|window| events(objective, *window, timing)));
     if let Some(slice) = objective.budgeting.slice() {
         if !windows.contains(&slice) {
-            rules.push(events(objective, slice));
+            rules.push(events(objective, slice, timing));
         }
         rules.push(slice_error(objective, slice));
     }
     rules.extend(windows.iter().map(|window| burn_rate(objective, *window)));
     rules.extend(lower_bounds(objective));
-    Group { name: format!("slo-{}", objective.name), interval: short(STEP), rules }
+    Group { name: format!("slo-{}", objective.name), interval: short(timing.step), rules }
 }
 
 /// What people look at. Without the budget where the period follows a calendar: PromQL 2.42 knows no time zones.
-pub(super) fn period_group(objective: &Objective) -> Group {
+pub(super) fn period_group(objective: &Objective, timing: Timing) -> Group {
     let promise = format!("vector({})", objective.target().as_f64());
     let mut rules = vec![Rule::record(OBJECTIVE, promise, identity(objective))];
     if let Window::Rolling(period) = objective.window {
         if !alert_windows(objective).contains(&period) {
-            rules.extend([events(objective, period), burn_rate(objective, period)]);
+            rules.extend([events(objective, period, timing), burn_rate(objective, period)]);
         }
-        rules.extend([budget_remaining(objective, period), coverage(objective, period)]);
+        rules.extend([budget_remaining(objective, period), coverage(objective, period, timing)]);
     }
     let name = format!("slo-{}-period", objective.name);
     Group { name, interval: short(PERIOD_INTERVAL), rules }
@@ -88,27 +94,28 @@ fn escape(text: &str) -> String {
 }
 
 /// The one place that reads what machines expose.
-fn steps(objective: &Objective, counters: &Counters) -> Vec<Rule> {
+fn steps(objective: &Objective, counters: &Counters, timing: Timing) -> Vec<Rule> {
     let with_outcome = |outcome: Outcome| {
         let mut labels = identity(objective);
         labels.insert("outcome".to_owned(), outcome.as_str().to_owned());
         labels
     };
+    let [step_events, step_total] = [step_events(timing.step), step_total(timing.step)];
     match counters {
         Counters::Agents => {
             let selector = format!("slo_events_total{}", matching(objective, &[]));
-            vec![Rule::record(STEP_EVENTS, gained(&selector, "outcome"), identity(objective))]
+            vec![Rule::record(&step_events, gained(&selector, "outcome", timing), identity(objective))]
         }
         Counters::Queries { counted, counted_is, total } => {
-            let all = format!("{STEP_TOTAL}{}", matching(objective, &[]));
+            let all = format!("{step_total}{}", matching(objective, &[]));
             let known = matching(objective, &[("outcome", counted_is.as_str())]);
             // A series that is born with its first event is absent before: that is zero while others are there.
-            let counted = format!("{}\nor on () {all} * 0", gained(counted, ""));
-            let rest = format!("clamp_min({all} - ignoring (outcome) {STEP_EVENTS}{known}, 0)");
+            let counted = format!("{}\nor on () {all} * 0", gained(counted, "", timing));
+            let rest = format!("clamp_min({all} - ignoring (outcome) {step_events}{known}, 0)");
             vec![
-                Rule::record(STEP_TOTAL, gained(total, ""), identity(objective)),
-                Rule::record(STEP_EVENTS, counted, with_outcome(*counted_is)),
-                Rule::record(STEP_EVENTS, rest, with_outcome(other(*counted_is))),
+                Rule::record(&step_total, gained(total, "", timing), identity(objective)),
+                Rule::record(&step_events, counted, with_outcome(*counted_is)),
+                Rule::record(&step_events, rest, with_outcome(other(*counted_is))),
             ]
         }
     }
@@ -122,9 +129,9 @@ const fn other(outcome: Outcome) -> Outcome {
 }
 
 /// Counts over a window: steps do not overlap, so their sum is exact.
-fn events(objective: &Objective, window: Duration) -> Rule {
-    let steps = format!("{STEP_EVENTS}{}[{}]", matching(objective, &[]), range(window));
-    Rule::record(EVENTS, format!("sum_over_time({steps})"), over(window))
+fn events(objective: &Objective, window: Duration, timing: Timing) -> Rule {
+    let steps = format!("{}{}[{}]", step_events(timing.step), matching(objective, &[]), range(window));
+    Rule::record(EVENTS, format!("sum_over_time({steps})"), over(objective, window))
 }
 
 /// Used budget per budget. No events use none: zero, not `NaN`; without any machine there is no result at all.
@@ -133,11 +140,11 @@ fn burn_rate(objective: &Objective, window: Duration) -> Rule {
     let Some(slice) = objective.budgeting.slice() else {
         let [bad, total] = [Some(Outcome::Bad), None].map(|outcome| counts(objective, window, outcome));
         let expr = format!("{bad}\n/ clamp_min({total}, 1)\n/ {budget}");
-        return Rule::record(BURN_RATE, expr, over(window));
+        return Rule::record(BURN_RATE, expr, over(objective, window));
     };
     let slices = format!("{SLICE_ERROR}{}", matching(objective, &[]));
     let expr = format!("avg_over_time({slices}[{}:{}]) / {budget}", range(window), short(slice));
-    Rule::record(BURN_RATE, expr, over(window))
+    Rule::record(BURN_RATE, expr, over(objective, window))
 }
 
 /// How bad the last slice was. Read once per slice, at its end.
@@ -153,7 +160,7 @@ fn slice_error(objective: &Objective, slice: Duration) -> Rule {
             format!("max without (window) ({bad} / clamp_min({total}, 1))")
         }
     };
-    Rule::record(SLICE_ERROR, expr, Labels::new())
+    Rule::record(SLICE_ERROR, expr, identity(objective))
 }
 
 /// Lower bounds of Wilson's interval, for the windows that alerts take their evidence from.
@@ -176,7 +183,7 @@ fn lower_bound(objective: &Objective, window: Duration, confidence: f64) -> Rule
          ({total} + {square}) / {}",
         budget(objective)
     );
-    let mut labels = over(window);
+    let mut labels = over(objective, window);
     labels.insert("confidence".to_owned(), confidence.to_string());
     Rule::record(BURN_RATE_LOWER_BOUND, expr, labels)
 }
@@ -186,19 +193,22 @@ fn budget_remaining(objective: &Objective, period: Duration) -> Rule {
     Rule::record(
         BUDGET_REMAINING,
         format!("1 - max without (window) ({BURN_RATE}{burn_rate})"),
-        Labels::new(),
+        identity(objective),
     )
 }
 
-fn coverage(objective: &Objective, period: Duration) -> Rule {
-    let steps = format!("{STEP_EVENTS}{}[{}]", matching(objective, &[("outcome", "bad")]), range(period));
-    let all = period.as_secs() / STEP.as_secs();
+fn coverage(objective: &Objective, period: Duration, timing: Timing) -> Rule {
+    let steps = format!("{}{}[{}]", step_events(timing.step), matching(objective, &[("outcome", "bad")]), range(period));
+    let all = period.as_secs() / timing.step.as_secs().max(1);
     let expr = format!("sum without (outcome) (\n  count_over_time({steps})\n) / {all}");
-    Rule::record(PERIOD_COVERAGE, expr, Labels::new())
+    Rule::record(PERIOD_COVERAGE, expr, identity(objective))
 }
 
-fn over(window: Duration) -> Labels {
-    labels([("window", &short(window))])
+/// Labels of what is about a window.
+fn over(objective: &Objective, window: Duration) -> Labels {
+    let mut labels = identity(objective);
+    labels.insert("window".to_owned(), short(window));
+    labels
 }
 
 /// Events of a window, of one outcome or of both, without the label `outcome`.
