@@ -133,6 +133,11 @@ impl Calendar {
         Period { start: self.boundary(index), end: self.boundary(index + 1) }
     }
 
+    /// Start of the first period.
+    pub(crate) fn first(&self) -> Time {
+        self.boundary(0)
+    }
+
     /// Whole periods of mean length between start and `now`.
     fn estimate(&self, now: Time) -> i64 {
         const YEAR: i128 = 31_556_952; // seconds of a mean Gregorian year

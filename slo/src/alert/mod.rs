@@ -3,7 +3,16 @@
 //! In: burn rates over windows. Out: transitions with all that a person needs to know. Refuses to send anything.
 
 mod arm;
+mod book;
+mod confidence;
+mod report;
+mod state;
 mod table;
 
 pub use self::arm::{Arm, Condition, Gate, Source};
+pub(crate) use self::book::Book;
+pub use self::book::SavedArm;
+pub use self::confidence::{quantile, wilson};
+pub use self::report::{Alert, Change, Evidence, FiringArm, Transition};
+pub use self::state::{ArmState, CLEAN, End, QUIET, RECENT};
 pub use self::table::workbook;

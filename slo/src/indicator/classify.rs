@@ -72,6 +72,17 @@ impl Classifier {
         self.total.service.as_ref().and_then(Pattern::exact)
     }
 
+    /// Whether the verdict depends on the event's duration. If not, events with the same texts, error and streaming have
+    /// the same.
+    pub fn uses_duration(&self) -> bool {
+        self.total.duration.is_some() || self.counted.duration.is_some()
+    }
+
+    /// Names of the attributes that the verdict depends on.
+    pub fn attributes(&self) -> impl Iterator<Item = &str> {
+        self.total.attributes.iter().chain(&self.counted.attributes).map(|(name, _)| name.as_str())
+    }
+
     /// The whole verdict; `None` when the event does not count.
     pub fn classify(&self, subject: &Subject<'_>) -> Option<Outcome> {
         if self.selects(subject) { self.judge(subject) } else { None }

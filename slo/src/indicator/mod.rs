@@ -147,3 +147,47 @@ impl Indicator {
         }
     }
 }
+
+impl Indicator {
+    /// A text that stays while the indicator means the same.
+    pub(crate) fn canonical(&self) -> String {
+        match self {
+            Self::Queries(queries) => format!("queries {queries:?}"),
+            Self::Events(events) => {
+                let list = |patterns: &[Pattern]| {
+                    let texts: Vec<&str> = patterns.iter().map(Pattern::as_str).collect();
+                    format!("{texts:?}")
+                };
+                format!(
+                    "events {{{}}} {} {{{}}} ignored {} bad {} good {} {}",
+                    events.total.canonical(),
+                    events.counted_is.as_str(),
+                    events.counted.canonical(),
+                    list(&events.errors.ignored),
+                    list(&events.errors.bad),
+                    list(&events.errors.good),
+                    matches!(events.queue_wait, QueueWait::Included),
+                )
+            }
+        }
+    }
+}
+
+impl Selector {
+    fn canonical(&self) -> String {
+        let text = |pattern: &Option<Pattern>| format!("{:?}", pattern.as_ref().map(Pattern::as_str));
+        let attributes: Vec<_> = self.attributes.iter().map(|(name, value)| (name, value.as_str())).collect();
+        format!(
+            "{} {} {} {} {} {:?} {attributes:?} {:?} {:?} {}",
+            text(&self.service),
+            text(&self.route),
+            text(&self.method),
+            text(&self.status),
+            text(&self.peer),
+            self.kind.map(Kind::as_str),
+            self.outcome.map(Outcome::as_str),
+            self.duration.map(|condition| (condition.operator as u8, condition.limit.as_nanos())),
+            self.streaming as u8,
+        )
+    }
+}

@@ -24,4 +24,4 @@ pub use self::object::{
     AlertCondition, AlertNotificationTarget, AlertPolicy, DataSource, Document, Metadata, Method,
     MetricSource, Named, Object, Operator, Reading, Sli, Slo, SloObjective, Version,
 };
-pub use self::read::{Text, read};
+pub use self::read::read;

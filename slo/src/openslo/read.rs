@@ -12,21 +12,15 @@ use super::node::{Value, parse};
 use super::object::{DataSource, Document, Object, Reading, Version};
 use super::{alpha, resolve, sli::sli, slo};
 
-/// A text with the name of its file.
-#[derive(Clone, Copy, Debug)]
-pub struct Text<'a> {
-    /// How findings name it.
-    pub file: &'a str,
-    /// What is in it: one object, a list of objects, or several YAML documents of either.
-    pub text: &'a str,
-}
-
-/// Reads everything, and makes executable what can be. References are looked up among all texts.
-pub fn read(texts: &[Text<'_>]) -> Reading {
+/// Reads everything, and makes executable what can be.
+///
+/// Each text comes with the name that findings give it, and holds one object, a list of objects, or several YAML
+/// documents of either. References are looked up among all texts.
+pub fn read<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Reading {
     let mut reading = Reading::default();
-    for text in texts {
-        let file: Arc<str> = text.file.into();
-        match parse(text.text) {
+    for (file, text) in texts {
+        let file: Arc<str> = file.into();
+        match parse(text) {
             Ok(nodes) => {
                 for node in &nodes {
                     let place = Place { file: file.clone(), line: node.line, key: String::new() };
