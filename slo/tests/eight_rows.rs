@@ -5,7 +5,7 @@ mod rows;
 
 #[test]
 fn ours_equal_the_truth() {
-    for row in rows::row::rows() {
+    for row in rows::row::rows().into_iter().filter(|row| row.number > 6) {
         let answers = rows::ask(&row);
         println!("{} {} truth {} sloth {} pyrra {} rules {}", row.number, row.what, row.truth, answers[0], answers[1], answers[2]);
     }

@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use slo::openslo::{Text, read};
+use slo::openslo::read;
 use slo::rules::{self, Rule, Timing};
 use slo::Objective;
 
 fn objectives(text: &str) -> Vec<Objective> {
-    let reading = read(&[Text { file: "objectives.yaml", text }]);
+    let reading = read([("objectives.yaml", text)]);
     assert!(!reading.objectives.is_empty(), "{:?}", reading.findings);
     reading.objectives
 }

@@ -8,10 +8,12 @@ use std::time::Duration;
 use super::counter::Timing;
 use super::file::{Labels, Rule, short};
 use super::record::{
-    BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, identity, matching, step_events,
+    BAD_RATIO_UPPER_BOUND, BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, budget, counts, identity,
+    matching, step_events,
 };
-use crate::alert::{Arm, Condition};
-use crate::objective::Objective;
+use crate::alert::{Arm, CLEAN, Condition, EXPECTED, QUIET, RECENT};
+use crate::indicator::Outcome;
+use crate::objective::{BudgetingMethod, Objective};
 use crate::window::Window;
 
 /// Name of every alert that a burn rate makes.
@@ -64,7 +66,31 @@ fn fires(objective: &Objective, arm: &Arm) -> String {
         let bound = matching(objective, &[("window", &window), ("confidence", &confidence)]);
         all.push(format!("{BURN_RATE_LOWER_BOUND}{bound} > {}", arm.long().threshold));
     }
-    format!("  {}", all.join("\n    and on (slo)\n  "))
+    let and = all.join("\n    and on (slo)\n  ");
+    let unless = recovered(objective, arm).join("\n    unless on (slo)\n  ");
+    format!("  {and}\n    unless on (slo)\n  {unless}")
+}
+
+/// Each shows that the errors have ended, though the windows still remember them: the last minute was surely better than
+/// the threshold; no event was bad for a while though some would have been; or nothing came at all.
+fn recovered(objective: &Objective, arm: &Arm) -> [String; 3] {
+    let least = arm.conditions.iter().map(|condition| condition.threshold).fold(f64::INFINITY, f64::min);
+    let allowed = match objective.budgeting {
+        BudgetingMethod::Occurrences | BudgetingMethod::RatioTimeslices { .. } => budget(objective) * least,
+        BudgetingMethod::Timeslices { .. } => objective.parts[0].slice_target.complement().as_f64(),
+    };
+    let recent = matching(objective, &[("window", &short(RECENT))]);
+    let [bad, all] = [Some(Outcome::Bad), None].map(|outcome| counts(objective, CLEAN, outcome));
+    let [bad_before, before] =
+        [Some(Outcome::Bad), None].map(|outcome| counts(objective, arm.short().window, outcome));
+    let unlikely = format!(
+        "{all}\n      * ignoring (window) {bad_before}\n      / ignoring (window) {before} / 2 >= {EXPECTED}"
+    );
+    [
+        format!("{BAD_RATIO_UPPER_BOUND}{recent} < {allowed}"),
+        format!("({bad} == 0 and on (slo) {unlikely})"),
+        format!("{} == 0", counts(objective, QUIET, None)),
+    ]
 }
 
 fn exceeds(objective: &Objective, condition: &Condition) -> String {

@@ -23,7 +23,7 @@ pub use self::counter::{GAP, Timing};
 pub use self::file::{Group, Labels, Rule, RuleFile};
 pub use self::proof::tests;
 pub use self::record::{
-    BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, OBJECTIVE, PERIOD_COVERAGE, SLICE_ERROR, step_events,
+    BAD_RATIO_UPPER_BOUND, BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, OBJECTIVE, PERIOD_COVERAGE, SLICE_ERROR, step_events,
    
 };
 pub use self::source::Counters;

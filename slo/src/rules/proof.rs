@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::alert::BURN_ALERT;
 use super::counter::Timing;
 use super::file::{short, yaml};
-use super::record::{BURN_RATE, alert_windows, matching, quantile, step_events};
+use super::record::{BURN_RATE, alert_windows, matching, step_events};
 use super::source::Counters;
-use crate::alert::Arm;
+use crate::alert::{Arm, quantile};
 use crate::objective::Objective;
 use crate::window::Window;
 
@@ -224,8 +224,12 @@ fn fires_when_all_fail(objective: &Objective, arm: &Arm) -> bool {
     let exceeded = arm.conditions.iter().all(|condition| {
         highest > condition.threshold || condition.inclusive && highest >= condition.threshold
     });
-    // Two machines, a thousand a scrape; at least five minutes of it.
-    let count = 40_000.0;
+    // Two machines, a thousand a scrape, or as many slices as have ended by then.
+    let lasts = end_of_outage(objective).as_secs();
+    let count = match objective.budgeting.slice() {
+        None => 2000.0 * (lasts / SCRAPE.as_secs() - 2) as f64,
+        Some(slice) => (lasts / slice.as_secs().max(1)) as f64,
+    };
     let square = if arm.gate.confidence > 0.0 { quantile(arm.gate.confidence).powi(2) } else { 0.0 };
     exceeded && highest * count / (count + square) > arm.long().threshold
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::counter::{Timing, gained};
 use super::file::{Group, Labels, Rule, labels, short};
 use super::source::Counters;
+use crate::alert::{CLEAN, QUIET, RECENT, RECOVERY_CONFIDENCE, quantile};
 use crate::indicator::Outcome;
 use crate::objective::{BudgetingMethod, Objective};
 use crate::window::Window;
@@ -18,6 +19,8 @@ pub const EVENTS: &str = "slo:events:increase";
 pub const BURN_RATE: &str = "slo:burn_rate:ratio";
 /// What the burn rate is at least, with the confidence that the alerts ask for.
 pub const BURN_RATE_LOWER_BOUND: &str = "slo:burn_rate_lower_bound:ratio";
+/// How large the part of bad events may be, over the last minute.
+pub const BAD_RATIO_UPPER_BOUND: &str = "slo:bad_ratio_upper_bound:ratio";
 /// How bad the slice was that ends now.
 pub const SLICE_ERROR: &str = "slo:slice_error:ratio";
 /// The promise.
@@ -43,16 +46,19 @@ const PERIOD_INTERVAL: Duration = Duration::from_mins(2);
 /// What alerts need, soon.
 pub(super) fn fast_group(objective: &Objective, counters: &Counters, timing: Timing) -> Group {
     let windows = alert_windows(objective);
-    let mut rules = steps(objective, counters, timing);
-    rules.extend(windows.iter().map(|window| events(objective, *window, timing)));
-    if let Some(slice) = objective.budgeting.slice() {
-        if !windows.contains(&slice) {
-            rules.push(events(objective, slice, timing));
-        }
-        rules.push(slice_error(objective, slice));
+    let mut counted = windows.clone();
+    counted.extend(objective.budgeting.slice());
+    if !objective.arms.is_empty() {
+        counted.extend([RECENT, CLEAN, QUIET]);
     }
+    let mut rules = steps(objective, counters, timing);
+    rules.extend(counted.iter().map(|window| events(objective, *window, timing)));
+    rules.extend(objective.budgeting.slice().map(|slice| slice_error(objective, slice)));
     rules.extend(windows.iter().map(|window| burn_rate(objective, *window)));
     rules.extend(lower_bounds(objective));
+    if !objective.arms.is_empty() {
+        rules.push(upper_bound(objective));
+    }
     Group { name: format!("slo-{}", objective.name), interval: short(timing.step), rules }
 }
 
@@ -142,8 +148,7 @@ fn burn_rate(objective: &Objective, window: Duration) -> Rule {
         let expr = format!("{bad}\n/ clamp_min({total}, 1)\n/ {budget}");
         return Rule::record(BURN_RATE, expr, over(objective, window));
     };
-    let slices = format!("{SLICE_ERROR}{}", matching(objective, &[]));
-    let expr = format!("avg_over_time({slices}[{}:{}]) / {budget}", range(window), short(slice));
+    let expr = format!("{}\n/ {budget}", over_slices(objective, "avg", slice, window));
     Rule::record(BURN_RATE, expr, over(objective, window))
 }
 
@@ -163,42 +168,71 @@ fn slice_error(objective: &Objective, slice: Duration) -> Rule {
     Rule::record(SLICE_ERROR, expr, identity(objective))
 }
 
-/// Lower bounds of Wilson's interval, for the windows that alerts take their evidence from.
+/// For the windows that alerts take their evidence from.
 fn lower_bounds(objective: &Objective) -> Vec<Rule> {
     let gates = objective.arms.iter().filter(|arm| arm.gate.confidence > 0.0);
-    let mut wanted: Vec<(Duration, f64)> =
-        gates.map(|arm| (arm.long().window, arm.gate.confidence)).collect();
+    let mut wanted: Vec<(Duration, f64)> = gates.map(|arm| (arm.long().window, arm.gate.confidence)).collect();
     wanted.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
     wanted.dedup();
     wanted.into_iter().map(|(window, confidence)| lower_bound(objective, window, confidence)).collect()
 }
 
 fn lower_bound(objective: &Objective, window: Duration, confidence: f64) -> Rule {
-    let z = quantile(confidence);
-    let [bad, good, total] =
-        [Some(Outcome::Bad), Some(Outcome::Good), None].map(|outcome| counts(objective, window, outcome));
-    let (square, half, quarter) = (z * z, z * z / 2.0, z * z / 4.0);
-    let expr = format!(
-        "(\n  {bad} + {half} - {z} * sqrt(\n    {bad} * {good} / clamp_min({total}, 1) + {quarter}\n  )\n) / \
-         ({total} + {square}) / {}",
-        budget(objective)
-    );
+    let (bad, total) = match objective.budgeting.slice() {
+        None => (counts(objective, window, Some(Outcome::Bad)), counts(objective, window, None)),
+        Some(slice) => {
+            let [bad, total] = ["sum", "count"].map(|which| over_slices(objective, which, slice, window));
+            (bad, total)
+        }
+    };
+    let bound = wilson(&bad, &total, -quantile(confidence));
     let mut labels = over(objective, window);
     labels.insert("confidence".to_owned(), confidence.to_string());
-    Rule::record(BURN_RATE_LOWER_BOUND, expr, labels)
+    Rule::record(BURN_RATE_LOWER_BOUND, format!("{bound}\n/ {}", budget(objective)), labels)
 }
 
-fn budget_remaining(objective: &Objective, period: Duration) -> Rule {
-    let burn_rate = matching(objective, &[("window", &short(period))]);
-    Rule::record(
-        BUDGET_REMAINING,
-        format!("1 - max without (window) ({BURN_RATE}{burn_rate})"),
-        identity(objective),
+/// How bad the last minute may have been: what prompt recovery asks for.
+fn upper_bound(objective: &Objective) -> Rule {
+    let [bad, total] = [Some(Outcome::Bad), None].map(|outcome| counts(objective, RECENT, outcome));
+    let bound = wilson(&bad, &total, quantile(RECOVERY_CONFIDENCE));
+    Rule::record(BAD_RATIO_UPPER_BOUND, bound, over(objective, RECENT))
+}
+
+/// The end of Wilson's interval on the side of `z`, for `bad` of `total`.
+fn wilson(bad: &str, total: &str, z: f64) -> String {
+    let (square, half, quarter) = (z * z, z * z / 2.0, z * z / 4.0);
+    let sign = if z < 0.0 { '-' } else { '+' };
+    let z = z.abs();
+    format!(
+        "(\n  {bad}\n  + {half} {sign} {z} * sqrt(\n    {bad}\n    * ({total} - {bad})\n    \
+         / clamp_min({total}, 1) + {quarter}\n  )\n)\n/ ({total} + {square})"
     )
 }
 
+fn budget_remaining(objective: &Objective, period: Duration) -> Rule {
+    let expr = match objective.budgeting.slice() {
+        None => {
+            let burn_rate = matching(objective, &[("window", &short(period))]);
+            format!("1 - max without (window) ({BURN_RATE}{burn_rate})")
+        }
+        // Of the slices of the whole period, also while it has just begun.
+        Some(slice) => {
+            let all = period.as_secs_f64() / slice.as_secs_f64();
+            format!("1 - {}\n/ {all}\n/ {}", over_slices(objective, "sum", slice, period), budget(objective))
+        }
+    };
+    Rule::record(BUDGET_REMAINING, expr, identity(objective))
+}
+
+/// Sum, count or mean of the slices of a window.
+fn over_slices(objective: &Objective, which: &str, slice: Duration, window: Duration) -> String {
+    let slices = format!("{SLICE_ERROR}{}", matching(objective, &[]));
+    format!("{which}_over_time({slices}[{}:{}])", range(window), short(slice))
+}
+
 fn coverage(objective: &Objective, period: Duration, timing: Timing) -> Rule {
-    let steps = format!("{}{}[{}]", step_events(timing.step), matching(objective, &[("outcome", "bad")]), range(period));
+    let bad = matching(objective, &[("outcome", "bad")]);
+    let steps = format!("{}{bad}[{}]", step_events(timing.step), range(period));
     let all = period.as_secs() / timing.step.as_secs().max(1);
     let expr = format!("sum without (outcome) (\n  count_over_time({steps})\n) / {all}");
     Rule::record(PERIOD_COVERAGE, expr, identity(objective))
@@ -212,7 +246,7 @@ fn over(objective: &Objective, window: Duration) -> Labels {
 }
 
 /// Events of a window, of one outcome or of both, without the label `outcome`.
-fn counts(objective: &Objective, window: Duration, outcome: Option<Outcome>) -> String {
+pub(super) fn counts(objective: &Objective, window: Duration, outcome: Option<Outcome>) -> String {
     let window = short(window);
     let mut labels = vec![("window", window.as_str())];
     labels.extend(outcome.map(|outcome| ("outcome", outcome.as_str())));
@@ -220,7 +254,7 @@ fn counts(objective: &Objective, window: Duration, outcome: Option<Outcome>) -> 
 }
 
 /// The error budget as a decimal number with all its digits.
-fn budget(objective: &Objective) -> f64 {
+pub(super) fn budget(objective: &Objective) -> f64 {
     objective.target().complement().as_f64()
 }
 
@@ -238,9 +272,4 @@ fn range(window: Duration) -> String {
         }
     }
     text
-}
-
-/// z of the normal distribution.
-pub(super) fn quantile(confidence: f64) -> f64 {
-    if (confidence - 0.95).abs() < 1e-9 { 1.644_853_626_951_472_2 } else { 2.326_347_874_040_840_8 }
 }

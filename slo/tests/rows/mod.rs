@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 
 use slo::Objective;
-use slo::openslo::{Text, read};
+use slo::openslo::read;
 use slo::rules::{self, Timing};
 
 use self::row::{BUDGET, Question, Row};
@@ -55,7 +55,7 @@ impl fmt::Display for Answer {
 }
 
 pub(crate) fn objective() -> Objective {
-    let mut reading = read(&[Text { file: "shop.yaml", text: SLO }]);
+    let mut reading = read([("shop.yaml", SLO)]);
     assert_eq!(reading.objectives.len(), 1, "{:?}", reading.findings);
     reading.objectives.remove(0)
 }
@@ -64,11 +64,11 @@ pub(crate) fn objective() -> Objective {
 pub(crate) fn ask(row: &Row) -> [Answer; 3] {
     let folder = tempfile::tempdir().expect("a folder for rules");
     let path = |name: &str| folder.path().join(name);
-    let rules = rules::generate(&[objective()], Timing::default()).file.to_yaml();
+    let ours = rules::generate(&[objective()], Timing::default()).file.to_yaml();
     for (name, text) in [
         ("sloth.yaml", include_str!("sloth.yaml")),
         ("pyrra.yaml", include_str!("pyrra.yaml")),
-        ("obi.yaml", &rules),
+        ("obi.yaml", &ours),
     ] {
         fs::write(path(name), text).expect("the folder can be written");
     }
@@ -115,7 +115,7 @@ fn expression(row: &Row, who: Who) -> String {
             "slo:sli_error:ratio_rate30d * on () sum(increase(http_requests_total[30d]))".to_owned()
         }
         (Question::Events(outcome), Who::Sloth | Who::Pyrra) => {
-            format!("sum(http_requests:increase4w{{code=\"{}\"}} or increase(http_requests_total{{code=\"{0}\"}}[4w]))", code(outcome))
+            format!("sum(increase(http_requests_total{{code=\"{}\"}}[4w])) or vector(0)", code(outcome))
         }
         (Question::Events(outcome), Who::Rules) => {
             format!("sum({}{{window=\"28d\",outcome=\"{}\"}})", rules::EVENTS, label(outcome))
