@@ -5,7 +5,9 @@
 //! extrapolate, raw samples are what machines said.
 
 mod fleet;
+mod report;
 mod sample;
 
 pub use self::fleet::{Fleet, Gain, Role};
+pub use self::report::{Evaluation, PIECE, Query, Report, with_roles};
 pub use self::sample::{AnswerError, Labels, Sample, Series, read};

@@ -26,6 +26,7 @@ pub use self::record::{
     BAD_RATIO_UPPER_BOUND, BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, OBJECTIVE, PERIOD_COVERAGE, SLICE_ERROR, step_events,
    
 };
+pub(crate) use self::record::escape;
 pub use self::source::Counters;
 
 use crate::objective::Objective;

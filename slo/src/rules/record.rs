@@ -95,7 +95,8 @@ pub(super) fn identity(objective: &Objective) -> Labels {
     labels([("slo", &objective.name), ("service", &objective.service)])
 }
 
-fn escape(text: &str) -> String {
+/// Text inside quotes.
+pub(crate) fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
