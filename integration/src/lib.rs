@@ -9,12 +9,14 @@
 //! - [`hook`]: what each hook set can see; [`patience`]: how long things may take here.
 //! - [`agent`]: the real agent; [`span`], [`exposition`]: what it says.
 //! - [`load`]: random shapes that a server and a client both know.
+//! - [`alertmanager`]: a real one, and who it notifies; [`traffic`]: requests of which a share fails.
 //! - [`accuracy`]: what happened against what the agent says.
 //! - [`seed`]: repeatable randomness.
 //! - [`kernel`]: other kernels than this machine's.
 
 pub mod accuracy;
 pub mod agent;
+pub mod alertmanager;
 pub mod client;
 pub mod exposition;
 pub mod fetch;
@@ -31,4 +33,5 @@ pub mod seed;
 pub mod server;
 pub mod shape;
 pub mod span;
+pub mod traffic;
 pub mod wire;

@@ -30,6 +30,7 @@ use crate::capture::support::Support;
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
 use crate::export::store::Store;
+use crate::objective::{self, files};
 use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
 use crate::red::Registry;
@@ -49,13 +50,14 @@ const COMMANDS: usize = 64;
 /// # Errors
 /// When the listen address is taken, or the kernel refuses what capture needs.
 pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> anyhow::Result<()> {
+    let objectives = event_objectives(files::load(&config.slo.files)?);
     let listener = TcpListener::bind(config.web.listen)
         .await
         .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
 
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
-    let pipeline = build(&config, support, commands, Arc::clone(&stopping))?;
+    let mut pipeline = build(&config, support, commands, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
     let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
     announce(&pipeline, &listener, &kept)?;
@@ -63,7 +65,15 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
     let ready = Arc::new(AtomicBool::new(true));
-    let router = web::router(web::State::new(handle, Arc::clone(&ready)));
+    let mut state = web::State::new(handle, Arc::clone(&ready));
+    let mut objectives_running = None;
+    if !objectives.is_empty() {
+        let (recorder, view, running) = start_objectives(&config, objectives, &listener)?;
+        pipeline.outlet.objectives = Some(recorder);
+        state = state.with_objectives(view);
+        objectives_running = Some(running);
+    }
+    let router = web::router(state);
     let thread = std::thread::Builder::new()
         .name("pipeline".to_owned())
         .spawn(move || pipeline.run())
@@ -83,14 +93,50 @@ pub async fn run(config: Config, support: Support, mut shutdown: Shutdown) -> an
     ready.store(false, Ordering::Release);
     stopping.store(true, Ordering::Release);
     bell.ring();
-    let outlet = tokio::task::spawn_blocking(move || thread.join())
+    let mut outlet = tokio::task::spawn_blocking(move || thread.join())
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
+    outlet.hand_over();
+    if let Some(running) = objectives_running {
+        running.finish().await;
+    }
     // Questions under way have been answered with the pipeline's last state, or are refused now.
     drop(stop_web);
     let _ = tokio::time::timeout(std::time::Duration::from_secs(2), server).await;
     tracing::info!(services = outlet.processes.naming().count(), "stopped; kernel programs detached");
     Ok(())
+}
+
+/// Those that count what we see; the others are for `obi slo rules` and `obi slo evaluate`.
+fn event_objectives(reading: slo::openslo::Reading) -> Vec<slo::Objective> {
+    let (ours, others): (Vec<_>, Vec<_>) =
+        reading.objectives.into_iter().partition(slo::Objective::counts_events);
+    for other in others {
+        let (slo, place) = (&other.name, &other.place);
+        tracing::warn!(slo, %place, "objective not watched: its indicator asks another system");
+    }
+    for finding in reading.findings.iter().filter(|finding| finding.severity == slo::openslo::Severity::Warning) {
+        tracing::warn!("{finding}");
+    }
+    ours
+}
+
+fn start_objectives(
+    config: &Config,
+    objectives: Vec<slo::Objective>,
+    listener: &TcpListener,
+) -> anyhow::Result<(objective::record::Recorder, objective::Handle, objective::Running)> {
+    let address = listener.local_addr().context("failed to read the listen address")?;
+    let n = objectives.len();
+    let begun = std::time::Instant::now();
+    let instance = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    // What listens everywhere is reached by the machine's name.
+    let host = if address.ip().is_unspecified() { instance.clone() } else { address.ip().to_string() };
+    let url = format!("http://{host}:{}/", address.port());
+    let started = objective::start(objective::Start { config: &config.slo, objectives, instance, url })
+        .context("failed to start the objectives")?;
+    tracing::info!(n, after = ?begun.elapsed(), "objectives watched; budgets on http://{address}/api/v1/slos");
+    Ok(started)
 }
 
 fn build(
@@ -138,6 +184,7 @@ fn build(
         stats,
         clock: Clock::now(),
         spare: None,
+        objectives: None,
         served: (0, 0),
     };
     let limits = crate::protocol::Limits {

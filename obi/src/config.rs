@@ -12,6 +12,7 @@ mod environment;
 mod error;
 mod load;
 mod rule;
+mod slo;
 mod value;
 
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 pub use self::error::ConfigError;
 pub use self::load::load;
 pub use self::rule::{Pattern, PortRange, Rule};
+pub use self::slo::{Endpoint, Slo};
 pub use self::value::Hooks;
 use crate::capture::kernel_types::KERNEL_BTF;
 
@@ -41,8 +43,8 @@ pub struct Config {
     pub metrics: Metrics,
     /// Stack sampling; no keys yet.
     pub profile: NoKeys,
-    /// Service level objectives; no keys yet.
-    pub slo: NoKeys,
+    /// Service level objectives.
+    pub slo: Slo,
     /// What other programs may send us; no keys yet.
     pub receive: NoKeys,
     /// Where we send to; no keys yet.

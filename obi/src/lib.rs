@@ -11,6 +11,7 @@
 //! - [`span`]: exchanges to [`span::Span`], with ids, parents, routes and service names.
 //! - [`red`]: spans to rate, error and duration series, aggregated once.
 //! - [`export`]: encoders of a [`red::Snapshot`].
+//! - [`objective`]: spans to error budgets, burn rates and alerts, beside the flow.
 //! - [`web`]: the listener: `/metrics`, health, JSON API.
 
 pub mod agent;
@@ -19,6 +20,7 @@ pub mod clock;
 pub mod command;
 pub mod config;
 pub mod export;
+pub mod objective;
 pub mod privilege;
 pub mod protocol;
 pub mod red;

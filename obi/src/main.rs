@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use obi::command::{self, check, demo, doctor, run};
+use obi::command::{self, check, demo, doctor, run, slo};
 
 /// Zero-code auto-instrumentation: spans and RED metrics of unmodified programs, by eBPF
 ///
@@ -23,6 +23,7 @@ Examples:
   obi demo                            a small workload of our own, and what the agent sees of it
   obi doctor                          can it run here, and what will it see?
   obi check --config /etc/obi.yaml    is this configuration valid?
+  obi slo status                      error budgets and burn rates of the running agent
 
 Exit codes:
   0  success
@@ -36,6 +37,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
     Check(check::CheckArgs),
+    Slo(slo::SloArgs),
     DemoService(demo::DemoServiceArgs),
 }
 
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Check(args) => check::check(&args),
+        Command::Slo(args) => slo::slo(&args),
         Command::DemoService(args) => demo::demo_service(args),
     };
     result.unwrap_or_else(|error| command::fail(&error))

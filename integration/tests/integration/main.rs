@@ -15,6 +15,7 @@ mod failure;
 mod gate;
 mod http1;
 mod join;
+mod objective;
 mod overload;
 mod privilege;
 mod process;

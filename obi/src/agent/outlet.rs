@@ -1,4 +1,4 @@
-//! The right half of the pipeline: an exchange to its span, its series and its place in the store.
+//! The right half of the pipeline: an exchange to its span, its series, its objectives and its place in the store.
 //!
 //! In: finished or lost exchanges. Out: nothing but changed state. Drops what the rules exclude.
 
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::capture::discover::Processes;
 use crate::clock::Clock;
 use crate::export::store::Store;
+use crate::objective::record::Recorder;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
 use crate::protocol::{Endpoints, Exchange, Side, Sink};
 use crate::red::Registry;
@@ -29,6 +30,8 @@ pub(super) struct Outlet {
     pub(super) clock: Clock,
     /// A span to write over; its buffers go round.
     pub(super) spare: Option<Span>,
+    /// Objectives, if there are any.
+    pub(super) objectives: Option<Recorder>,
     /// The last (process, port) seen to serve, so that port rules are asked only when it changes.
     pub(super) served: (u32, u16),
 }
@@ -51,6 +54,13 @@ impl Outlet {
         match self.processes.lookup(tgid) {
             Some(process) => (Arc::clone(&process.service), process.verdict.is_watched()),
             None => (Arc::new(Service::default()), true),
+        }
+    }
+
+    /// Gives the objectives' thread what it has not got yet.
+    pub(super) fn hand_over(&mut self) {
+        if let Some(objectives) = &mut self.objectives {
+            objectives.flush();
         }
     }
 
@@ -78,7 +88,13 @@ impl Sink for Outlet {
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);
         self.registry.record(&span);
+        if let Some(objectives) = &mut self.objectives {
+            objectives.record(&span);
+        }
         self.spare = self.store.push(span);
+        if let Some(objectives) = &mut self.objectives {
+            objectives.stored(&mut self.store);
+        }
     }
 
     fn lost(&mut self, loss: Loss) {

@@ -163,6 +163,7 @@ impl Pipeline {
         self.outlet.processes.sweep(now);
         self.outlet.clock.tick();
         self.apply_verdicts();
+        self.outlet.hand_over();
     }
 
     fn answer(&mut self) {
@@ -172,6 +173,7 @@ impl Pipeline {
                 self.take_records();
                 self.tallies.read(&mut self.maps, &mut self.outlet);
                 self.measure();
+                self.outlet.hand_over();
             }
             let Outlet { registry, stats, store, .. } = &mut self.outlet;
             command.answer(&mut Sources { registry, stats, store });

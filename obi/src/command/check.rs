@@ -8,10 +8,11 @@ use std::process::ExitCode;
 
 use super::print;
 use crate::config;
+use crate::objective::files;
 
 /// Validate a configuration without running
 ///
-/// Reads the file and the environment as `obi run` does and says whether they are valid. Exit codes: 0 valid; 2 not
+/// Reads the file, the environment and the objectives' files as `obi run` does and says whether they are valid. Exit codes: 0 valid; 2 not
 /// valid, with one line on standard error that names the file or variable, the key, the value and what was expected.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Example:\n  obi check --config /etc/obi.yaml")]
@@ -26,7 +27,8 @@ pub struct CheckArgs {
 /// # Errors
 /// When it is not valid.
 pub fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    config::load(Some(&args.config))?;
+    let config = config::load(Some(&args.config))?;
+    files::load(&config.slo.files)?;
     print(&format!("{}: valid\n", args.config.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -6,6 +6,7 @@ pub mod check;
 pub mod demo;
 pub mod doctor;
 pub mod run;
+pub mod slo;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::ConfigError;
+use crate::objective::files::FilesError;
 
 /// Exit code of wrong usage and of a bad configuration.
 pub const EXIT_USAGE: u8 = 2;
@@ -68,7 +70,9 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    let usage = error.chain().any(|cause| cause.is::<ConfigError>() || cause.is::<FilterError>());
+    let usage = error
+        .chain()
+        .any(|cause| cause.is::<ConfigError>() || cause.is::<FilterError>() || cause.is::<FilesError>());
     if usage { EXIT_USAGE } else { 1 }
 }
 

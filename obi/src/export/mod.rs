@@ -7,6 +7,9 @@
 pub mod prometheus;
 pub mod store;
 
+use std::sync::Arc;
+
+use crate::objective::view::View;
 use crate::red::{self, Registry};
 use crate::stats::{self, Process, Stats};
 
@@ -19,12 +22,15 @@ pub struct Metrics {
     pub stats: stats::Snapshot,
     /// The agent's process; absent when `/proc` could not be read.
     pub process: Option<Process>,
+    /// Objectives; absent when there are none.
+    pub objectives: Option<Arc<View>>,
 }
 
 impl Metrics {
-    /// Takes both snapshots. `process` stays empty: reading `/proc` is for another thread.
+    /// Takes both snapshots. `process` and `objectives` stay empty: reading `/proc` is for another
+    /// thread, and objectives are known to theirs.
     pub fn take(registry: &mut Registry, stats: &mut Stats) -> Self {
-        Self { red: registry.snapshot(), stats: stats.snapshot(), process: None }
+        Self { red: registry.snapshot(), stats: stats.snapshot(), process: None, objectives: None }
     }
 
     /// What to remember of these metrics to know later what is new.

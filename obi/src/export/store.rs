@@ -5,7 +5,7 @@
 
 mod filter;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem::size_of;
 
 pub use filter::{Filter, StatusFilter};
@@ -48,6 +48,8 @@ pub struct Store {
     bytes: usize,
     last: u64,
     spares: Vec<Span>,
+    /// Spans that someone holds on to, with how many do; the span once the ring has given it up.
+    kept: BTreeMap<u64, (u32, Option<Stored>)>,
 }
 
 /// Where a page begins.
@@ -87,7 +89,7 @@ impl Store {
     /// An empty store.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, spans: VecDeque::new(), bytes: 0, last: 0, spares: Vec::with_capacity(MAX_SPARES) }
+        Self { limits, spans: VecDeque::new(), bytes: 0, last: 0, spares: Vec::with_capacity(MAX_SPARES), kept: BTreeMap::new() }
     }
 
     /// Keeps a span, evicting the oldest ones for it. Returns an evicted span to fill again, if there is one.
@@ -104,6 +106,33 @@ impl Store {
         self.spares.pop()
     }
 
+    /// The sequence of the newest span, 0 when there never was one.
+    #[must_use]
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Keeps a span beyond its time in the ring, until it has been released as often as it was kept; whoever keeps spans
+    /// bounds their number. They are found by [`Order::Newest`]. Does nothing when the span is gone already.
+    pub fn keep(&mut self, sequence: u64) {
+        let first = self.spans.front().map_or(self.last + 1, |stored| stored.sequence);
+        if let Some((holders, _)) = self.kept.get_mut(&sequence) {
+            *holders += 1;
+        } else if (first..=self.last).contains(&sequence) {
+            self.kept.insert(sequence, (1, None));
+        }
+    }
+
+    /// Lets go of a span kept before.
+    pub fn release(&mut self, sequence: u64) {
+        if let Some((holders, _)) = self.kept.get_mut(&sequence) {
+            *holders -= 1;
+            if *holders == 0 {
+                self.kept.remove(&sequence);
+            }
+        }
+    }
+
     /// Finds the spans that a query asks for.
     #[must_use]
     pub fn page(&self, query: &Query) -> Page {
@@ -111,7 +140,9 @@ impl Store {
         let matching = |stored: &&Stored| query.filter.matches(&stored.span);
         let (after, spans): (u64, Vec<Stored>) = match query.order {
             Order::Newest => {
-                (0, self.spans.iter().rev().filter(matching).take(query.limit).cloned().collect())
+                let kept = self.kept.values().rev().filter_map(|(_, stored)| stored.as_ref());
+                let newest = self.spans.iter().rev().chain(kept);
+                (0, newest.filter(matching).take(query.limit).cloned().collect())
             }
             Order::After(after) => {
                 let skip = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
@@ -127,9 +158,15 @@ impl Store {
     }
 
     fn evict(&mut self) {
-        let Some(Stored { span, .. }) = self.spans.pop_front() else { return };
+        let Some(Stored { sequence, span }) = self.spans.pop_front() else { return };
         let size = size(&span);
         self.bytes -= size;
+        if !self.kept.is_empty()
+            && let Some((_, kept)) = self.kept.get_mut(&sequence)
+        {
+            *kept = Some(Stored { sequence, span });
+            return;
+        }
         if self.spares.len() < MAX_SPARES && size - size_of::<Stored>() <= MAX_SPARE_BYTES {
             self.spares.push(span);
         }

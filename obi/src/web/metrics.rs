@@ -30,6 +30,7 @@ pub(super) async fn serve(
         .filter(|_| headers.contains_key(SCRAPE_HEADER))
         .map(|Extension(ConnectInfo(peer))| (peer.ip().to_canonical(), text(USER_AGENT)));
     let scrapers = Arc::clone(&state.scrapers);
+    let objectives = state.objectives.clone();
 
     let encode = move |mut metrics: Metrics| {
         let previous = scraper.and_then(|(address, user_agent)| -> Option<Cursor> {
@@ -38,6 +39,8 @@ pub(super) async fn serve(
             scrapers.see(address, &user_agent, Instant::now(), metrics.cursor())
         });
         metrics.process = Process::read().ok();
+        // The pipeline has handed over all counts before it answered: these are of the same moment.
+        metrics.objectives = objectives.view().map(Arc::new);
         let body = prometheus::encode(&Arc::new(metrics), choice.format, previous);
         ([(CONTENT_TYPE, choice.content_type)], body).into_response()
     };

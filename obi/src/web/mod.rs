@@ -12,6 +12,7 @@ mod accept;
 mod error;
 pub mod handle;
 mod metrics;
+mod objectives;
 pub mod scraper;
 pub mod spans;
 mod status;
@@ -31,6 +32,8 @@ pub use error::Error;
 pub use handle::{Command, Handle, Sources};
 use scraper::Scrapers;
 
+use crate::objective;
+
 /// A longer query string is refused.
 pub const MAX_QUERY_BYTES: usize = 8_192;
 
@@ -44,6 +47,7 @@ pub struct State {
     ready: Arc<AtomicBool>,
     scrapers: Arc<Mutex<Scrapers>>,
     answers: Arc<Semaphore>,
+    objectives: objective::Handle,
 }
 
 impl State {
@@ -51,7 +55,14 @@ impl State {
     #[must_use]
     pub fn new(handle: Handle, ready: Arc<AtomicBool>) -> Self {
         let scrapers = Arc::new(Mutex::new(Scrapers::default()));
-        Self { handle, ready, scrapers, answers: Arc::new(Semaphore::new(MAX_ANSWERS)) }
+        let answers = Arc::new(Semaphore::new(MAX_ANSWERS));
+        Self { handle, ready, scrapers, answers, objectives: objective::Handle::default() }
+    }
+
+    /// The same with objectives to show.
+    #[must_use]
+    pub fn with_objectives(self, objectives: objective::Handle) -> Self {
+        Self { objectives, ..self }
     }
 
     /// Asks the pipeline thread and makes the answer on a thread that may block.
@@ -74,6 +85,8 @@ pub fn router(state: State) -> Router {
         .route("/metrics", get(metrics::serve))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
+        .route("/api/v1/alerts", get(objectives::alerts))
+        .route("/api/v1/slos", get(objectives::slos))
         .route("/api/v1/spans", get(spans::serve))
         .route("/api/v1/status", get(status::serve))
         .fallback(async |request: Request| Error::NoRoute(request.uri().path().to_owned()))

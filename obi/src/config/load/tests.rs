@@ -31,6 +31,7 @@ capture: {hooks: socket, ring_bytes: 64KiB, head_limit: 65536, statistics: false
 protocol: {pending_limit: 128}
 trace: {known_methods: [GET, PURGE]}
 metrics: {series_limit: 100, route_limit: 1}
+slo: {files: [/etc/slo/*.yaml], alertmanagers: ['http://alerts:9093'], webhooks: ['http://[::1]/x'], state: /s}
 web: {listen: '[::1]:0', spans: 0, span_bytes: 1 MiB}
 ";
     let config = load(text, &[]).unwrap();
@@ -40,6 +41,10 @@ web: {listen: '[::1]:0', spans: 0, span_bytes: 1 MiB}
     assert_eq!(config.capture.hooks, Hooks::Forced(HookSet::Socket));
     assert_eq!((config.capture.ring_bytes, config.capture.statistics), (65_536, false));
     assert_eq!(config.trace.known_methods, ["GET", "PURGE"]);
+    assert_eq!((config.slo.files.len(), config.slo.state.to_str()), (1, Some("/s")));
+    let endpoints = config.slo.alertmanagers.iter().chain(&config.slo.webhooks);
+    let endpoints: Vec<_> = endpoints.map(|endpoint| endpoint.url().as_str()).collect();
+    assert_eq!(endpoints, ["http://alerts:9093/", "http://[::1]/x"]);
     assert_eq!((config.web.listen.to_string(), config.web.span_bytes), ("[::1]:0".to_owned(), 1 << 20));
 }
 
@@ -91,8 +96,12 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     );
     check("web: {lisen: x}", "obi.yaml: web.lisen: not known; expected one of listen, span_bytes, spans");
     check(
-        "slo: {files: []}",
-        "obi.yaml: slo.files: not known; expected none, `slo` has no keys in this version",
+        "slo: {alertmanagers: ['alerts:9093']}",
+        "obi.yaml: slo.alertmanagers[0]: `alerts:9093` is not valid, expected an address such as http://alertmanager:9093",
+    );
+    check(
+        "profile: {rate: 9}",
+        "obi.yaml: profile.rate: not known; expected none, `profile` has no keys in this version",
     );
     check("web: 7", "obi.yaml: web: `7` is not a section, expected one of listen, span_bytes, spans");
     check("7", "obi.yaml: `7` is not valid, expected sections such as `web:`");

@@ -10,6 +10,7 @@
 //! has the same label names.
 
 mod agent;
+mod objective;
 mod red;
 mod text;
 
@@ -39,6 +40,7 @@ pub fn encode(metrics: &Arc<Metrics>, format: Format, previous: Option<Cursor>) 
     let mut registry = Registry::default();
     registry.register_collector(Box::new(red::Collector { metrics: Arc::clone(metrics), unseen }));
     registry.register_collector(Box::new(agent::Collector { metrics: Arc::clone(metrics), unseen }));
+    registry.register_collector(Box::new(objective::Collector { metrics: Arc::clone(metrics) }));
     let mut out = Exposition::new(format, red::exemplars(metrics, unseen), estimate(metrics));
     encode_registry(&mut out, &registry).expect("writing to a string cannot fail");
     if format == Format::OpenMetrics {

@@ -104,6 +104,33 @@ fn a_full_store_gives_a_buffer_back_for_each_it_takes() {
 }
 
 #[test]
+fn what_is_kept_outlives_the_ring() {
+    let mut store = filled(Limits { spans: 3, ..Limits::default() }, 3);
+    store.keep(2);
+    store.keep(2);
+    store.keep(99);
+    let newest = |store: &Store| {
+        sequences(&store.page(&Query { filter: Filter::default(), order: Order::Newest, limit: 10 }))
+    };
+    for _ in 0..5 {
+        store.push(span(SERVER));
+    }
+    assert_eq!(newest(&store), [8, 7, 6, 2]);
+    store.release(2);
+    assert_eq!(newest(&store), [8, 7, 6, 2]);
+    store.release(2);
+    store.release(2);
+    assert_eq!(newest(&store), [8, 7, 6]);
+    // Gone already: there is nothing to keep.
+    store.keep(1);
+    assert!(store.kept.is_empty());
+    // Released while the ring still has it: it stays there.
+    store.keep(7);
+    store.release(7);
+    assert_eq!(newest(&store), [8, 7, 6]);
+}
+
+#[test]
 fn filters() {
     fn check(filter: Filter, expected: &[u64]) {
         let mut store = Store::new(Limits::default());

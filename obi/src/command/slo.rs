@@ -1,0 +1,33 @@
+//! `obi slo`: objectives without the agent, and those of a running one.
+//!
+//! In: parsed arguments. Out: what the subcommand prints, and its exit code. One file per subcommand.
+#![forbid(unsafe_code)]
+
+pub mod lint;
+pub mod status;
+
+use std::process::ExitCode;
+
+/// Check OpenSLO files; show budgets and burn rates
+#[derive(Debug, clap::Args)]
+pub struct SloArgs {
+    #[command(subcommand)]
+    command: SloCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum SloCommand {
+    Lint(lint::LintArgs),
+    Status(status::StatusArgs),
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// As the subcommand says.
+pub fn slo(args: &SloArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        SloCommand::Lint(args) => lint::lint(args),
+        SloCommand::Status(args) => status::status(args),
+    }
+}
