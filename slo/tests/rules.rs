@@ -3,9 +3,9 @@
 use std::fs;
 use std::process::Command;
 
+use slo::Objective;
 use slo::openslo::read;
 use slo::rules::{self, Rule, Timing};
-use slo::Objective;
 
 fn objectives(text: &str) -> Vec<Objective> {
     let reading = read([("objectives.yaml", text)]);
@@ -45,7 +45,8 @@ fn slo(name: &str, spec: &str) -> String {
     )
 }
 
-const OCCURRENCES: &str = "  budgetingMethod: Occurrences\n  timeWindow: [{duration: 28d, isRolling: true}]\n";
+const OCCURRENCES: &str =
+    "  budgetingMethod: Occurrences\n  timeWindow: [{duration: 28d, isRolling: true}]\n";
 
 #[test]
 fn the_default_table() {
@@ -57,7 +58,8 @@ fn the_default_table() {
 fn all_budgeting_methods_and_periods() {
     let window = "  timeWindow: [{duration: 4w, isRolling: true}]\n";
     let slices = |method: &str| {
-        let target = if method == "Timeslices" { "target: 0.9, timeSliceTarget: 0.95" } else { "target: 0.9" };
+        let target =
+            if method == "Timeslices" { "target: 0.9, timeSliceTarget: 0.95" } else { "target: 0.9" };
         let spec = format!(
             "{window}  budgetingMethod: {method}\n  objectives: [{{{target}, timeSliceWindow: 5m}}]\n"
         );
@@ -68,7 +70,12 @@ fn all_budgeting_methods_and_periods() {
         slices("Timeslices"),
         slices("RatioTimeslices"),
         slo("low", &format!("{OCCURRENCES}  objectives: [{{target: 0.5}}]\n")),
-        slo("several", &format!("{OCCURRENCES}  objectives: [{{target: 0.99, displayName: Most}}, {{target: 0.9999}}]\n")),
+        slo(
+            "several",
+            &format!(
+                "{OCCURRENCES}  objectives: [{{target: 0.99, displayName: Most}}, {{target: 0.9999}}]\n"
+            ),
+        ),
         slo(
             "short",
             "  budgetingMethod: Occurrences\n  timeWindow: [{duration: 1d, isRolling: true}]\n  objectives: [{target: 0.99}]\n",

@@ -12,6 +12,7 @@ mod accuracy;
 mod commands;
 mod discovery;
 mod failure;
+mod fleet;
 mod gate;
 mod http1;
 mod join;

@@ -83,7 +83,9 @@ impl Evaluation {
     /// Ends of all pieces, oldest first. The first begins a little early: what was before tells births.
     pub fn pieces(&self) -> Vec<Time> {
         let mut ends = vec![self.now];
-        while let Some(end) = ends.last().map(|end| end.minus(PIECE)).filter(|end| *end > self.start.minus(GAP)) {
+        while let Some(end) =
+            ends.last().map(|end| end.minus(PIECE)).filter(|end| *end > self.start.minus(GAP))
+        {
             ends.push(end);
         }
         ends.reverse();
@@ -99,10 +101,9 @@ impl Evaluation {
                 let selector = format!("slo_events_total{{slo=\"{}\"}}", escape(&self.objective().name));
                 vec![(None, query(&selector))]
             }
-            Counters::Queries { counted, counted_is, total } => vec![
-                (Some(Role::Outcome(*counted_is)), query(counted)),
-                (Some(Role::Total), query(total)),
-            ],
+            Counters::Queries { counted, counted_is, total } => {
+                vec![(Some(Role::Outcome(*counted_is)), query(counted)), (Some(Role::Total), query(total))]
+            }
         }
     }
 

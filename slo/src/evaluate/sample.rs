@@ -37,7 +37,7 @@ pub struct Sample {
 #[derive(Debug, Error)]
 pub enum AnswerError {
     /// No JSON of this shape.
-    #[error("answer is no Prometheus query result: {0}")]
+    #[error("answer is no Prometheus query result")]
     Shape(#[from] serde_json::Error),
     /// The backend says so.
     #[error("query failed: {kind}: {message}")]
@@ -115,8 +115,10 @@ mod tests {
     #[test]
     fn other_answers_are_refused() {
         let check = |body: &str, expected: &str| {
-            let error = read(body.as_bytes()).expect_err(body).to_string();
-            assert!(error.contains(expected), "{error}");
+            let error = read(body.as_bytes()).expect_err(body);
+            let source = std::error::Error::source(&error).map_or_else(String::new, ToString::to_string);
+            let text = format!("{error}: {source}");
+            assert!(text.contains(expected), "{text}");
         };
         check(
             r#"{"status":"error","errorType":"bad_data","error":"parse error"}"#,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::counter::Timing;
 use super::file::{Labels, Rule, short};
 use super::record::{
-    BAD_RATIO_UPPER_BOUND, BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, budget, counts, identity,
-    matching, step_events,
+    BAD_RATIO_UPPER_BOUND, BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, budget, counts,
+    identity, matching, step_events,
 };
 use crate::alert::{Arm, CLEAN, Condition, EXPECTED, QUIET, RECENT};
 use crate::indicator::Outcome;
@@ -24,7 +24,9 @@ pub const NO_DATA_ALERT: &str = "SLONoData";
 /// Alerts of one objective.
 pub(super) fn rules(objective: &Objective, timing: Timing) -> Vec<Rule> {
     let mut rules = burn_alerts(objective);
-    rules.extend(objective.arms.iter().find(|arm| arm.when_no_data).map(|arm| no_data(objective, arm, timing)));
+    rules.extend(
+        objective.arms.iter().find(|arm| arm.when_no_data).map(|arm| no_data(objective, arm, timing)),
+    );
     rules
 }
 

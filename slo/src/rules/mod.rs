@@ -22,11 +22,11 @@ pub use self::alert::{BURN_ALERT, NO_DATA_ALERT};
 pub use self::counter::{GAP, Timing};
 pub use self::file::{Group, Labels, Rule, RuleFile};
 pub use self::proof::tests;
-pub use self::record::{
-    BAD_RATIO_UPPER_BOUND, BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, OBJECTIVE, PERIOD_COVERAGE, SLICE_ERROR, step_events,
-   
-};
 pub(crate) use self::record::escape;
+pub use self::record::{
+    BAD_RATIO_UPPER_BOUND, BUDGET_REMAINING, BURN_RATE, BURN_RATE_LOWER_BOUND, EVENTS, OBJECTIVE,
+    PERIOD_COVERAGE, SLICE_ERROR, step_events,
+};
 pub use self::source::Counters;
 
 use crate::objective::Objective;

@@ -77,7 +77,8 @@ pub fn tests(objectives: &[Objective], timing: Timing, rule_file: &str) -> Strin
     let counted = |objective: &&Objective| Counters::of(objective) == Ok(Counters::Agents);
     let objectives: Vec<&Objective> = objectives.iter().filter(counted).collect();
     let test = |scenario: Scenario| {
-        let expected = objectives.iter().flat_map(|objective| (scenario.expected)(objective, timing)).collect();
+        let expected =
+            objectives.iter().flat_map(|objective| (scenario.expected)(objective, timing)).collect();
         Test {
             name: scenario.name.to_owned(),
             interval: short(SCRAPE),

@@ -172,7 +172,8 @@ fn slice_error(objective: &Objective, slice: Duration) -> Rule {
 /// For the windows that alerts take their evidence from.
 fn lower_bounds(objective: &Objective) -> Vec<Rule> {
     let gates = objective.arms.iter().filter(|arm| arm.gate.confidence > 0.0);
-    let mut wanted: Vec<(Duration, f64)> = gates.map(|arm| (arm.long().window, arm.gate.confidence)).collect();
+    let mut wanted: Vec<(Duration, f64)> =
+        gates.map(|arm| (arm.long().window, arm.gate.confidence)).collect();
     wanted.sort_by(|one, other| one.0.cmp(&other.0).then(one.1.total_cmp(&other.1)));
     wanted.dedup();
     wanted.into_iter().map(|(window, confidence)| lower_bound(objective, window, confidence)).collect()

@@ -60,10 +60,7 @@ pub(crate) fn rows() -> Vec<Row> {
         bursts(Bad, 20_000, 20_000, 3 * 360),
         bursts(Good, 6 * HOUR * 1000 + 10, 10, 6000 * 60 * 18),
     ];
-    let quiet = vec![
-        bursts(Good, 500, 1000, HOUR),
-        bursts(Good, (HOUR + 600) * 1000, 1000, 9 * HOUR),
-    ];
+    let quiet = vec![bursts(Good, 500, 1000, HOUR), bursts(Good, (HOUR + 600) * 1000, 1000, 9 * HOUR)];
     // From the second hour on all requests fail for twenty minutes; ten a second all the time.
     let outage = vec![
         bursts(Good, 50, 100, 2 * HOUR * 10),

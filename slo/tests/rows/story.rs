@@ -1,6 +1,6 @@
 //! What happened: processes, and the events that they served.
 //!
-//! In: bursts of events. Out: single events for an engine, and counters as two kinds of exporters show them at a scrape.
+//! In: bursts of events. Out: events by second for an engine, and counters as two kinds of exporters show them at a scrape.
 
 /// Good or bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,17 +54,15 @@ impl Process {
     }
 }
 
-/// All events, in no order: milliseconds and outcome.
-pub(crate) fn events(story: &[Process]) -> impl Iterator<Item = (i64, Outcome)> {
-    let bursts = story.iter().flat_map(|process| &process.bursts);
-    bursts.flat_map(|burst| (0..burst.count).map(|index| (burst.from + index * burst.every, burst.outcome)))
-}
-
-/// Exact numbers of good and bad events.
-pub(crate) fn totals(story: &[Process]) -> (i64, i64) {
-    let of = |outcome: Outcome| -> i64 {
+/// Good and bad events within a second.
+pub(crate) fn within(story: &[Process], second: i64) -> (u64, u64) {
+    let of = |outcome: Outcome| -> u64 {
         let bursts = story.iter().flat_map(|process| &process.bursts);
-        bursts.filter(|burst| burst.outcome == outcome).map(|burst| burst.count).sum()
+        let n: i64 = bursts
+            .filter(|burst| burst.outcome == outcome)
+            .map(|burst| burst.until(second * 1000 + 999) - burst.until(second * 1000 - 1))
+            .sum();
+        n.unsigned_abs()
     };
     (of(Outcome::Good), of(Outcome::Bad))
 }
@@ -78,13 +76,18 @@ pub(crate) fn series(story: &[Process], scrape: i64, end: i64, label_born: bool)
     for machine in machines {
         let lives: Vec<&Process> = story.iter().filter(|process| process.machine == machine).collect();
         let sampled = |value: &dyn Fn(&Process, i64) -> Option<i64>| -> Vec<Option<i64>> {
-            (0..=end / scrape).map(|index| lives.iter().find_map(|life| value(life, index * scrape))).collect()
+            (0..=end / scrape)
+                .map(|index| lives.iter().find_map(|life| value(life, index * scrape)))
+                .collect()
         };
         let target = format!("job=\"shop\",instance=\"{machine}\"");
         for (outcome, code, name) in [(Outcome::Good, "200", "good"), (Outcome::Bad, "500", "bad")] {
             let agents = sampled(&|life, time| life.counter(outcome, time));
             let own = agents.iter().map(|value| value.filter(|value| *value > 0 || !label_born)).collect();
-            all.push(Series { name: format!("http_requests_total{{{target},code=\"{code}\"}}"), values: own });
+            all.push(Series {
+                name: format!("http_requests_total{{{target},code=\"{code}\"}}"),
+                values: own,
+            });
             let labels = format!("{target},slo=\"shop\",service=\"shop\",outcome=\"{name}\"");
             all.push(Series { name: format!("slo_events_total{{{labels}}}"), values: agents });
         }

@@ -59,7 +59,11 @@ pub fn rules(args: &RulesArgs) -> anyhow::Result<ExitCode> {
         eprintln!("obi: {finding}");
     }
     if generated.file.groups.is_empty() {
-        bail!("no rules for any of {} objectives{}", reading.objectives.len(), why(generated.findings.first()));
+        bail!(
+            "no rules for any of {} objectives{}",
+            reading.objectives.len(),
+            why(generated.findings.first())
+        );
     }
     let text = format!("{}{}", head(timing), generated.file.to_yaml());
     let Some(folder) = &args.output else {
@@ -100,9 +104,9 @@ fn delay(text: &str) -> Result<Duration, String> {
 /// Whole seconds, which every server can evaluate at.
 fn between(text: &str, least: Duration, most: Duration) -> Result<Duration, String> {
     let fits = |duration: &Duration| (least..=most).contains(duration) && duration.subsec_nanos() == 0;
-    parse_threshold(text)
-        .filter(fits)
-        .ok_or_else(|| format!("expected whole seconds from {} to {}, such as 15s", Short(least), Short(most)))
+    parse_threshold(text).filter(fits).ok_or_else(|| {
+        format!("expected whole seconds from {} to {}, such as 15s", Short(least), Short(most))
+    })
 }
 
 #[cfg(test)]

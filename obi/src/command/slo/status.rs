@@ -82,7 +82,8 @@ fn fetch(address: SocketAddr) -> anyhow::Result<String> {
     runtime.block_on(async {
         crate::objective::notify::choose_tls();
         let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
-        let answer = client.get(&url).send().await.with_context(|| format!("no agent answers at {address}"))?;
+        let answer =
+            client.get(&url).send().await.with_context(|| format!("no agent answers at {address}"))?;
         let status = answer.status();
         let text = answer.text().await.with_context(|| format!("failed to read the answer of {address}"))?;
         if !status.is_success() {
@@ -115,11 +116,8 @@ pub(super) fn aligned(rows: &[Vec<String>], numbers: RangeInclusive<usize>) -> S
         let mut line = String::new();
         for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
             let is_number = numbers.contains(&index);
-            let written = if is_number {
-                write!(line, "{cell:>width$}  ")
-            } else {
-                write!(line, "{cell:<width$}  ")
-            };
+            let written =
+                if is_number { write!(line, "{cell:>width$}  ") } else { write!(line, "{cell:<width$}  ") };
             written.expect("writing to a string cannot fail");
         }
         text.push_str(line.trim_end());
@@ -207,7 +205,10 @@ idle      shop      99.9%       -    0       0         100%        -        -  -
         check(3_725.0, "1h2m");
         check(2_592_000.0, "30d");
         check(f64::MAX, "213503982334601d7h");
-        assert_eq!((trimmed(-0.0001, 2), trimmed(99.95, 4), trimmed(-12_434.0, 2)), ("0".into(), "99.95".into(), "-12434".into()));
+        assert_eq!(
+            (trimmed(-0.0001, 2), trimmed(99.95, 4), trimmed(-12_434.0, 2)),
+            ("0".into(), "99.95".into(), "-12434".into())
+        );
     }
 
     #[test]

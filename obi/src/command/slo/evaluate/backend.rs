@@ -60,7 +60,11 @@ impl Backend {
         let (series, warnings) = read(&body).with_context(|| {
             let text = String::from_utf8_lossy(&body);
             let shown: String = text.chars().take(SHOWN).collect();
-            let body = if status.is_success() || text.starts_with('{') { String::new() } else { format!(": {shown}") };
+            let body = if status.is_success() || text.starts_with('{') {
+                String::new()
+            } else {
+                format!(": {shown}")
+            };
             format!("{} answered `{}` with {status}{body}", self.url, query.text)
         })?;
         self.warnings.borrow_mut().extend(warnings);
@@ -87,8 +91,10 @@ fn parse_headers(headers: &[String]) -> anyhow::Result<HeaderMap> {
     for text in headers {
         // Values may be secrets: an error shows the name only.
         let (name, value) = text.split_once(':').context("--header: expected `name: value`")?;
-        let header = HeaderName::try_from(name.trim()).with_context(|| format!("--header `{name}`: not a name"))?;
-        let value = HeaderValue::try_from(value.trim()).with_context(|| format!("--header `{name}`: not a value"))?;
+        let header =
+            HeaderName::try_from(name.trim()).with_context(|| format!("--header `{name}`: not a name"))?;
+        let value =
+            HeaderValue::try_from(value.trim()).with_context(|| format!("--header `{name}`: not a value"))?;
         map.append(header, value);
     }
     Ok(map)
@@ -113,10 +119,11 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a backend that gives this answer.
-    fn refusal(answer: &'static str) -> String {
+    /// What is said of a backend that gives this answer, of which `missing` bytes never come.
+    fn refusal(status: &str, body: &str, missing: usize) -> String {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len() + missing);
         let server = std::thread::spawn(move || {
             let (mut stream, _) = listener.accept().unwrap();
             let mut bytes = [0; 4096];
@@ -134,21 +141,19 @@ mod tests {
 
     #[test]
     fn refusals_are_told_as_they_are() {
-        let check = |answer: &'static str, expected: &[&str]| {
-            let error = refusal(answer);
+        let check = |status: &str, body: &str, missing: usize, expected: &[&str]| {
+            let error = refusal(status, body, missing);
             assert!(expected.iter().all(|part| error.contains(part)), "{error}");
         };
         check(
-            "HTTP/1.1 422 Unprocessable Entity\r\ncontent-length: 66\r\n\r\n\
-             {\"status\":\"error\",\"errorType\":\"execution\",\"error\":\"too many samples\"}",
+            "422 Unprocessable Entity",
+            r#"{"status":"error","errorType":"execution","error":"too many samples"}"#,
+            0,
             &["`up[5m]` with 422", "query failed: execution: too many samples"],
         );
-        check(
-            "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 12\r\n\r\nno upstream!",
-            &["with 503 Service Unavailable: no upstream!"],
-        );
-        check("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", &["with 200 OK", "no Prometheus query result"]);
-        check("HTTP/1.1 200 OK\r\ncontent-length: 60\r\n\r\n{", &["broke off"]);
+        check("503 Service Unavailable", "no upstream!", 0, &["with 503 Service Unavailable: no upstream!"]);
+        check("200 OK", "<html>", 0, &["with 200 OK", "no Prometheus query result"]);
+        check("200 OK", "{", 60, &["broke off"]);
     }
 
     #[test]

@@ -109,7 +109,16 @@ impl FleetView {
 /// A line for each, and what coverage means where it is not whole.
 pub(super) fn table(views: &[FleetView]) -> String {
     let heading = [
-        "slo", "service", "target", "kept", "bad", "events", "budget left", "gone in", "burn 1h", "coverage",
+        "slo",
+        "service",
+        "target",
+        "kept",
+        "bad",
+        "events",
+        "budget left",
+        "gone in",
+        "burn 1h",
+        "coverage",
         "machines",
     ];
     let mut rows = vec![heading.map(str::to_owned).to_vec()];
@@ -126,13 +135,8 @@ mod tests {
     use super::*;
 
     fn view(name: &str, coverage: f64) -> FleetView {
-        let rate = BurnRate {
-            window: "1h".to_owned(),
-            burn_rate: Some(14.4),
-            good: 9856,
-            bad: 144,
-            coverage: 1.0,
-        };
+        let rate =
+            BurnRate { window: "1h".to_owned(), burn_rate: Some(14.4), good: 9856, bad: 144, coverage: 1.0 };
         FleetView {
             name: name.to_owned(),
             service: "shop".to_owned(),
