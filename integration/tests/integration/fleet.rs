@@ -88,11 +88,12 @@ fn rules_say_the_sum_of_exact_counts() {
     promtool.args(["test", "rules", "rules_test.yaml"]).current_dir(path("rules"));
     process::run("promtool", promtool, patience(Duration::from_secs(120))).unwrap();
 
-    let start = |name: &str| {
+    let config = |name: &str| {
         let config = Config::default().set("slo", "files", json!([path("slo.yaml")]));
-        Agent::start(config.set("slo", "state", path(name))).unwrap()
+        config.set("slo", "state", path(name))
     };
-    let (one, two) = (start("one"), start("two"));
+    let one = Agent::start(config("one")).unwrap();
+    let two = one.start_beside(config("two")).unwrap();
     let targets = folder.path().join("targets.json");
     write_targets(&targets, &[&one, &two]);
     let prometheus = Prometheus::with(&format!(
@@ -117,7 +118,7 @@ fn rules_say_the_sum_of_exact_counts() {
     // All of the second agent's counts have been scraped when it goes.
     await_value(&prometheus, "sum(slo_events_total)", 2.0 * (before.0 + before.1));
     two.stop().unwrap();
-    let three = start("three");
+    let three = one.start_beside(config("three")).unwrap();
     write_targets(&targets, &[&one, &three]);
     // The third one has counted before it is scraped for the first time.
     let traffic = Traffic::start(address, 60, seeded("fleet again"));

@@ -47,6 +47,7 @@ pub(crate) enum Answer {
 }
 
 impl Answer {
+    #[allow(dead_code, reason = "the table shows, tests judge")]
     /// Whether it is the truth: to the last digit, or soon enough where it is about the end of an alert.
     pub(crate) fn is_true(self, row: &Row) -> bool {
         let Self::Value(value) = self else { return false };
