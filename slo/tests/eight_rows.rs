@@ -12,7 +12,13 @@ fn rules_say_the_truth() {
         for row in rows::row::rows() {
             scope.spawn(move || {
                 let answer = rows::ask(&row, Who::Rules);
-                assert!(answer.is_true(&row), "row {}, {}: {answer} instead of {}", row.number, row.what, row.truth);
+                assert!(
+                    answer.is_true(&row),
+                    "row {}, {}: {answer} instead of {}",
+                    row.number,
+                    row.what,
+                    row.truth
+                );
             });
         }
     });

@@ -1,4 +1,8 @@
 //! Generated rules, judged by promtool: it checks them, and runs the tests that are generated beside them.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
+)]
 
 use std::fs;
 use std::process::Command;
