@@ -126,7 +126,7 @@ pub struct Agent {
     next: u64,
     ready_after: Duration,
     files: TempDir,
-    _one: MutexGuard<'static, ()>,
+    _one: Option<MutexGuard<'static, ()>>,
 }
 
 impl Agent {
@@ -145,6 +145,22 @@ impl Agent {
     /// As [`Self::start`].
     pub fn start_in(config: Config, wrap: impl FnOnce(Command) -> Command) -> anyhow::Result<Self> {
         let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+        Self::start_with(config, wrap, Some(one))
+    }
+
+    /// Starts another one beside this one, which goes on. Both see the whole machine, so tests of one agent never do this.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_beside(&self, config: Config) -> anyhow::Result<Self> {
+        Self::start_with(config, |command| command, None)
+    }
+
+    fn start_with(
+        config: Config,
+        wrap: impl FnOnce(Command) -> Command,
+        one: Option<MutexGuard<'static, ()>>,
+    ) -> anyhow::Result<Self> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let files = tempfile::tempdir()?;
         let file: PathBuf = files.path().join(FILE);

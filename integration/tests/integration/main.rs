@@ -13,6 +13,7 @@ mod cardinality;
 mod commands;
 mod discovery;
 mod failure;
+mod fleet;
 mod gate;
 mod http1;
 mod join;

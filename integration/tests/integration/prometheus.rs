@@ -25,8 +25,8 @@ use tempfile::TempDir;
 
 use crate::gate;
 
-struct Prometheus {
-    address: SocketAddr,
+pub(crate) struct Prometheus {
+    pub(crate) address: SocketAddr,
     _program: Program,
     _files: TempDir,
 }
@@ -42,13 +42,22 @@ impl Prometheus {
     }
 
     fn start_with(target: SocketAddr, features: &str) -> Self {
-        let files = tempfile::tempdir().unwrap();
-        let config = files.path().join("prometheus.yml");
-        let scrape = format!(
+        let text = format!(
             "scrape_configs:\n- job_name: obi\n  scrape_interval: 500ms\n  scrape_timeout: 500ms\n  \
              static_configs:\n  - targets: ['{target}']\n"
         );
-        fs::write(&config, scrape).unwrap();
+        Self::with_features(&text, features)
+    }
+
+    /// With this configuration.
+    pub(crate) fn with(text: &str) -> Self {
+        Self::with_features(text, "exemplar-storage")
+    }
+
+    fn with_features(text: &str, features: &str) -> Self {
+        let files = tempfile::tempdir().unwrap();
+        let config = files.path().join("prometheus.yml");
+        fs::write(&config, text).unwrap();
         let address = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
         let mut command = Command::new("prometheus");
         command
@@ -65,7 +74,7 @@ impl Prometheus {
     }
 
     /// Asks until `is_enough`, or until patience is over.
-    fn ask_until(&self, path: &str, is_enough: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn ask_until(&self, path: &str, is_enough: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + patience(gate::PATIENCE);
         loop {
             let data = self.ask(path);
@@ -88,7 +97,7 @@ fn exemplars(prometheus: &Prometheus, selector: &str) -> Vec<Value> {
     exemplars
 }
 
-fn first_value(data: &Value) -> Option<f64> {
+pub(crate) fn first_value(data: &Value) -> Option<f64> {
     data["result"][0]["value"][1].as_str()?.parse().ok()
 }
 

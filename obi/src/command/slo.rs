@@ -3,12 +3,14 @@
 //! In: parsed arguments. Out: what the subcommand prints, and its exit code. One file per subcommand.
 #![forbid(unsafe_code)]
 
+pub mod evaluate;
 pub mod lint;
+pub mod rules;
 pub mod status;
 
 use std::process::ExitCode;
 
-/// Check OpenSLO files; show budgets and burn rates
+/// Check OpenSLO files; show budgets and burn rates; make rules for a fleet
 #[derive(Debug, clap::Args)]
 pub struct SloArgs {
     #[command(subcommand)]
@@ -18,7 +20,9 @@ pub struct SloArgs {
 #[derive(Debug, clap::Subcommand)]
 enum SloCommand {
     Lint(lint::LintArgs),
+    Rules(rules::RulesArgs),
     Status(status::StatusArgs),
+    Evaluate(evaluate::EvaluateArgs),
 }
 
 /// Runs the subcommand.
@@ -28,6 +32,8 @@ enum SloCommand {
 pub fn slo(args: &SloArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         SloCommand::Lint(args) => lint::lint(args),
+        SloCommand::Rules(args) => rules::rules(args),
+        SloCommand::Evaluate(args) => evaluate::evaluate(args),
         SloCommand::Status(args) => status::status(args),
     }
 }

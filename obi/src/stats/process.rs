@@ -2,6 +2,8 @@
 //!
 //! Out: [`Process`], the values of the `process_*` metrics. Refuses to know how they are exported.
 
+use std::sync::OnceLock;
+
 use procfs::process::LimitValue;
 use procfs::{ProcError, WithCurrentSystemInfo};
 
@@ -42,9 +44,18 @@ impl Process {
             virtual_bytes: stat.vsize,
             open_fds: process.fd_count()? as u64,
             max_fds,
-            start_time_seconds: procfs::boot_time_secs()? as f64 + stat.starttime as f64 / per_second,
+            start_time_seconds: start_time(
+                procfs::boot_time_secs()? as f64 + stat.starttime as f64 / per_second,
+            ),
         })
     }
+}
+
+/// What was read first. The kernel tells the time of boot by the present clock, so it moves when that is set; whoever
+/// sees the start move takes the process for a new one and counts everything again.
+fn start_time(now: f64) -> f64 {
+    static FIRST: OnceLock<f64> = OnceLock::new();
+    *FIRST.get_or_init(|| now)
 }
 
 #[cfg(test)]
@@ -57,6 +68,7 @@ mod tests {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
         assert!(process.resident_bytes > 100_000 && process.virtual_bytes >= process.resident_bytes);
         assert!(process.open_fds >= 3 && process.cpu_seconds >= 0.0);
+        assert_eq!(start_time(process.start_time_seconds + 3600.0), process.start_time_seconds, "it stays");
         let age = now.as_secs_f64() - process.start_time_seconds;
         assert!((-2.0..86_400.0).contains(&age), "started {age} s ago");
     }

@@ -15,4 +15,5 @@ pub use self::book::SavedArm;
 pub use self::confidence::{quantile, wilson};
 pub use self::report::{Alert, Change, Evidence, FiringArm, Transition};
 pub use self::state::{ArmState, CLEAN, End, QUIET, RECENT};
+pub(crate) use self::state::{EXPECTED, RECOVERY_CONFIDENCE};
 pub use self::table::workbook;

@@ -33,11 +33,11 @@ pub const CLEAN: Duration = Duration::from_secs(100);
 /// small part of a window of six hours.
 const BEFORE: Duration = Duration::from_secs(600);
 /// Bad events that such a run would have had, at half of the ratio of before.
-const EXPECTED: f64 = 3.0;
+pub(crate) const EXPECTED: f64 = 3.0;
 /// Without any event for so long an alert is over.
 pub const QUIET: Duration = Duration::from_secs(300);
 /// How sure a recovery must be.
-const RECOVERY_CONFIDENCE: f64 = 0.95;
+pub(crate) const RECOVERY_CONFIDENCE: f64 = 0.95;
 /// A window counts as looked at from this share on; beats come every second or so.
 const LOOKED: f64 = 0.8;
 

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -92,7 +93,6 @@ fn fetch(address: SocketAddr) -> anyhow::Result<String> {
     })
 }
 
-/// Columns as wide as their widest cell; numbers stand right.
 fn table(slos: &[ObjectiveView]) -> String {
     let mut rows = vec![
         ["slo", "service", "target", "kept", "bad", "events", "budget left", "gone in", "burn 1h", "alerts"]
@@ -100,22 +100,28 @@ fn table(slos: &[ObjectiveView]) -> String {
             .to_vec(),
     ];
     rows.extend(slos.iter().map(row));
+    let mut text = aligned(&rows, 2..=8);
+    if slos.is_empty() {
+        text.push_str("the agent has no objectives: `slo.files` is empty\n");
+    }
+    text
+}
+
+/// Columns as wide as their widest cell; those with numbers stand right.
+pub(super) fn aligned(rows: &[Vec<String>], numbers: RangeInclusive<usize>) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let mut text = String::new();
-    for row in &rows {
+    for row in rows {
         let mut line = String::new();
         for (index, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let is_number = (2..=8).contains(&index);
+            let is_number = numbers.contains(&index);
             let written =
                 if is_number { write!(line, "{cell:>width$}  ") } else { write!(line, "{cell:<width$}  ") };
             written.expect("writing to a string cannot fail");
         }
         text.push_str(line.trim_end());
         text.push('\n');
-    }
-    if slos.is_empty() {
-        text.push_str("the agent has no objectives: `slo.files` is empty\n");
     }
     text
 }
@@ -140,14 +146,14 @@ fn row(slo: &ObjectiveView) -> Vec<String> {
 }
 
 /// At most so many decimals, no zeros at the end.
-fn trimmed(number: f64, decimals: usize) -> String {
+pub(super) fn trimmed(number: f64, decimals: usize) -> String {
     let text = format!("{number:.decimals$}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
 /// The two largest units.
-fn duration(seconds: f64) -> String {
+pub(super) fn duration(seconds: f64) -> String {
     // A float that is too large becomes the largest number.
     let seconds = seconds as u64;
     let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
