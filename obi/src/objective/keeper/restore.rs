@@ -31,21 +31,20 @@ impl Keeper {
     }
 
     fn restore_counts(&mut self, chunks: &[(Key, Vec<u8>)], coverage: &[(i64, i64)]) {
-        let mut pages: HashMap<u64, Vec<Page>> = HashMap::new();
+        let mut by_objective: HashMap<u64, Vec<&(Key, Vec<u8>)>> = HashMap::new();
+        for chunk in chunks {
+            by_objective.entry(chunk.0.0).or_default().push(chunk);
+        }
         let mut unreadable = 0;
-        for (key, bytes) in chunks {
-            match page(*key, bytes) {
-                Some(page) => pages.entry(key.0).or_default().push(page),
-                None => unreadable += 1,
-            }
+        for (objective, tracked) in self.tracked.iter().enumerate() {
+            let Some(chunks) = by_objective.remove(&tracked.identity) else { continue };
+            // Those of one objective at a time: a page takes many times what it takes on disk.
+            let pages: Vec<Page> = chunks.iter().filter_map(|(key, bytes)| page(*key, bytes)).collect();
+            unreadable += chunks.len() - pages.len();
+            self.engine.restore(objective, &pages);
         }
         if unreadable > 0 {
             tracing::warn!(unreadable, "stored counts skipped");
-        }
-        for (objective, tracked) in self.tracked.iter().enumerate() {
-            if let Some(pages) = pages.remove(&tracked.identity) {
-                self.engine.restore(objective, &pages);
-            }
         }
         let interval = |(begin, end): &(i64, i64)| (Time::from_nanos(*begin), Time::from_nanos(*end));
         self.engine.restore_coverage(coverage.iter().map(interval));
