@@ -60,15 +60,8 @@ pub(super) struct Keeper {
 struct Tracked {
     identity: u64,
     exhibit: Exhibit,
-    parts: Vec<PartTotal>,
-}
-
-/// A counter that an earlier process began.
-#[derive(Debug)]
-struct PartTotal {
-    /// The label `slo`.
-    label: String,
-    before: Counts,
+    /// The label `slo` of each part.
+    labels: Vec<String>,
 }
 
 /// What a keeper is made of.
@@ -91,11 +84,10 @@ impl Keeper {
                 true => format!("{}/{}", objective.name, part.name),
                 false => objective.name.clone(),
             };
-            let total = |part| PartTotal { label: label(part), before: Counts::default() };
             Tracked {
                 identity: identity::of(account),
                 exhibit: Exhibit::default(),
-                parts: objective.parts.iter().map(total).collect(),
+                labels: objective.parts.iter().map(label).collect(),
             }
         });
         Self {
@@ -188,7 +180,7 @@ impl Keeper {
             alerts: self.lifecycle.alerts().cloned().collect(),
             arms: self.engine.save_arms().into_iter().map(Into::into).collect(),
         });
-        Batch { chunks, coverage: newest.collect(), alerts, totals: Vec::new() }
+        Batch { chunks, coverage: newest.collect(), alerts }
     }
 
     fn prune(&self) {
@@ -226,31 +218,18 @@ impl Keeper {
             }
         }
         self.are_alerts_new = true;
-        let mut batch = self.batch();
-        batch.totals = self.totals();
+        let batch = self.batch();
         if self.writer.finish(batch) {
             tracing::debug!("all counts of objectives are written");
         }
         self.notifier
     }
 
-    /// Totals by what they are totals of.
-    fn totals(&self) -> Vec<(u64, (u64, u64))> {
-        let mut totals = Vec::new();
-        for (objective, tracked) in self.tracked.iter().enumerate() {
-            for part in 0..tracked.parts.len() {
-                let Counts { good, bad } = self.total(objective, part);
-                totals.push((total_key(tracked.identity, part), (good, bad)));
-            }
-        }
-        totals
-    }
-
-    /// What a counter shows.
+    /// What a counter shows: the events of this process. Who adds counters up takes a new process for a reset, and would
+    /// count again what a counter brought along.
     fn total(&self, objective: usize, part: usize) -> Counts {
         let counted = self.engine.account(objective).and_then(|account| account.ledgers().get(part));
-        let counted = counted.map(slo::ledger::Ledger::counted).unwrap_or_default();
-        counted.plus(self.tracked[objective].parts[part].before)
+        counted.map(slo::ledger::Ledger::counted).unwrap_or_default()
     }
 
     fn view(&mut self) -> View {
@@ -280,10 +259,6 @@ fn report(transition: &Transition) {
 
 fn key(identity: u64, page: &Page) -> Key {
     (identity, page.key.part, page.key.series as u8, page.key.index)
-}
-
-fn total_key(identity: u64, part: usize) -> u64 {
-    identity::hash(&format!("{identity} {part}"))
 }
 
 /// From Unix nanoseconds.

@@ -35,7 +35,6 @@ const CHUNKS: TableDefinition<'_, Key, &[u8]> = TableDefinition::new("chunks");
 const COVERAGE: TableDefinition<'_, i64, i64> = TableDefinition::new("coverage");
 const TEXTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("texts");
 const NUMBERS: TableDefinition<'_, &str, u64> = TableDefinition::new("numbers");
-const TOTALS: TableDefinition<'_, u64, (u64, u64)> = TableDefinition::new("totals");
 
 /// Texts, as JSON.
 const ALERTS: &str = "alerts";
@@ -84,8 +83,6 @@ pub struct Batch {
     pub coverage: Vec<(i64, i64)>,
     /// Alerts; `None` when nothing has changed.
     pub alerts: Option<SavedAlerts>,
-    /// Good and bad events by what they are counts of, for counters that go on after a clean end; otherwise empty.
-    pub totals: Vec<(u64, (u64, u64))>,
 }
 
 /// Alerts over a restart.
@@ -157,8 +154,6 @@ pub struct Left {
     pub coverage: Vec<(i64, i64)>,
     /// Alerts.
     pub alerts: SavedAlerts,
-    /// Totals, if it ended cleanly.
-    pub totals: Vec<(u64, (u64, u64))>,
 }
 
 /// The open file. One process at a time may have it.
@@ -209,7 +204,6 @@ impl State {
             transaction.open_table(CHUNKS)?;
             transaction.open_table(COVERAGE)?;
             transaction.open_table(TEXTS)?;
-            transaction.open_table(TOTALS)?;
             let mut numbers = transaction.open_table(NUMBERS)?;
             let found = numbers.get(LAYOUT)?.map(|layout| layout.value());
             match found {
@@ -224,10 +218,10 @@ impl State {
         Ok(found)
     }
 
-    /// Everything that is there. The totals are taken out: only a clean end leaves them for the next run.
+    /// Everything that is there.
     ///
     /// # Errors
-    /// When reading or the removal fails.
+    /// When reading fails.
     pub fn load(&self) -> Result<Left, StateError> {
         self.try_load().map_err(failed("read", &self.path))
     }
@@ -245,16 +239,6 @@ impl State {
         }
         let texts = transaction.open_table(TEXTS)?;
         left.alerts = SavedAlerts { alerts: parse(&texts, ALERTS)?, arms: parse(&texts, ARMS)? };
-        for entry in transaction.open_table(TOTALS)?.iter()? {
-            let (key, total) = entry?;
-            left.totals.push((key.value(), total.value()));
-        }
-        drop((texts, transaction));
-        if !left.totals.is_empty() {
-            let transaction = self.database.begin_write()?;
-            transaction.open_table(TOTALS)?.retain(|_, _| false)?;
-            transaction.commit()?;
-        }
         Ok(left)
     }
 
@@ -276,10 +260,6 @@ impl State {
             let mut coverage = transaction.open_table(COVERAGE)?;
             for (begin, end) in &batch.coverage {
                 coverage.insert(begin, end)?;
-            }
-            let mut totals = transaction.open_table(TOTALS)?;
-            for (key, total) in &batch.totals {
-                totals.insert(*key, *total)?;
             }
             if let Some(SavedAlerts { alerts, arms }) = &batch.alerts {
                 let mut texts = transaction.open_table(TEXTS)?;
@@ -353,7 +333,7 @@ mod tests {
             state,
         };
         let alerts = Some(SavedAlerts { alerts: vec![alert], arms: vec![arm.into()] });
-        Batch { chunks, alerts, coverage: vec![(7, number.into())], totals: Vec::new() }
+        Batch { chunks, alerts, coverage: vec![(7, number.into())] }
     }
 
     #[test]
@@ -376,15 +356,6 @@ mod tests {
             (arm.arm, arm.starts_at, arm.state.firing_since),
             (3, arm.state.firing_since, arm.starts_at)
         );
-    }
-
-    #[test]
-    fn totals_go_to_one_successor() {
-        let directory = tempfile::tempdir().unwrap();
-        let totals = vec![(9, (5, 2))];
-        State::open(directory.path()).unwrap().write(&Batch { totals: totals.clone(), ..batch(1) }).unwrap();
-        assert_eq!(State::open(directory.path()).unwrap().load().unwrap().totals, totals);
-        assert_eq!(State::open(directory.path()).unwrap().load().unwrap().totals, []);
     }
 
     #[test]

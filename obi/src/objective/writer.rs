@@ -249,7 +249,7 @@ impl Work {
 fn merged(mut older: Batch, newer: Batch) -> Batch {
     older.chunks.extend(newer.chunks);
     older.coverage.extend(newer.coverage);
-    Batch { alerts: newer.alerts.or(older.alerts), totals: newer.totals, ..older }
+    Batch { alerts: newer.alerts.or(older.alerts), ..older }
 }
 
 fn unix_now() -> u64 {

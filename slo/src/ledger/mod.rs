@@ -3,6 +3,7 @@
 //! In: events with their time. Out: counts over any window. Refuses to know what an event is, and what was promised.
 
 mod page;
+mod restore;
 mod ring;
 mod slices;
 
@@ -259,7 +260,7 @@ impl Ledger {
         }
     }
 
-    /// Hands over every page that changed since it was last asked.
+    /// Hands over every page that changed since it was last asked and of which slots are still held.
     pub(crate) fn drain(&mut self, part: u16, mut keep: impl FnMut(Page)) {
         for (series, index) in std::mem::take(&mut self.dirty) {
             let ring = match series {
@@ -267,8 +268,13 @@ impl Ledger {
                 Series::Minutes => &self.minutes,
                 Series::Hours | Series::Burn => &self.hours,
             };
+            let first = index.saturating_mul(PAGE as i64);
+            // After a long time without a drain, or for late events: it has nothing that is still known.
+            if first.saturating_add(PAGE as i64) <= ring.oldest() {
+                continue;
+            }
             let mut slots = [(0, 0); PAGE];
-            for (slot, value) in (index.saturating_mul(PAGE as i64)..).zip(&mut slots) {
+            for (slot, value) in (first..).zip(&mut slots) {
                 let counts = ring.value(slot);
                 *value = (counts.good, counts.bad);
             }
@@ -276,98 +282,8 @@ impl Ledger {
         }
     }
 
-    /// Adds what an earlier process counted. `pages` are those of one part, in any order.
-    ///
-    /// Slots before those that are held are forgotten; events that this process recorded already stay counted.
-    pub(crate) fn restore(&mut self, pages: &[&Page]) {
-        let newest = |series: Series| {
-            let of_series = pages.iter().filter(|page| page.key.series == series);
-            let used = |page: &&Page| {
-                let last = page.slots.iter().rposition(|slot| *slot != (0, 0))?;
-                Some(page.key.index.saturating_mul(PAGE as i64).saturating_add(last as i64))
-            };
-            of_series.filter_map(used).max()
-        };
-        for (series, ring) in [
-            (Series::Seconds, &mut self.fine),
-            (Series::Minutes, &mut self.minutes),
-            (Series::Hours, &mut self.hours),
-        ] {
-            // After a step back of the clock the store may know later slots than we do, but not a wrong year.
-            let limit = ring.head().saturating_add(24 * 360);
-            ring.advance(newest(series).unwrap_or(i64::MIN).min(limit));
-            let values = add_pages(ring, series, pages);
-            let oldest = ring.oldest();
-            ring.rebuild(Counts::default(), |slot| {
-                usize::try_from(slot - oldest).ok().and_then(|at| values.get(at)).copied().unwrap_or_default()
-            });
-        }
-        self.refine();
-        self.level();
-    }
-
-    /// What came so late that finer slots did not hold it is only in coarser ones. After a step back of the clock finer
-    /// slots may be asked for it: it goes into the first of them, so that it is in every window that it should be in.
-    fn refine(&mut self) {
-        if self.coarse.offset.rem_euclid(MINUTE) == 0 {
-            let (per_hour, offset) = (self.coarse.length / MINUTE, self.coarse.offset / MINUTE);
-            for hour in self.hours.oldest()..=self.hours.head() {
-                fill(&mut self.minutes, hour * per_hour + offset, per_hour, self.hours.value(hour));
-            }
-        }
-        let per_minute = MINUTE / FINE;
-        for minute in self.minutes.oldest()..=self.minutes.head() {
-            fill(&mut self.fine, minute * per_minute, per_minute, self.minutes.value(minute));
-        }
-    }
-
-    /// Makes the sums of the three rings agree on the total, so that windows may mix them.
-    fn level(&mut self) {
-        let totals = [self.fine.total(), self.minutes.total(), self.hours.total()];
-        let most = Counts {
-            good: totals.iter().map(|counts| counts.good).max().unwrap_or(0),
-            bad: totals.iter().map(|counts| counts.bad).max().unwrap_or(0),
-        };
-        for ring in [&mut self.fine, &mut self.minutes, &mut self.hours] {
-            let missing = most.minus(ring.total());
-            let before_all = i64::MIN;
-            ring.change(before_all, |sum| sum.plus(missing));
-        }
-    }
-
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + self.fine.bytes() + self.minutes.bytes() + self.hours.bytes()
     }
-}
-
-/// Adds to the first of some slots what they lack of `sum`; nothing where they are not all held.
-fn fill(ring: &mut Ring<Counts>, first: i64, slots: i64, sum: Counts) {
-    if first < ring.oldest() || first > ring.head() {
-        return;
-    }
-    let (Some(before), Some(after)) = (ring.before(first), ring.before(first.saturating_add(slots))) else {
-        return;
-    };
-    let held = after.minus(before);
-    let missing = Counts { good: sum.good.saturating_sub(held.good), bad: sum.bad.saturating_sub(held.bad) };
-    if missing != Counts::default() {
-        ring.change(first, |sum| sum.plus(missing));
-    }
-}
-
-/// The ring's own values and those of the pages, from its oldest slot on.
-fn add_pages(ring: &Ring<Counts>, series: Series, pages: &[&Page]) -> Vec<Counts> {
-    let oldest = ring.oldest();
-    let mut values: Vec<Counts> = (oldest..=ring.head()).map(|slot| ring.value(slot)).collect();
-    for page in pages.iter().filter(|page| page.key.series == series) {
-        let first = page.key.index.saturating_mul(PAGE as i64);
-        for (slot, (good, bad)) in (first..).zip(page.slots) {
-            let at = usize::try_from(slot.saturating_sub(oldest)).ok();
-            if let Some(value) = at.and_then(|at| values.get_mut(at)) {
-                *value = value.plus(Counts { good, bad });
-            }
-        }
-    }
-    values
 }

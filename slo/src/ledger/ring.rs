@@ -110,17 +110,30 @@ impl<T: Sum> Ring<T> {
         }
     }
 
-    /// Replaces all values; `value` is asked for each slot, oldest first. `before` is the sum of what was before.
-    pub(super) fn rebuild(&mut self, before: T, mut value: impl FnMut(i64) -> T) {
-        let oldest = self.oldest();
+    /// The values of all slots that are held, oldest first.
+    pub(super) fn values(&self) -> Vec<T> {
+        let (newer, older) = self.cells.split_at(self.cell(self.oldest() - 1));
+        let mut sums = older.iter().chain(newer).copied();
+        let mut before = sums.next().unwrap_or_default();
+        let mut values = Vec::with_capacity(self.cells.len());
+        sums.for_each(|sum| {
+            values.push(sum.minus(before));
+            before = sum;
+        });
+        values
+    }
+
+    /// Replaces all values; there is one for each slot that is held, oldest first. `before` is the sum of what was
+    /// before.
+    pub(super) fn rebuild(&mut self, before: T, values: &[T]) {
+        let start = self.cell(self.oldest() - 1);
+        let (newer, older) = self.cells.split_at_mut(start);
         let mut sum = before;
-        let cell = self.cell(oldest - 1);
-        self.cells[cell] = sum;
-        for slot in oldest..=self.head {
-            sum = sum.plus(value(slot));
-            let cell = self.cell(slot);
-            self.cells[cell] = sum;
-        }
+        let mut values = values.iter();
+        older.iter_mut().chain(newer).for_each(|cell| {
+            *cell = sum;
+            sum = sum.plus(values.next().copied().unwrap_or_default());
+        });
     }
 
     /// Bytes on the heap.
@@ -187,7 +200,7 @@ mod tests {
             ring.change(slot, |sum: u64| sum.plus(slot.unsigned_abs()));
         }
         let mut again = Ring::new(3, 13);
-        again.rebuild(10, |slot| ring.value(slot));
+        again.rebuild(10, &ring.values());
         assert_eq!(again.cells.len(), ring.cells.len());
         for slot in ring.oldest()..=15 {
             assert_eq!(again.before(slot), ring.before(slot), "{slot}");

@@ -107,14 +107,14 @@ impl Slices {
         let mut values = vec![0_u64; usize::try_from(self.hours.head() - oldest_hour + 1).unwrap_or(0)];
         let kept_until = self.coarse.slot(Time::from_nanos(first));
         for page in pages.iter().filter(|page| page.key.series == Series::Burn) {
-            for (slot, (burnt, _)) in (page.key.index.saturating_mul(PAGE as i64)..).zip(page.slots) {
+            for (slot, (burnt, _)) in (page.key.index.saturating_mul(PAGE as i64)..).zip(&page.slots) {
                 let at = usize::try_from(slot.saturating_sub(oldest_hour)).ok();
                 if let Some(value) = at.and_then(|at| values.get_mut(at)).filter(|_| slot <= kept_until) {
-                    *value = burnt;
+                    *value = *burnt;
                 }
             }
         }
-        let mut minutes = Vec::new();
+        let mut minutes = Vec::with_capacity(MINUTE_SLOTS);
         for minute in self.minutes.oldest()..=self.minutes.head() {
             let burnt = in_minutes(minute);
             minutes.push(burnt);
@@ -124,12 +124,9 @@ impl Slices {
                 *value = value.wrapping_add(burnt);
             }
         }
-        self.hours.rebuild(0, |hour| usize::try_from(hour - oldest_hour).map_or(0, |at| values[at]));
+        self.hours.rebuild(0, &values);
         let sum: u64 = minutes.iter().fold(0, |sum, burnt| sum.wrapping_add(*burnt));
-        let oldest_minute = self.minutes.oldest();
-        self.minutes.rebuild(self.hours.total().wrapping_sub(sum), |minute| {
-            usize::try_from(minute - oldest_minute).map_or(0, |at| minutes[at])
-        });
+        self.minutes.rebuild(self.hours.total().wrapping_sub(sum), &minutes);
     }
 
     pub(crate) fn bytes(&self) -> usize {

@@ -1,14 +1,14 @@
 //! What an earlier run has left becomes part of this one.
 //!
-//! In: chunks, coverage, alerts, totals. Out: an engine that goes on where the other one stopped; the time between is a
-//! gap. What cannot be read is skipped and said.
+//! In: chunks, coverage, alerts. Out: an engine that goes on where the other one stopped, with counters at zero; the time
+//! between is a gap. What cannot be read is skipped and said.
 
 use std::collections::HashMap;
 
 use slo::ledger::Series;
-use slo::{Counts, Page, PageKey, Time};
+use slo::{Page, PageKey, Time};
 
-use super::{Keeper, total_key};
+use super::Keeper;
 use crate::objective::alert::Lifecycle;
 use crate::objective::state::{Batch, Key, Left, SavedAlerts};
 
@@ -20,18 +20,9 @@ impl Keeper {
         // Arms that are no more have nothing that could fire: the life cycle resolves their alerts by itself.
         drop(self.engine.restore_arms(arms.into_iter().map(Into::into).collect()));
         self.lifecycle = Lifecycle::restore(alerts);
-        let totals: HashMap<u64, (u64, u64)> = left.totals.into_iter().collect();
-        for tracked in &mut self.tracked {
-            let identity = tracked.identity;
-            for (part, total) in tracked.parts.iter_mut().enumerate() {
-                if let Some((good, bad)) = totals.get(&total_key(identity, part)) {
-                    total.before = Counts { good: *good, bad: *bad };
-                }
-            }
-        }
     }
 
-    /// Takes over counts when events have been counted already. Alerts and totals go on as they have begun here.
+    /// Takes over counts when events have been counted already. Alerts go on as they have begun here.
     pub(super) fn restore_late(&mut self, left: Left) {
         self.restore_counts(&left.chunks, &left.coverage);
         if !left.chunks.is_empty() {
@@ -40,21 +31,20 @@ impl Keeper {
     }
 
     fn restore_counts(&mut self, chunks: &[(Key, Vec<u8>)], coverage: &[(i64, i64)]) {
-        let mut pages: HashMap<u64, Vec<Page>> = HashMap::new();
+        let mut by_objective: HashMap<u64, Vec<&(Key, Vec<u8>)>> = HashMap::new();
+        for chunk in chunks {
+            by_objective.entry(chunk.0.0).or_default().push(chunk);
+        }
         let mut unreadable = 0;
-        for (key, bytes) in chunks {
-            match page(*key, bytes) {
-                Some(page) => pages.entry(key.0).or_default().push(page),
-                None => unreadable += 1,
-            }
+        for (objective, tracked) in self.tracked.iter().enumerate() {
+            let Some(chunks) = by_objective.remove(&tracked.identity) else { continue };
+            // Those of one objective at a time: a page takes many times what it takes on disk.
+            let pages: Vec<Page> = chunks.iter().filter_map(|(key, bytes)| page(*key, bytes)).collect();
+            unreadable += chunks.len() - pages.len();
+            self.engine.restore(objective, &pages);
         }
         if unreadable > 0 {
             tracing::warn!(unreadable, "stored counts skipped");
-        }
-        for (objective, tracked) in self.tracked.iter().enumerate() {
-            if let Some(pages) = pages.remove(&tracked.identity) {
-                self.engine.restore(objective, &pages);
-            }
         }
         let interval = |(begin, end): &(i64, i64)| (Time::from_nanos(*begin), Time::from_nanos(*end));
         self.engine.restore_coverage(coverage.iter().map(interval));

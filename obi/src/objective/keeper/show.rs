@@ -35,9 +35,9 @@ impl Keeper {
     ) -> ObjectiveView {
         let objective = account.objective();
         let Counts { good, bad } = status.budget.burn.counts;
-        let events = tracked.parts.iter().enumerate().map(|(part, total)| {
+        let events = tracked.labels.iter().enumerate().map(|(part, label)| {
             let Counts { good, bad } = self.total(index, part);
-            EventsView { slo: total.label.clone(), good, bad }
+            EventsView { slo: label.clone(), good, bad }
         });
         let burn_rates = status.windows.iter().map(|(window, burn)| BurnRateView {
             window: Short(*window).to_string(),

@@ -73,16 +73,17 @@ fn an_alert_fires_explains_itself_and_outlives_the_process() {
 }
 
 #[test]
-fn counters_go_on_after_a_clean_end_only() {
+fn budgets_go_on_and_counters_begin_at_zero() {
     let directory = tempfile::tempdir().unwrap();
     let mut first = keeper(directory.path());
     first.take(batch(5, 2));
     assert_eq!(counts(&mut first), [(5, 2), (5, 2)]);
     first.finish();
+    // After a clean end.
     let mut second = keeper(directory.path());
-    assert_eq!(counts(&mut second), [(5, 2), (5, 2)]);
+    assert_eq!(counts(&mut second), [(5, 2), (0, 0)]);
     second.take(batch(1, 1));
-    assert_eq!(counts(&mut second), [(6, 3), (6, 3)]);
+    assert_eq!(counts(&mut second), [(6, 3), (1, 1)]);
     // As if killed once everything is on disk: nobody is told that the end came.
     second.round();
     while !second.writer.is_idle() {
