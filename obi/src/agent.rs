@@ -22,10 +22,11 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
+use self::exports::Export;
 use self::misses::Misses;
 use self::outlet::Outlet;
 use self::pipeline::Pipeline;
-use self::reload::Reload;
+use self::reload::{Exported, Reload};
 use self::route_state::RouteState;
 use self::tally::Tallies;
 use self::wait::Wait;
@@ -36,7 +37,7 @@ use crate::capture::support::Support;
 use crate::capture::support::blind_spot::BlindSpot;
 use crate::clock::{Clock, monotonic_ns, tick_ns};
 use crate::config::{Config, Source};
-use crate::export::otlp::{Exporter, Plan};
+use crate::export::otlp::{Plan, Tap};
 use crate::export::store::Store;
 use crate::objective::{self, files};
 use crate::privilege::{self, Kept};
@@ -64,8 +65,12 @@ pub async fn run(
     support: Support,
     mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    let (reloader, reloads) =
-        reload::on_hangup(source, config.clone()).context("failed to install the handler of SIGHUP")?;
+    // Certificates and keys are read while we may.
+    let plan = Plan::new(&config.export, Clock::now().unix(monotonic_ns()))?;
+    let (replacements, replaced) = exports::replacements();
+    let exported = Exported { accounts: plan.accounts().clone(), replacements };
+    let (reloader, reloads) = reload::on_hangup(source, config.clone(), exported)
+        .context("failed to install the handler of SIGHUP")?;
     let objectives = event_objectives(files::load(&config.slo.files)?);
     let listener = TcpListener::bind(config.web.listen)
         .await
@@ -73,8 +78,8 @@ pub async fn run(
 
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
-    let (mut pipeline, exporter) =
-        build(&config, support, Inputs { commands, reloads }, Arc::clone(&stopping))?;
+    let (tap, exporter) = plan.start();
+    let mut pipeline = build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
     let bell = pipeline.wait.bell();
     let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
     announce(&pipeline, &listener, &kept)?;
@@ -83,7 +88,8 @@ pub async fn run(
     let call = bell.clone();
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
     let ready = Arc::new(AtomicBool::new(true));
-    let exports = exports::start(exporter, handle.clone(), config.export.metric_interval);
+    let export = Export { exporter, period: config.export.metric_interval };
+    let exports = exports::start(export, replaced, handle.clone());
     let mut state = web::State::new(handle, Arc::clone(&ready));
     let mut objectives_running = None;
     if !objectives.is_empty() {
@@ -113,6 +119,8 @@ pub async fn run(
     stopping.store(true, Ordering::Release);
     bell.ring();
     reloading.abort();
+    // Once it has really ended, no further exporter comes.
+    let _ = reloading.await;
     let mut outlet = tokio::task::spawn_blocking(move || thread.join())
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
@@ -166,14 +174,15 @@ fn start_objectives(
 struct Inputs {
     commands: mpsc::Receiver<web::Command>,
     reloads: mpsc::Receiver<Reload>,
+    tap: Tap,
 }
 
 fn build(
     config: &Config,
     support: Support,
-    Inputs { commands, reloads }: Inputs,
+    Inputs { commands, reloads, tap }: Inputs,
     stopping: Arc<AtomicBool>,
-) -> anyhow::Result<(Pipeline, Exporter)> {
+) -> anyhow::Result<Pipeline> {
     let own = std::process::id();
     let settings = Settings {
         self_tgid: own,
@@ -187,9 +196,6 @@ fn build(
     return_memory();
     report(&selection);
     let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
-    // Certificates and keys are read while we may.
-    let clock = Clock::now();
-    let (tap, exporter) = Plan::new(&config.export, clock.unix(monotonic_ns()))?.start();
     let services = Services::new(Host::read());
     let mut processes = Processes::new(config.discover.clone(), own, services, Default::default());
     let maps = programs.start()?;
@@ -220,7 +226,7 @@ fn build(
         }),
         tap,
         stats,
-        clock,
+        clock: Clock::now(),
         spare: None,
         objectives: None,
         served: (0, 0),
@@ -231,7 +237,7 @@ fn build(
         ..Default::default()
     };
     let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
-    let pipeline = Pipeline {
+    Ok(Pipeline {
         programs,
         maps,
         exchanges: Exchanges::new(limits),
@@ -243,8 +249,7 @@ fn build(
         reloads,
         wait,
         stopping,
-    };
-    Ok((pipeline, exporter))
+    })
 }
 
 /// Which set captures and why; what should have worked and did not.

@@ -1,12 +1,15 @@
-//! SIGHUP: rules and routes follow the file, a bad file changes nothing; and routes that outlive the agent.
+//! SIGHUP: rules, routes and destinations follow the file, a bad file changes nothing; and routes that outlive the agent.
+
+use std::collections::BTreeSet;
 
 use integration::agent::{Agent, Config};
 use integration::client::{self, Kind};
+use integration::otlp::receiver::Receiver;
 use integration::plan::{Call, ServerPlan};
 use integration::server::shape::ShapeServer;
 use integration::shape::Shape;
 use integration::span;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::gate::{self, Barrier};
 
@@ -67,6 +70,59 @@ fn rules_and_routes_follow_the_file_and_a_bad_one_changes_nothing() {
     assert_eq!(agent.reload(&agent.placed(Config::default())).unwrap(), "applied");
     assert_eq!(route_of(&mut agent, &first, &barrier), Some(learned));
     assert_eq!(agent.stop().unwrap().code, 0);
+}
+
+/// Spans follow the file to another destination; what became of those before stays told, and a bad file changes nothing.
+#[test]
+fn destinations_follow_the_file() {
+    let [first, second] = [(); 2].map(|()| Receiver::start([]).unwrap());
+    let server = ShapeServer::start("exported", ServerPlan::default()).unwrap();
+    let barrier = Barrier::start();
+    let destination = |name: &str, receiver: &Receiver| {
+        let endpoint = format!("http://{}", receiver.grpc);
+        // It waits long: what lies there when the file changes is sent all the same.
+        json!({"name": name, "endpoint": endpoint, "protocol": "grpc", "signals": ["traces"], "batch_delay": "1m"})
+    };
+    let with = |destinations: Value| Config::default().set("export", "otlp", destinations);
+    let mut agent = Agent::start(with(json!([destination("first", &first)]))).unwrap();
+    let n_exported = |agent: &Agent, name: &str, state: &str| {
+        let metrics =
+            agent.metrics_until(gate::PATIENCE, |metrics| metrics.sum(state, &[("destination", name)]) > 0.0);
+        metrics.unwrap().sum(state, &[("destination", name)]) as usize
+    };
+    route_of(&mut agent, &server, &barrier).expect("everybody is watched");
+    assert!(n_exported(&agent, "first", "obi_export_queue_items") > 0);
+    assert!(first.span_ids().is_empty());
+
+    // A destination that cannot be used: the old one stays.
+    let mut unusable = destination("second", &second);
+    unusable["endpoint"] = json!("https://127.0.0.1:1");
+    unusable["ca_file"] = json!("/nowhere/ca.pem");
+    assert_eq!(agent.reload(&agent.placed(with(json!([unusable])))).unwrap(), "refused");
+    let log = agent.stderr().unwrap();
+    assert!(log.contains("destination `second`: failed to read `/nowhere/ca.pem`"), "{log}");
+
+    let mut next = destination("second", &second);
+    next["batch_delay"] = json!("10ms");
+    assert_eq!(agent.reload(&agent.placed(with(json!([next])))).unwrap(), "applied");
+    let n_first = n_exported(&agent, "first", "obi_export_sent_total");
+    let before = first.span_ids();
+    assert_eq!(before.len(), n_first, "what was queued arrives at once");
+    route_of(&mut agent, &server, &barrier).expect("everybody is watched");
+    assert!(n_exported(&agent, "second", "obi_export_sent_total") > 0);
+
+    // No span is gone, none came twice, none went to the wrong one.
+    let spans = agent.spans_until(gate::PATIENCE, |_| true).unwrap();
+    let seen: Vec<String> = spans.iter().map(|span| span.span_id.clone()).collect();
+    let metrics =
+        agent.metrics_until(gate::PATIENCE, |metrics| metrics.sum("obi_export_queue_items", &[]) == 0.0);
+    assert_eq!(metrics.unwrap().sum("obi_export_lost_total", &[]), 0.0);
+    assert_eq!(agent.stop().unwrap().code, 0);
+    assert_eq!(first.span_ids(), before);
+    let exported: BTreeSet<String> = before.into_iter().chain(second.span_ids()).collect();
+    let n_arrived = first.span_ids().len() + second.span_ids().len();
+    assert_eq!(exported.len(), n_arrived);
+    assert!(seen.iter().all(|id| exported.contains(id)));
 }
 
 #[test]

@@ -1,57 +1,117 @@
 //! Exports beside the pipeline: a snapshot now and then while the agent runs, and everything at its end.
 //!
-//! In: an exporter, the way to ask the pipeline, its last state. Out: nothing but requests. Refuses to know how they are
-//! made.
+//! In: an exporter, others that a reload puts in its place, the way to ask the pipeline, its last state. Out: nothing but
+//! requests. Refuses to know how they are made.
 
 use std::time::{Duration, SystemTime};
 
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 use super::outlet::Outlet;
 use crate::export::otlp::Exporter;
 use crate::web::{Command, Handle};
 
-/// How long the end may wait for destinations.
+/// How long the end may wait for destinations; so may an exporter that a reload replaced, when the next one goes, too.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// An exporter and the time between two snapshots.
+#[derive(Debug)]
+pub(super) struct Export {
+    pub(super) exporter: Exporter,
+    pub(super) period: Duration,
+}
+
+/// Takes the exporters of later configurations.
+pub(super) type Replacements = mpsc::UnboundedSender<Export>;
 
 /// The task that exports metrics.
 pub(super) struct Exports {
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Exporter>,
+    task: JoinHandle<Running>,
 }
 
-/// Starts exporting a snapshot every `period`.
-pub(super) fn start(exporter: Exporter, handle: Handle, period: Duration) -> Exports {
+/// What runs: an exporter, and former ones that still send what was queued.
+struct Running {
+    current: Export,
+    former: JoinSet<()>,
+    /// Gone when the last of the former ones has to come to an end.
+    ending: watch::Sender<()>,
+}
+
+/// Where later exporters go in, and come out.
+pub(super) fn replacements() -> (Replacements, mpsc::UnboundedReceiver<Export>) {
+    mpsc::unbounded_channel()
+}
+
+/// Starts exporting snapshots.
+pub(super) fn start(
+    export: Export,
+    replacements: mpsc::UnboundedReceiver<Export>,
+    handle: Handle,
+) -> Exports {
     let (stop, stopped) = oneshot::channel();
-    Exports { stop, task: tokio::spawn(run(exporter, handle, period, stopped)) }
+    let running = Running { current: export, former: JoinSet::new(), ending: watch::Sender::new(()) };
+    Exports { stop, task: tokio::spawn(run(running, replacements, handle, stopped)) }
 }
 
 async fn run(
-    mut exporter: Exporter,
+    mut running: Running,
+    mut replacements: mpsc::UnboundedReceiver<Export>,
     handle: Handle,
-    period: Duration,
     mut stopped: oneshot::Receiver<()>,
-) -> Exporter {
-    if !exporter.wants_metrics() {
-        // Whichever way it ends, it is time.
-        let _ = stopped.await;
-        return exporter;
-    }
-    let mut ticks = interval(period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The first tick is now: there is nothing yet.
-    ticks.tick().await;
+) -> Running {
+    let mut ticks = ticks(running.current.period);
     loop {
         tokio::select! {
-            _ = &mut stopped => return exporter,
-            _ = ticks.tick() => match handle.ask(Command::Metrics).await {
-                Ok(metrics) => exporter.export(&metrics.red, unix_now()),
+            // Whichever way it ends, it is time.
+            _ = &mut stopped => break,
+            Some(next) = replacements.recv() => {
+                if next.period != running.current.period {
+                    ticks = self::ticks(next.period);
+                }
+                running.replace(next);
+            }
+            _ = ticks.tick(), if running.current.exporter.wants_metrics() => match handle.ask(Command::Metrics).await {
+                Ok(metrics) => running.current.exporter.export(&metrics.red, unix_now()),
                 Err(error) => tracing::warn!(%error, "metrics not exported this time"),
             },
         }
     }
+    while let Ok(next) = replacements.try_recv() {
+        running.replace(next);
+    }
+    running
+}
+
+/// The first one is not now: there is nothing yet.
+fn ticks(period: Duration) -> Interval {
+    let mut ticks = interval_at(tokio::time::Instant::now() + period, period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+impl Running {
+    /// The exporter so far sends what is queued beside the new one. One before it has had its time: so at most two queues
+    /// per destination hold memory for long.
+    fn replace(&mut self, next: Export) {
+        let Export { exporter, .. } = std::mem::replace(&mut self.current, next);
+        let (ending, told) = watch::channel(());
+        self.ending = ending;
+        self.former.spawn(retire(exporter, told));
+        while self.former.try_join_next().is_some() {}
+    }
+}
+
+/// Sends what is queued for as long as its destinations may be tried, or until `ending`'s other end is gone.
+async fn retire(mut exporter: Exporter, mut ending: watch::Receiver<()>) {
+    let limit = exporter.retry_for();
+    let left = tokio::select! {
+        () = exporter.drain(limit) => Duration::ZERO,
+        _ = ending.changed() => FLUSH,
+    };
+    exporter.finish(left).await;
 }
 
 impl Exports {
@@ -59,13 +119,16 @@ impl Exports {
     pub(super) async fn finish(self, outlet: &mut Outlet) {
         // A task that has ended takes no message.
         let _ = self.stop.send(());
-        let Ok(mut exporter) = self.task.await else { return };
+        let Ok(Running { current, mut former, ending }) = self.task.await else { return };
+        let mut exporter = current.exporter;
         if exporter.wants_metrics() {
             exporter.export(&outlet.registry.snapshot(), unix_now());
         }
         // With the tap, the last way to queue spans is gone.
         drop(std::mem::take(&mut outlet.tap));
-        exporter.finish(FLUSH).await;
+        drop(ending);
+        let former = async { while former.join_next().await.is_some() {} };
+        tokio::join!(exporter.finish(FLUSH), former);
     }
 }
 

@@ -1,18 +1,22 @@
 //! SIGHUP: the configuration is read again while the agent runs.
 //!
-//! In: the signal. Out: new rules for discovery and new routes, handed to the pipeline; or a refusal, logged and counted,
-//! after which everything goes on as before. Keys that only a start can apply are named in the log and otherwise left
+//! In: the signal. Out: new rules for discovery, new routes and new destinations, handed to the pipeline and to the task
+//! that exports; or a refusal, logged and counted, after which everything goes on as before. Keys that only a start can apply are named in the log and otherwise left
 //! alone. Refuses to know what the pipeline does with it.
 
+use std::fmt::Display;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
+use super::exports::{Export, Replacements};
 use super::outlet::Outlet;
 use super::wait::Bell;
 use crate::config::{Config, Discover, Source};
+use crate::export::otlp::{Accounts, Plan, Tap};
 use crate::span::route::Patterns;
 
 /// What the pipeline is told.
@@ -30,13 +34,15 @@ pub(super) struct Applied {
     discover: Discover,
     patterns: Patterns,
     route_limit: usize,
+    /// `None` when the destinations are as before; then they are left alone.
+    tap: Option<Tap>,
 }
 
 /// Reloads that may wait for the pipeline.
 const WAITING: usize = 4;
 
 /// Keys, or whole sections, that a reload applies.
-const APPLIED: [&str; 3] = ["discover", "trace.routes", "metrics.route_limit"];
+const APPLIED: [&str; 4] = ["discover", "trace.routes", "metrics.route_limit", "export"];
 
 /// Waits for the signal and reads the configuration again.
 pub(super) struct Reloader {
@@ -44,16 +50,28 @@ pub(super) struct Reloader {
     source: Arc<Source>,
     current: Config,
     sender: mpsc::Sender<Reload>,
+    exported: Exported,
+}
+
+/// Where exports stand: what has been counted, and where later exporters go.
+pub(super) struct Exported {
+    pub(super) accounts: Accounts,
+    pub(super) replacements: Replacements,
 }
 
 /// From now on SIGHUP no longer ends the process. Must be called inside a tokio runtime.
 ///
 /// # Errors
 /// When the signal handler cannot be installed.
-pub(super) fn on_hangup(source: Source, current: Config) -> io::Result<(Reloader, mpsc::Receiver<Reload>)> {
+pub(super) fn on_hangup(
+    source: Source,
+    current: Config,
+    exported: Exported,
+) -> io::Result<(Reloader, mpsc::Receiver<Reload>)> {
     let hangups = signal(SignalKind::hangup())?;
     let (sender, receiver) = mpsc::channel(WAITING);
-    Ok((Reloader { hangups, source: Arc::new(source), current, sender }, receiver))
+    let source = Arc::new(source);
+    Ok((Reloader { hangups, source, current, sender, exported }, receiver))
 }
 
 impl Reloader {
@@ -69,14 +87,19 @@ impl Reloader {
     }
 
     async fn reload(&mut self) -> Reload {
-        let source = Arc::clone(&self.source);
-        let loaded = match tokio::task::spawn_blocking(move || source.load()).await {
-            Ok(Ok(loaded)) => loaded,
+        let (source, export) = (Arc::clone(&self.source), self.current.export.clone());
+        let accounts = self.exported.accounts.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let loaded = source.load()?;
+            let patterns = Patterns::new(&loaded.trace.routes)?;
+            // Reads certificates and keys; what was read at the start may be out of reach by now.
+            let plan =
+                (loaded.export != export).then(|| Plan::after(accounts, &loaded.export)).transpose()?;
+            anyhow::Ok((loaded, patterns, plan))
+        });
+        let (loaded, patterns, plan) = match read.await {
+            Ok(Ok(read)) => read,
             Ok(Err(error)) => return refuse(&error),
-            Err(error) => return refuse(&error),
-        };
-        let patterns = match Patterns::new(&loaded.trace.routes) {
-            Ok(patterns) => patterns,
             Err(error) => return refuse(&error),
         };
         let changed = self.current.changed_keys(&loaded);
@@ -85,16 +108,29 @@ impl Reloader {
             tracing::warn!(keys = later.join(", "), "SIGHUP: these keys have changed and need a restart");
         }
         tracing::info!(changed = applied.join(", "), "SIGHUP: configuration reloaded");
+        let tap = plan.map(|plan| self.exported.replace(plan, loaded.export.metric_interval));
         let discover = loaded.discover.clone();
         let route_limit = loaded.metrics.route_limit as usize;
         self.current.discover = loaded.discover;
         self.current.trace.routes = loaded.trace.routes;
         self.current.metrics.route_limit = loaded.metrics.route_limit;
-        Reload::Apply(Box::new(Applied { discover, patterns, route_limit }))
+        self.current.export = loaded.export;
+        Reload::Apply(Box::new(Applied { discover, patterns, route_limit, tap }))
     }
 }
 
-fn refuse(error: &dyn std::error::Error) -> Reload {
+impl Exported {
+    /// Starts new lanes; the tap is for the pipeline.
+    fn replace(&mut self, plan: Plan, period: Duration) -> Tap {
+        self.accounts = plan.accounts().clone();
+        let (tap, exporter) = plan.start();
+        // Nobody takes it when the agent ends: then nothing is exported any more.
+        let _ = self.replacements.send(Export { exporter, period });
+        tap
+    }
+}
+
+fn refuse(error: &dyn Display) -> Reload {
     tracing::error!("SIGHUP: configuration refused, the old one stays: {error}");
     Reload::Refused
 }
@@ -111,7 +147,10 @@ impl Reload {
         let Self::Apply(applied) = self else {
             return outlet.stats.reload(false);
         };
-        let Applied { discover, patterns, route_limit } = *applied;
+        let Applied { discover, patterns, route_limit, tap } = *applied;
+        if let Some(tap) = tap {
+            outlet.tap.replace(tap);
+        }
         outlet.processes.set_rules(discover);
         outlet.assembler.routes_mut().configure(patterns, route_limit);
         outlet.stats.reload(true);
@@ -120,6 +159,7 @@ impl Reload {
 
 #[cfg(test)]
 mod tests {
+    use super::super::exports;
     use super::*;
 
     #[test]
@@ -135,6 +175,12 @@ mod tests {
         check("metrics.route_limit", true);
         check("metrics.series_limit", false);
         check("web.listen", false);
+        check("export.otlp", true);
+    }
+
+    fn exported() -> (Exported, mpsc::UnboundedReceiver<Export>) {
+        let (replacements, received) = exports::replacements();
+        (Exported { accounts: Accounts::new(1), replacements }, received)
     }
 
     #[tokio::test]
@@ -143,7 +189,7 @@ mod tests {
         std::fs::write(file.path(), "trace: {routes: [/a/*]}").unwrap();
         let source = Source { file: Some(file.path().to_owned()) };
         let config = source.load().unwrap();
-        let (mut reloader, _receiver) = on_hangup(source, config).unwrap();
+        let (mut reloader, _receiver) = on_hangup(source, config, exported().0).unwrap();
         for bad in ["trace: {routes: [a]}", "web: [", "discover: {include: [{}]}"] {
             std::fs::write(file.path(), bad).unwrap();
             assert!(matches!(reloader.reload().await, Reload::Refused), "{bad}");
@@ -154,5 +200,35 @@ mod tests {
         let Reload::Apply(applied) = reloader.reload().await else { panic!("refused") };
         assert_eq!((applied.route_limit, applied.patterns.find("/b").is_some()), (3, true));
         assert_eq!((reloader.current.metrics.route_limit, reloader.current.web.spans), (3, 10_000));
+    }
+
+    #[tokio::test]
+    async fn destinations_change_when_all_of_them_can_be_used() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let write = |text: &str| std::fs::write(file.path(), text).unwrap();
+        write("trace: {routes: [/a]}");
+        let source = Source { file: Some(file.path().to_owned()) };
+        let config = source.load().unwrap();
+        let (exported, mut received) = exported();
+        let (mut reloader, _receiver) = on_hangup(source, config, exported).unwrap();
+
+        // As before: nothing of exports is touched.
+        write("trace: {routes: [/b]}");
+        assert!(matches!(reloader.reload().await, Reload::Apply(applied) if applied.tap.is_none()));
+        assert!(received.try_recv().is_err());
+
+        // A certificate that cannot be read: the old ones stay, and the routes beside them.
+        write(
+            "trace: {routes: [/c]}\nexport: {otlp: [{endpoint: \"https://c:1\", ca_file: /nowhere/ca.pem}]}",
+        );
+        assert!(matches!(reloader.reload().await, Reload::Refused));
+        assert!(reloader.current.export.otlp.is_empty() && reloader.current.trace.routes == ["/b"]);
+        assert!(received.try_recv().is_err() && reloader.exported.accounts.is_empty());
+
+        write("export: {otlp: [{endpoint: \"http://127.0.0.1:1\"}], metric_interval: 2s}");
+        let Reload::Apply(applied) = reloader.reload().await else { panic!("refused") };
+        assert_eq!(applied.tap.map(|tap| tap.lanes().len()), Some(2));
+        assert_eq!(received.try_recv().unwrap().period, Duration::from_secs(2));
+        assert_eq!(reloader.current.export.otlp.len(), 1);
     }
 }

@@ -63,11 +63,8 @@ impl Drop for Sleeper {
 fn a_scan_finds_processes_but_not_kernel_threads() {
     let sleeper = Sleeper::start();
     let mut table = processes("{}");
-    let started = std::time::Instant::now();
     let found = table.scan().unwrap();
-    let elapsed = started.elapsed();
     assert!(found >= 2, "{found}");
-    assert!(elapsed.as_millis() < 500, "{found} in {elapsed:?}");
     assert!(
         table
             .changes()

@@ -35,15 +35,17 @@ struct Facts {
 /// Which sets have programs that this kernel, the running one, can preempt.
 ///
 /// Trampolines only keep a program on its processor (`__bpf_prog_enter_recur()`). Whoever calls a tracepoint holds
-/// preemption off, until 7.0, which protects the callers by an SRCU of their own instead. Kprobes and the tracepoints
-/// of system calls run with preemption off everywhere (`trace_call_bpf()`).
+/// preemption off, until 7.0, which protects the callers by an SRCU of their own instead. So do system calls, until
+/// their tracepoints may fault (`trace_call_bpf_faultable()`). Kprobes run with preemption off everywhere.
 pub(super) fn preempted(types: &KernelTypes) -> Vec<HookSet> {
     if !preempts(types) {
         return Vec::new();
     }
     // The variable without the structure is that of kernels before 6.13, for calls from idle processors.
     let by_srcu = types.has_variable("tracepoint_srcu_srcu_data") && types.has_structure("tracepoint_ext");
-    if by_srcu { vec![HookSet::Socket, HookSet::Fentry] } else { vec![HookSet::Fentry] }
+    let may_fault = types.function("trace_call_bpf_faultable").is_some();
+    let sets = [(HookSet::Socket, by_srcu), (HookSet::Fentry, true), (HookSet::Syscall, may_fault)];
+    sets.into_iter().filter_map(|(set, is_preempted)| is_preempted.then_some(set)).collect()
 }
 
 /// Whether the kernel preempts itself.

@@ -1,4 +1,4 @@
-//! What becomes of the items of one lane (a destination and a signal): waiting, sent, lost.
+//! What becomes of the items of a destination and a signal: waiting, sent, lost. A reload makes new lanes; accounts stay.
 //!
 //! In: counts from the lane and from whoever fills its queue. Out: a [`Lane`] at any time, from any thread.
 //! Refuses to know what an item is: a span, or a point of a metric.
@@ -22,7 +22,7 @@ pub(super) enum Lost {
     RetriesExhausted,
     /// One item alone was larger than a request may be.
     TooLarge,
-    /// The agent ended before they could be sent.
+    /// The agent ended before they could be sent, or a reload took the destination away.
     Shutdown,
 }
 
@@ -50,20 +50,20 @@ impl Lost {
     }
 }
 
-/// Counts of one lane.
+/// Counts of a destination and a signal, over all the lanes it has had since the agent's start.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct Account {
     destination: Arc<str>,
     signal: Signal,
-    pub(super) queued_items: AtomicU64,
-    pub(super) queued_bytes: AtomicU64,
+    queued_items: AtomicU64,
+    queued_bytes: AtomicU64,
     sent: AtomicU64,
     retries: AtomicU64,
     lost: [AtomicU64; Lost::ALL.len()],
 }
 
-impl Meter {
-    pub(super) fn new(destination: Arc<str>, signal: Signal) -> Self {
+impl Account {
+    fn new(destination: Arc<str>, signal: Signal) -> Self {
         Self {
             destination,
             signal,
@@ -73,18 +73,6 @@ impl Meter {
             retries: AtomicU64::new(0),
             lost: Default::default(),
         }
-    }
-
-    pub(super) fn lose(&self, reason: Lost, n_items: u64) {
-        self.lost[reason as usize].fetch_add(n_items, Relaxed);
-    }
-
-    pub(super) fn send(&self, n_items: u64) {
-        self.sent.fetch_add(n_items, Relaxed);
-    }
-
-    pub(super) fn retry(&self) {
-        self.retries.fetch_add(1, Relaxed);
     }
 
     /// Everything now. What leaves the queue is counted as sent or lost before, so that the sum never falls short.
@@ -98,5 +86,100 @@ impl Meter {
             retries: self.retries.load(Relaxed),
             lost: Lost::ALL.map(|reason| (reason.name(), self.lost[reason as usize].load(Relaxed))).to_vec(),
         }
+    }
+}
+
+/// What one configuration leaves to the next. Who is no longer a destination keeps its account: a counter that vanished
+/// would hide losses.
+#[derive(Debug, Clone)]
+pub struct Accounts {
+    /// When counting began, ns since the Unix epoch.
+    pub(super) start: u64,
+    pub(super) all: Vec<Arc<Account>>,
+}
+
+impl Accounts {
+    /// None yet. Metrics count from `start`, ns since the Unix epoch.
+    #[must_use]
+    pub fn new(start: u64) -> Self {
+        Self { start, all: Vec::new() }
+    }
+
+    /// Whether nobody has ever been a destination.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// The meter of a new lane, which goes on with the account of those before it.
+    pub(super) fn meter(&mut self, destination: &Arc<str>, signal: Signal) -> Meter {
+        let same = |account: &&Arc<Account>| account.destination == *destination && account.signal == signal;
+        let account = self.all.iter().find(same).map(Arc::clone).unwrap_or_else(|| {
+            let account = Arc::new(Account::new(Arc::clone(destination), signal));
+            self.all.push(Arc::clone(&account));
+            account
+        });
+        Meter { account, queued_items: AtomicU64::new(0), queued_bytes: AtomicU64::new(0) }
+    }
+}
+
+/// Where one lane counts: in its account, and beside it what waits in its own queue.
+#[derive(Debug)]
+pub(super) struct Meter {
+    account: Arc<Account>,
+    queued_items: AtomicU64,
+    queued_bytes: AtomicU64,
+}
+
+impl Meter {
+    pub(super) fn lose(&self, reason: Lost, n_items: u64) {
+        self.account.lost[reason as usize].fetch_add(n_items, Relaxed);
+    }
+
+    pub(super) fn send(&self, n_items: u64) {
+        self.account.sent.fetch_add(n_items, Relaxed);
+    }
+
+    pub(super) fn retry(&self) {
+        self.account.retries.fetch_add(1, Relaxed);
+    }
+
+    /// Items and bytes that wait or are under way in this lane.
+    pub(super) fn queued(&self) -> (u64, u64) {
+        (self.queued_items.load(Relaxed), self.queued_bytes.load(Relaxed))
+    }
+
+    /// Takes room in the queue.
+    pub(super) fn queue(&self, n_items: u64, n_bytes: u64) {
+        for (items, bytes) in self.levels() {
+            items.fetch_add(n_items, Relaxed);
+            bytes.fetch_add(n_bytes, Relaxed);
+        }
+    }
+
+    /// Gives room back when the items have been counted as sent or lost.
+    pub(super) fn release(&self, n_items: u64, n_bytes: u64) {
+        for (items, bytes) in self.levels() {
+            items.fetch_sub(n_items, Relaxed);
+            bytes.fetch_sub(n_bytes, Relaxed);
+        }
+    }
+
+    /// Counts what still waits as lost: the lane is gone. Returns the items.
+    pub(super) fn abandon(&self) -> u64 {
+        let (n_items, n_bytes) = self.queued();
+        self.lose(Lost::Shutdown, n_items);
+        self.release(n_items, n_bytes);
+        n_items
+    }
+
+    /// Destination and signal, for the log.
+    pub(super) fn name(&self) -> (&str, &'static str) {
+        (&self.account.destination, self.account.signal.name())
+    }
+
+    fn levels(&self) -> [(&AtomicU64, &AtomicU64); 2] {
+        let account = &self.account;
+        [(&self.queued_items, &self.queued_bytes), (&account.queued_items, &account.queued_bytes)]
     }
 }

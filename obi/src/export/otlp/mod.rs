@@ -37,7 +37,7 @@ use tokio::time::{Instant, timeout_at};
 
 use self::chunk::Chunk;
 use self::lane::{Lane, Settings};
-use self::meter::{Lost, Meter};
+use self::meter::{Account, Meter};
 use self::queue::{Limits, Payload, Queue};
 use self::sample::Sampler;
 use self::transport::Transport;
@@ -46,6 +46,7 @@ use crate::red::Snapshot;
 use crate::span::Span;
 use crate::stats;
 
+pub use self::meter::Accounts;
 pub use self::tls::TlsError;
 
 /// Spans in a payload at most; payloads are put together to requests.
@@ -79,17 +80,18 @@ pub struct Plan {
     /// Where spans go in.
     pub tap: Tap,
     metrics: Vec<(Histograms, Queue)>,
-    meters: Vec<Arc<Meter>>,
-    start: u64,
+    accounts: Accounts,
+    retry_for: Duration,
 }
 
 /// Where the pipeline thread puts spans. Never waits. The default one leads nowhere.
 #[derive(Debug, Default)]
 pub struct Tap {
+    sampler: Sampler,
     /// `None` when no destination takes spans: then everything counts as sampled.
-    spans: Option<(Sampler, Chunk)>,
+    chunk: Option<Chunk>,
     queues: Vec<Queue>,
-    meters: Vec<Arc<Meter>>,
+    accounts: Vec<Arc<Account>>,
 }
 
 /// The running end: lanes, and where snapshots go in.
@@ -99,6 +101,7 @@ pub struct Exporter {
     metrics: Vec<(Histograms, Queue)>,
     start: u64,
     meters: Vec<Arc<Meter>>,
+    retry_for: Duration,
 }
 
 impl Plan {
@@ -107,12 +110,21 @@ impl Plan {
     /// # Errors
     /// When a certificate or key cannot be used.
     pub fn new(export: &Export, start: u64) -> Result<Self, OtlpError> {
-        let (mut lanes, mut meters) = (Vec::new(), Vec::new());
+        Self::after(Accounts::new(start), export)
+    }
+
+    /// The same in the place of an earlier plan, whose counts go on.
+    ///
+    /// # Errors
+    /// When a certificate or key cannot be used.
+    pub fn after(mut accounts: Accounts, export: &Export) -> Result<Self, OtlpError> {
+        let mut lanes = Vec::new();
         let (mut spans, mut metrics) = (Vec::new(), Vec::new());
         for destination in &export.otlp {
             let name: Arc<str> = destination.label().into();
             for signal in Signal::ALL {
-                let Some((transport, meter)) = transport(destination, signal, &name)? else { continue };
+                let Some(transport) = transport(destination, signal, &name)? else { continue };
+                let meter = Arc::new(accounts.meter(&name, signal));
                 let limits =
                     Limits { items: destination.queue_items.into(), bytes: destination.queue_bytes.into() };
                 let (queue, receiver) = Queue::new(Arc::clone(&meter), limits);
@@ -123,28 +135,39 @@ impl Plan {
                 lanes.push(Lane {
                     receiver,
                     transport,
-                    meter: Arc::clone(&meter),
+                    meter,
                     settings: settings(destination),
                     name: format!("{name} {}", signal.name()),
                     left_over: None,
                     warned: None,
                 });
-                meters.push(meter);
             }
         }
         let smallest = export.otlp.iter().map(|destination| u64::from(destination.batch_items)).min();
         let limit = smallest.unwrap_or(CHUNK_ITEMS).min(CHUNK_ITEMS);
-        let sampler = (!spans.is_empty()).then(|| (Sampler::new(export.sampling), Chunk::new(limit)));
-        let tap = Tap { spans: sampler, queues: spans, meters: meters.clone() };
-        Ok(Self { lanes, tap, metrics, meters, start })
+        let tap = Tap {
+            sampler: Sampler::new(export.sampling),
+            chunk: (!spans.is_empty()).then(|| Chunk::new(limit)),
+            queues: spans,
+            accounts: accounts.all.clone(),
+        };
+        let retry_for = export.otlp.iter().map(|destination| destination.retry_for).max();
+        Ok(Self { lanes, tap, metrics, accounts, retry_for: retry_for.unwrap_or_default() })
+    }
+
+    /// What the plan after this one goes on with.
+    #[must_use]
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
     }
 
     /// Starts the lanes on the runtime. The tap goes to the pipeline.
     #[must_use]
     pub fn start(self) -> (Tap, Exporter) {
-        let Self { lanes, tap, metrics, meters, start } = self;
+        let Self { lanes, tap, metrics, accounts, retry_for } = self;
+        let meters = lanes.iter().map(|lane| Arc::clone(&lane.meter)).collect();
         let lanes = lanes.into_iter().map(Lane::run).collect();
-        (tap, Exporter { lanes, metrics, start, meters })
+        (tap, Exporter { lanes, metrics, start: accounts.start, meters, retry_for })
     }
 }
 
@@ -152,14 +175,13 @@ fn transport(
     destination: &OtlpDestination,
     signal: Signal,
     name: &Arc<str>,
-) -> Result<Option<(Transport, Arc<Meter>)>, OtlpError> {
+) -> Result<Option<Transport>, OtlpError> {
     let url = Transport::uri(destination, signal)
         .map_err(|reason| OtlpError::Url { destination: name.to_string(), reason })?;
     let Some(url) = url else { return Ok(None) };
     let tls = tls::configuration(destination, &url)
         .map_err(|reason| OtlpError::Tls { destination: name.to_string(), reason })?;
-    let meter = Arc::new(Meter::new(Arc::clone(name), signal));
-    Ok(Some((Transport::new(destination, signal, url, Arc::new(tls)), meter)))
+    Ok(Some(Transport::new(destination, signal, url, Arc::new(tls))))
 }
 
 fn settings(destination: &OtlpDestination) -> Settings {
@@ -174,15 +196,15 @@ fn settings(destination: &OtlpDestination) -> Settings {
 impl Tap {
     /// Decides whether a span leaves, and says so on the span; [`Self::push`] comes after.
     pub fn sample(&mut self, span: &mut Span) -> Option<sample::Kept> {
-        let Some((sampler, _)) = &mut self.spans else { return None };
-        let kept = sampler.decide(span);
+        self.chunk.as_ref()?;
+        let kept = self.sampler.decide(span);
         span.sampled = kept.is_some();
         kept
     }
 
     /// Takes a span that [`Self::sample`] kept.
     pub fn push(&mut self, span: &Span, kept: sample::Kept) {
-        let Some((_, chunk)) = &mut self.spans else { return };
+        let Some(chunk) = &mut self.chunk else { return };
         if let Some(payload) = chunk.push(span, kept) {
             self.hand_over(&payload);
         }
@@ -190,28 +212,36 @@ impl Tap {
 
     /// Hands over what has waited long enough; to be called every some milliseconds.
     pub fn tick(&mut self) {
-        if let Some(payload) = self.spans.as_mut().and_then(|(_, chunk)| chunk.close_old()) {
+        if let Some(payload) = self.chunk.as_mut().and_then(Chunk::close_old) {
             self.hand_over(&payload);
         }
     }
 
-    /// Hands over everything, at the end.
+    /// Hands over everything, at the end of this tap.
     pub fn flush(&mut self) {
-        if let Some(payload) = self.spans.as_mut().and_then(|(_, chunk)| chunk.close()) {
+        if let Some(payload) = self.chunk.as_mut().and_then(Chunk::close) {
             self.hand_over(&payload);
         }
     }
 
-    /// What became of every item, by destination and signal.
+    /// Puts the next configuration's tap in the place of this one, which hands over everything first.
+    pub fn replace(&mut self, next: Self) {
+        self.flush();
+        let sampler = std::mem::take(&mut self.sampler).with(next.sampler.sampling());
+        *self = Self { sampler, ..next };
+    }
+
+    /// What became of every item, by destination and signal; of former destinations, too.
     #[must_use]
     pub fn lanes(&self) -> Vec<stats::Lane> {
-        self.meters.iter().map(|meter| meter.state()).collect()
+        self.accounts.iter().map(|account| account.state()).collect()
     }
 
-    /// Spans that sampling kept from leaving.
+    /// Spans that sampling kept from leaving; `None` when there was never anything to sample for.
     #[must_use]
     pub fn unsampled(&self) -> Option<u64> {
-        self.spans.as_ref().map(|(sampler, _)| sampler.dropped())
+        let n = self.sampler.dropped();
+        (self.chunk.is_some() || n > 0).then_some(n)
     }
 
     fn hand_over(&self, payload: &Payload) {
@@ -240,20 +270,29 @@ impl Exporter {
         }
     }
 
-    /// Sends what is queued, for at most `limit`; counts the rest as lost. The [`Tap`] must be gone.
-    pub async fn finish(self, limit: Duration) {
-        let Self { mut lanes, metrics, meters, .. } = self;
+    /// How long what is queued may be tried at most, once nothing more comes.
+    #[must_use]
+    pub fn retry_for(&self) -> Duration {
+        self.retry_for
+    }
+
+    /// Takes no more snapshots and sends what is queued, for at most `limit`. The [`Tap`] must be gone, or go.
+    pub async fn drain(&mut self, limit: Duration) {
         // Lanes end when nobody can fill their queues any more.
-        drop(metrics);
+        self.metrics.clear();
         let deadline = Instant::now() + limit;
-        while let Ok(Some(_)) = timeout_at(deadline, lanes.join_next()).await {}
-        lanes.shutdown().await;
-        for meter in meters {
-            let state = meter.state();
-            if state.queued_items > 0 {
-                meter.lose(Lost::Shutdown, state.queued_items);
-                let (destination, signal) = (&*state.destination, state.signal);
-                tracing::warn!(destination, signal, items = state.queued_items, "not sent before the end");
+        while let Ok(Some(_)) = timeout_at(deadline, self.lanes.join_next()).await {}
+    }
+
+    /// The same; counts the rest as lost.
+    pub async fn finish(mut self, limit: Duration) {
+        self.drain(limit).await;
+        self.lanes.shutdown().await;
+        for meter in self.meters {
+            let n_items = meter.abandon();
+            if n_items > 0 {
+                let (destination, signal) = meter.name();
+                tracing::warn!(destination, signal, items = n_items, "not sent before the end");
             }
         }
     }

@@ -4,7 +4,6 @@
 //! the queue never waits. The bound covers what is under way, too: room is given back when a payload is settled.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use prost::bytes::Bytes;
 use tokio::sync::mpsc;
@@ -55,13 +54,11 @@ impl Queue {
             return meter.lose(Lost::TooLarge, *n_items);
         }
         // Others only take away, so nothing can grow between this look and the addition.
-        if meter.queued_items.load(Relaxed) + n_items > self.limits.items
-            || meter.queued_bytes.load(Relaxed) + size > self.limits.bytes
-        {
+        let (queued_items, queued_bytes) = meter.queued();
+        if queued_items + n_items > self.limits.items || queued_bytes + size > self.limits.bytes {
             return meter.lose(Lost::QueueFull, *n_items);
         }
-        meter.queued_items.fetch_add(*n_items, Relaxed);
-        meter.queued_bytes.fetch_add(size, Relaxed);
+        meter.queue(*n_items, size);
         if self.sender.send(payload.clone()).is_err() {
             // The lane was given up at the end of the agent.
             meter.lose(Lost::Shutdown, *n_items);
@@ -72,12 +69,12 @@ impl Queue {
 
 /// Gives room back when a payload has been counted as sent or lost.
 pub(super) fn release(meter: &Meter, payload: &Payload) {
-    meter.queued_items.fetch_sub(payload.n_items, Relaxed);
-    meter.queued_bytes.fetch_sub(payload.bytes.len() as u64, Relaxed);
+    meter.release(payload.n_items, payload.bytes.len() as u64);
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::meter::Accounts;
     use super::*;
     use crate::config::export::Signal;
 
@@ -87,11 +84,12 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_counted() {
-        let meter = Arc::new(Meter::new("d".into(), Signal::Traces));
+        let mut accounts = Accounts::new(1);
+        let meter = Arc::new(accounts.meter(&"d".into(), Signal::Traces));
         let (queue, mut receiver) = Queue::new(Arc::clone(&meter), Limits { items: 10, bytes: 100 });
         let check = |pushed: Payload, queued: u64, lost: [u64; 2]| {
             queue.push(&pushed);
-            let state = meter.state();
+            let state = accounts.all[0].state();
             assert_eq!(state.queued_items, queued);
             assert_eq!([Lost::QueueFull, Lost::TooLarge].map(|reason| state.lost[reason as usize].1), lost);
         };
@@ -106,6 +104,6 @@ mod tests {
         drop(receiver);
         release(&meter, &payload(10, 100));
         check(payload(3, 1), 0, [9, 2]);
-        assert_eq!(meter.state().lost[Lost::Shutdown as usize].1, 3);
+        assert_eq!(accounts.all[0].state().lost[Lost::Shutdown as usize].1, 3);
     }
 }

@@ -59,6 +59,12 @@ struct Slowest {
     duration: u64,
 }
 
+impl Default for Sampler {
+    fn default() -> Self {
+        Self::new(Sampling::default())
+    }
+}
+
 impl Sampler {
     /// A sampler that has seen nothing.
     #[must_use]
@@ -71,6 +77,18 @@ impl Sampler {
             swept: 0,
             dropped: 0,
         }
+    }
+
+    /// Samples otherwise from now on; what was seen and counted stays.
+    #[must_use]
+    pub fn with(self, sampling: Sampling) -> Self {
+        Self { sampling, threshold: threshold(sampling.ratio), ..self }
+    }
+
+    /// What it was told.
+    #[must_use]
+    pub fn sampling(&self) -> Sampling {
+        self.sampling
     }
 
     /// Whether a span leaves, and what its `tracestate` then says.

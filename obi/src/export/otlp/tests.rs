@@ -14,6 +14,7 @@ use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
 use proptest::prelude::*;
 use prost::Message as _;
 
+use super::meter::Lost;
 use super::sample::Kept;
 use super::*;
 use crate::red::tests::{START, service, span, span_with};
@@ -423,12 +424,71 @@ async fn what_cannot_be_sent_before_the_end_is_counted() {
         tap.push(&span, kept);
     }
     tap.flush();
-    let meters = tap.meters.clone();
+    let accounts = tap.accounts.clone();
     drop(tap);
     exporter.finish(Duration::from_millis(50)).await;
-    let traces = meters[0].state();
+    let traces = accounts[0].state();
     assert_eq!((traces.signal, traces.sent), ("traces", 0));
-    assert_eq!(traces.lost[Lost::Shutdown as usize], ("shutdown", 1_000));
+    assert_eq!((traces.lost[Lost::Shutdown as usize], traces.queued_items), (("shutdown", 1_000), 0));
+}
+
+/// A new configuration for a destination that is down: the old queue's end takes nothing from the new one, one account
+/// has both, and a destination that is gone keeps its own.
+#[tokio::test]
+async fn counts_outlive_a_new_configuration() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let destination = |name: &str| OtlpDestination {
+        name: name.to_owned(),
+        endpoint: Some(url.clone()),
+        signals: vec![Signal::Traces],
+        batch_delay: Duration::ZERO,
+        ..OtlpDestination::default()
+    };
+    let with = |names: &[&str]| {
+        let mut export =
+            Export { otlp: names.iter().map(|name| destination(name)).collect(), ..Export::default() };
+        export.sampling.ratio = 0.0;
+        export
+    };
+    let errors = |tap: &mut Tap, n: usize| {
+        for _ in 0..n {
+            let mut span = span_with(SpanKind::Server, |http| http.error_type = "503");
+            let kept = tap.sample(&mut span).expect("errors are kept");
+            tap.push(&span, kept);
+        }
+    };
+    let plan = Plan::new(&with(&["stays", "goes"]), 1).unwrap();
+    let accounts = plan.accounts().clone();
+    let (mut tap, first) = plan.start();
+    errors(&mut tap, 10);
+    let mut fast = span(SpanKind::Server);
+    fast.end = fast.start;
+    assert!(tap.sample(&mut fast).is_none());
+    assert_eq!((tap.unsampled(), first.retry_for()), (Some(1), Duration::from_secs(300)));
+
+    let plan = Plan::after(accounts, &with(&["new", "stays"])).unwrap();
+    let accounts = plan.accounts().clone();
+    let (next, second) = plan.start();
+    tap.replace(next);
+    errors(&mut tap, 5);
+    tap.flush();
+    let queued = |tap: &Tap| -> Vec<(String, u64, u64)> {
+        let lost = |lane: &stats::Lane| lane.lost[Lost::Shutdown as usize].1;
+        tap.lanes().iter().map(|lane| (lane.destination.to_string(), lane.queued_items, lost(lane))).collect()
+    };
+    let rows = |rows: [(&str, u64, u64); 3]| rows.map(|(name, queued, lost)| (name.to_owned(), queued, lost));
+    assert_eq!(queued(&tap), rows([("stays", 15, 0), ("goes", 10, 0), ("new", 5, 0)]));
+    first.finish(Duration::ZERO).await;
+    assert_eq!(queued(&tap), rows([("stays", 5, 10), ("goes", 0, 10), ("new", 5, 0)]));
+
+    // Without any destination left, everything is still told.
+    let (last, _) = Plan::after(accounts, &with(&[])).unwrap().start();
+    tap.replace(last);
+    second.finish(Duration::ZERO).await;
+    assert_eq!(queued(&tap), rows([("stays", 0, 15), ("goes", 0, 10), ("new", 0, 5)]));
+    assert_eq!(tap.unsampled(), Some(1));
 }
 
 proptest! {
