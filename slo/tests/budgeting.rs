@@ -231,6 +231,16 @@ fn first_events_and_counters_that_restart_are_not_lost() {
 }
 
 #[test]
+fn pages_of_forgotten_slots_are_not_handed_over() {
+    let events = [(0, 0, 1, 0), (10 * DAY, 0, 1, 0)];
+    let mut engine = engine(objective(MONTH, "Occurrences", &["target: 0.99"]), events, 10 * DAY);
+    let mut good = Vec::new();
+    engine.drain(|_, page| good.push(page.slots.iter().map(|(good, _)| good).sum::<u64>()));
+    // Ten days ago only the hour is told apart.
+    assert_eq!(good, [1; 4]);
+}
+
+#[test]
 fn windows_do_not_extrapolate() {
     // One event in a minute is one; two machines' 120 events each are 240.
     let one = engine(objective(MONTH, "Occurrences", &["target: 0.99"]), [(30, 0, 0, 1)], 60);

@@ -3,10 +3,12 @@
 //! In: parsed arguments. Out: what the subcommand prints, and its exit code. One file per subcommand.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod evaluate;
 pub mod lint;
 pub mod rules;
 pub mod status;
+pub mod suggest;
 
 use std::process::ExitCode;
 
@@ -22,6 +24,7 @@ enum SloCommand {
     Lint(lint::LintArgs),
     Rules(rules::RulesArgs),
     Status(status::StatusArgs),
+    Suggest(suggest::SuggestArgs),
     Evaluate(evaluate::EvaluateArgs),
 }
 
@@ -35,5 +38,6 @@ pub fn slo(args: &SloArgs) -> anyhow::Result<ExitCode> {
         SloCommand::Rules(args) => rules::rules(args),
         SloCommand::Evaluate(args) => evaluate::evaluate(args),
         SloCommand::Status(args) => status::status(args),
+        SloCommand::Suggest(args) => suggest::suggest(args),
     }
 }

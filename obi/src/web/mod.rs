@@ -17,6 +17,7 @@ mod objectives;
 pub mod scraper;
 pub mod spans;
 mod status;
+mod suggestion;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -88,6 +89,7 @@ pub fn router(state: State) -> Router {
         .route("/readyz", get(ready))
         .route("/api/v1/alerts", get(objectives::alerts))
         .route("/api/v1/slos", get(objectives::slos))
+        .route("/api/v1/slos/suggested", get(suggestion::serve))
         .route("/api/v1/spans", get(spans::serve))
         .route("/api/v1/status", get(status::serve))
         .route("/api/v1/cardinality", get(cardinality::serve))

@@ -94,6 +94,20 @@ async fn get(app: &Router, uri: &str) -> Answer {
 }
 
 #[tokio::test]
+async fn objectives_are_suggested_for_those_who_answer() {
+    let answer = get(&app(true), "/api/v1/slos/suggested?service=service-1").await;
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let reading = slo::openslo::read([("suggested.yaml", answer.body.as_str())]);
+    let is_error = |finding: &&slo::openslo::Finding| finding.severity == slo::openslo::Severity::Error;
+    assert_eq!((reading.objectives.len(), reading.findings.iter().find(is_error)), (2, None));
+    for uri in ["/api/v1/slos/suggested", "/api/v1/slos/suggested?service=nobody"] {
+        let answer = get(&app(true), uri).await;
+        assert_eq!(answer.status, 400, "{uri}");
+        assert_eq!(answer.json()["parameter"], "service", "{uri}");
+    }
+}
+
+#[tokio::test]
 async fn health_follows_capture() {
     for (ready, uri, status) in
         [(false, "/healthz", 200), (false, "/readyz", 503), (true, "/healthz", 200), (true, "/readyz", 200)]

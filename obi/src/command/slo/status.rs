@@ -4,17 +4,14 @@
 //! anything itself.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use serde::Deserialize;
 
+use super::agent::{self, Place};
 use crate::command::print;
-use crate::config;
 use crate::objective::view::ObjectiveView;
 
 /// Show error budgets and burn rates of the running agent
@@ -25,20 +22,14 @@ use crate::objective::view::ObjectiveView;
 #[command(after_long_help = "Examples:\n  obi slo status\n  obi slo status --config /etc/obi.yaml\n  \
     obi slo status --address 127.0.0.1:9464 --json | jq '.slos[].error_budget_remaining_ratio'")]
 pub struct StatusArgs {
-    /// The agent's configuration file: where does it listen?
-    #[arg(long, value_name = "FILE", conflicts_with = "address")]
-    pub config: Option<PathBuf>,
-
-    /// Where the agent listens
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    pub address: Option<SocketAddr>,
+    /// Which agent is asked.
+    #[command(flatten)]
+    pub place: Place,
 
     /// Print what `/api/v1/slos` says
     #[arg(long)]
     pub json: bool,
 }
-
-const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Deserialize)]
 struct Answer {
@@ -50,11 +41,7 @@ struct Answer {
 /// # Errors
 /// When the configuration is not valid, or no agent answers.
 pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let address = match args.address {
-        Some(address) => address,
-        None => config::load(args.config.as_deref())?.web.listen,
-    };
-    let text = fetch(reachable(address))?;
+    let text = agent::ask(&args.place, "/api/v1/slos", &[])?;
     if args.json {
         print(&format!("{}\n", text.trim_end()))?;
     } else {
@@ -62,35 +49,6 @@ pub fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         print(&table(&answer.slos))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// What listens everywhere is asked at the loopback address.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(if address.is_ipv4() {
-            std::net::Ipv4Addr::LOCALHOST.into()
-        } else {
-            std::net::Ipv6Addr::LOCALHOST.into()
-        });
-    }
-    address
-}
-
-fn fetch(address: SocketAddr) -> anyhow::Result<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let url = format!("http://{address}/api/v1/slos");
-    runtime.block_on(async {
-        crate::objective::notify::choose_tls();
-        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
-        let answer =
-            client.get(&url).send().await.with_context(|| format!("no agent answers at {address}"))?;
-        let status = answer.status();
-        let text = answer.text().await.with_context(|| format!("failed to read the answer of {address}"))?;
-        if !status.is_success() {
-            bail!("{url} answered {status}: {}", text.trim());
-        }
-        Ok(text)
-    })
 }
 
 fn table(slos: &[ObjectiveView]) -> String {
@@ -209,22 +167,5 @@ idle      shop      99.9%       -    0       0         100%        -        -  -
             (trimmed(-0.0001, 2), trimmed(99.95, 4), trimmed(-12_434.0, 2)),
             ("0".into(), "99.95".into(), "-12434".into())
         );
-    }
-
-    #[test]
-    fn an_agent_that_listens_everywhere_is_asked_here() {
-        let check = |address: &str, expected: &str| {
-            assert_eq!(reachable(address.parse().unwrap()).to_string(), expected);
-        };
-        check("0.0.0.0:9464", "127.0.0.1:9464");
-        check("[::]:9464", "[::1]:9464");
-        check("10.0.0.7:80", "10.0.0.7:80");
-    }
-
-    #[test]
-    fn nobody_there_is_said() {
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = format!("{:#}", fetch(address).unwrap_err());
-        assert!(error.starts_with(&format!("no agent answers at {address}: ")), "{error}");
     }
 }

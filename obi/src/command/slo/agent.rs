@@ -1,0 +1,90 @@
+//! The running agent, asked over its API.
+//!
+//! In: where it listens, a path with parameters. Out: the text of its answer. Refuses to know what is asked.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::config;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the agent listens.
+#[derive(Debug, clap::Args)]
+pub struct Place {
+    /// The agent's configuration file: where does it listen?
+    #[arg(long, value_name = "FILE", conflicts_with = "address")]
+    pub config: Option<PathBuf>,
+
+    /// Where the agent listens
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub address: Option<SocketAddr>,
+}
+
+/// The answer to a GET of `path`.
+///
+/// # Errors
+/// When the configuration is not valid, no agent answers, or its answer is a refusal.
+pub fn ask(place: &Place, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
+    let address = match place.address {
+        Some(address) => address,
+        None => config::load(place.config.as_deref())?.web.listen,
+    };
+    fetch(reachable(address), path, parameters)
+}
+
+/// What listens everywhere is asked at the loopback address.
+fn reachable(mut address: SocketAddr) -> SocketAddr {
+    if address.ip().is_unspecified() {
+        let loopback =
+            if address.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+        address.set_ip(loopback);
+    }
+    address
+}
+
+fn fetch(address: SocketAddr, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let url = reqwest::Url::parse_with_params(&format!("http://{address}{path}"), parameters)
+        .with_context(|| format!("failed to make a URL of `{address}{path}`"))?;
+    // Nothing is asked with an empty query.
+    let url =
+        if parameters.is_empty() { reqwest::Url::parse(url.as_str().trim_end_matches('?'))? } else { url };
+    runtime.block_on(async {
+        crate::objective::notify::choose_tls();
+        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        let answer =
+            client.get(url.clone()).send().await.with_context(|| format!("no agent answers at {address}"))?;
+        let status = answer.status();
+        let text = answer.text().await.with_context(|| format!("failed to read the answer of {address}"))?;
+        if !status.is_success() {
+            bail!("{url} answered {status}: {}", text.trim());
+        }
+        Ok(text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_that_listens_everywhere_is_asked_here() {
+        let check = |address: &str, expected: &str| {
+            assert_eq!(reachable(address.parse().unwrap()).to_string(), expected);
+        };
+        check("0.0.0.0:9464", "127.0.0.1:9464");
+        check("[::]:9464", "[::1]:9464");
+        check("10.0.0.7:80", "10.0.0.7:80");
+    }
+
+    #[test]
+    fn nobody_there_is_said() {
+        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let error = format!("{:#}", fetch(address, "/", &[]).unwrap_err());
+        assert!(error.starts_with(&format!("no agent answers at {address}: ")), "{error}");
+    }
+}
