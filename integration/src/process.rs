@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -50,7 +50,7 @@ impl Program {
     pub fn spawn(name: &str, mut command: Command) -> anyhow::Result<Self> {
         let stderr = tempfile::tempfile().context("make a file for stderr")?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr.try_clone()?).process_group(0);
-        let mut child = command.spawn().with_context(|| format!("start {name}: {command:?}"))?;
+        let mut child = start(&mut command).with_context(|| format!("start {name}: {command:?}"))?;
         let stdout = child.stdout.take().context("stdout was piped")?;
         let (sender, lines) = channel();
         // Ends with the program: then the pipe does.
@@ -163,6 +163,20 @@ impl Program {
 
     fn raw_pid(&self) -> Pid {
         i32::try_from(self.pid()).ok().and_then(Pid::from_raw).expect("a child has a positive pid")
+    }
+}
+
+/// A copied executable is busy while a child that another test has just forked still holds the copy open: until it
+/// executes something itself.
+fn start(command: &mut Command) -> std::io::Result<Child> {
+    let deadline = Instant::now() + READY;
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == ErrorKind::ExecutableFileBusy && Instant::now() < deadline => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            result => return result,
+        }
     }
 }
 
