@@ -113,6 +113,8 @@ fn export(address: SocketAddr, compression: Compression) -> Export {
         signals: vec![Signal::Traces],
         compression,
         batch_delay: Duration::from_millis(10),
+        // Items are what `send` waits for.
+        queue_bytes: 256 << 20,
         ..OtlpDestination::default()
     };
     Export { otlp: vec![destination], ..Export::default() }
