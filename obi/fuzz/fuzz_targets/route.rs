@@ -10,7 +10,7 @@ use obi::span::{Service, SpanKind};
 fuzz_target!(|input: &[u8]| {
     let text = String::from_utf8_lossy(input);
     let service = Service::default();
-    let mut ask = |routes: &mut Routes, path: &str| {
+    let ask = |routes: &mut Routes, path: &str| {
         let mut route: Arc<str> = Arc::from("");
         let side = SpanKind::Server;
         routes.assign(Request { service: &service, side, method: "GET", path, status: Some(200) }, &mut route);
