@@ -1,3 +1,5 @@
+//! Invented samples of a fleet: restarts, births, gaps, and what they add up to.
+
 use super::*;
 
 const GOOD: Role = Role::Outcome(Outcome::Good);
