@@ -4,10 +4,12 @@
 //! exporter; keys of section `export` for sampling and interval. An empty variable counts as absent, as the
 //! specification wants; one that cannot be used stops the start, like every other setting.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 
 use super::environment::Setting;
@@ -221,22 +223,7 @@ fn headers(text: &str) -> Option<Headers> {
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = |digit: Option<&u8>| digit.and_then(|digit| char::from(*digit).to_digit(16));
-        match (first, hex(after.first()), hex(after.get(1))) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push(u8::try_from(high * 16 + low).ok()?);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).ok()
+    percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned)
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 //! In: the text of the variable. Out: attributes of the service, and those of the instance: what is particular to a
 //! process, a container or a pod. Whatever the user says there is kept, but for what only we can know.
 
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode_str;
+
 use crate::span::Resource as Attributes;
 
 /// Names that are no attributes here: they have a place of their own, or we know better.
@@ -62,22 +66,7 @@ pub(super) fn parse(text: &str) -> Resource {
 
 /// Percent-decoded; a text that does not decode stays as it is.
 fn decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let hex = |digit: Option<&u8>| digit.and_then(|digit| char::from(*digit).to_digit(16));
-        match (first, hex(after.first()), hex(after.get(1))) {
-            (b'%', Some(high), Some(low)) => {
-                bytes.push(u8::try_from(high * 16 + low).expect("two hexadecimal digits fit a byte"));
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+    percent_decode_str(text).decode_utf8().map_or_else(|_| text.to_owned(), Cow::into_owned)
 }
 
 #[cfg(test)]
