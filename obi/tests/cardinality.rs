@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
-use obi::protocol::{Endpoints, Exchange, Request, Response, Side};
+use obi::protocol::{Endpoints, Exchange, Request, Response, Semantics, Side};
 use obi::red::{Limits, Registry};
 use obi::span::{
     Assembler, Detail, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods,
@@ -67,11 +67,13 @@ fn exchange(url: &str, failed: bool, n: u64) -> Exchange<'_> {
         arrival: started,
         started,
         ended: started + (n % 997) * 100_000,
-        request: Request { method: "GET", path: url, minor_version: 1, host: "shop", ..Request::default() },
-        response: Some(Response { status: if failed { 500 } else { 200 }, minor_version: 1 }),
+        request: Request { method: "GET", path: url, host: "shop", ..Request::default() },
+        response: Some(Response { status: Some(if failed { 500 } else { 200 }) }),
         request_body_bytes: 0,
         response_body_bytes: n % 5_000,
         failure: None,
+        encrypted: false,
+        semantics: Semantics::Http,
     }
 }
 

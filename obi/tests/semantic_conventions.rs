@@ -11,7 +11,7 @@ use std::sync::Arc;
 use obi::capture::discover::{Container, Facts, Naming as _, Particulars};
 use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
-use obi::protocol::{Endpoints, Exchange, Failure, Request, Response, Side};
+use obi::protocol::{Endpoints, Exchange, Failure, Request, Response, Semantics, Side};
 use obi::red::{Limits, Registry};
 use obi::span::service::{Host, Services};
 use obi::span::{
@@ -104,13 +104,14 @@ fn exchange() -> Exchange<'static> {
             query: "q=REDACTED",
             host: "shop.example",
             user_agent: "curl/8",
-            minor_version: 1,
             ..Request::default()
         },
-        response: Some(Response { status: 200, minor_version: 1 }),
+        response: Some(Response { status: Some(200) }),
         request_body_bytes: 3,
         response_body_bytes: 7,
         failure: None,
+        encrypted: false,
+        semantics: Semantics::Http,
     }
 }
 
@@ -126,8 +127,8 @@ fn exchanges() -> Vec<Exchange<'static>> {
         base,
         with(&|exchange| exchange.request.method = "BREW"),
         with(&|exchange| exchange.request.query = ""),
-        with(&|exchange| exchange.response = Some(Response { status: 404, minor_version: 1 })),
-        with(&|exchange| exchange.response = Some(Response { status: 503, minor_version: 0 })),
+        with(&|exchange| exchange.response = Some(Response { status: Some(404) })),
+        with(&|exchange| exchange.response = Some(Response { status: Some(503) })),
         with(&|exchange| {
             exchange.response = None;
             exchange.failure = Some(Failure::Reset);
@@ -243,8 +244,8 @@ fn names_and_statuses_follow_the_conventions() {
         assert!(name == method || name.starts_with(&format!("{method} ")), "{name}");
         assert!(!name.contains("42"), "{name} has the path's number");
         let first_error = if span.kind == SpanKind::Server { 500 } else { 400 };
-        let expected =
-            exchange.failure.is_some() || exchange.response.is_some_and(|it| it.status >= first_error);
+        let expected = exchange.failure.is_some()
+            || exchange.response.is_some_and(|it| it.status.is_some_and(|status| status >= first_error));
         assert_eq!(span.status() == Status::Error, expected, "{exchange:?}");
     }
 }

@@ -21,6 +21,8 @@ enum event_kind {
 	EVENT_END = 2,     /* end_event: the last byte of a message has passed */
 	EVENT_CLOSE = 3,   /* close_event: pending exchanges end without a whole response */
 	EVENT_PROCESS = 4, /* process_event: exec, fork, exit */
+	EVENT_FRAME = 5,   /* frame_event: an HTTP/2 frame that opens, describes or ends a stream, or a piece of it */
+	EVENT_WEBSOCKET = 6, /* websocket_event: the WebSocket that an exchange was upgraded to has ended */
 };
 
 /* Which end of the connection the observed process is. */
@@ -45,6 +47,21 @@ enum event_flag {
 	FLAG_REQUEST_INCOMPLETE = 32, /* the response ended before the request's body, or even its head, did */
 	FLAG_CLOSE_DELIMITED = 64,    /* the end of this body is the end of the connection */
 	FLAG_TUNNEL = 128,            /* 101 or a successful CONNECT: not HTTP/1 from here on */
+	FLAG_HTTP2 = 256,             /* with FLAG_TUNNEL: `Upgrade: h2c`; the answer to this request comes on stream 1 */
+	FLAG_WEBSOCKET = 512,         /* with FLAG_TUNNEL: a WebSocket; its websocket_event will follow */
+};
+
+/* event_header.flags of EVENT_FRAME */
+enum frame_flag {
+	FRAME_FIRST_PIECE = 1, /* this piece holds the first payload byte of the frame */
+	FRAME_LAST_PIECE = 2,  /* and this one the last that will be copied */
+	FRAME_TRUNCATED = 4,   /* the rest of the frame was not copied */
+	FRAME_JOINED = 8,      /* the connection was joined in the middle: what its header tables hold is not known */
+};
+
+/* event_header.flags of EVENT_CLOSE */
+enum close_flag {
+	CLOSE_HTTP2 = 1, /* the connection spoke HTTP/2: header.exchange has ordinal 0, `pending` means nothing */
 };
 
 /* close_event.reason */
@@ -129,7 +146,8 @@ struct head_event {
 	__u16 local_port;  /* host order */
 	__u16 remote_port; /* host order */
 	__u8 lead;         /* the payload starts this many bytes before the end of `carry` */
-	__u8 pad[5];
+	__u8 encrypted;    /* 1: read at a TLS library */
+	__u8 pad[4];
 	__u8 local_address[ADDRESS_BYTES]; /* IPv4 as ::ffff:a.b.c.d */
 	__u8 remote_address[ADDRESS_BYTES];
 	__u8 carry[CARRY_BYTES]; /* bytes before this piece; its last `lead` bytes belong to the payload */
@@ -144,6 +162,48 @@ struct end_event {
 	__u8 pad[6];
 };
 
+/*
+ * An HTTP/2 frame (RFC 9113 §4): HEADERS, CONTINUATION, SETTINGS, RST_STREAM and GOAWAY with their payload, DATA as a
+ * mark without payload, and only when it ends its stream. `header.exchange` is the connection number with ordinal 0.
+ */
+struct frame_event {
+	struct event_header header;
+	__u64 arrival;     /* when the first byte of the frame arrived at the host (received) or was sent */
+	__u64 body_bytes;  /* DATA of this stream in this direction up to here, without padding */
+	__u32 messages;    /* messages of gRPC's framing begun in that DATA; meaningless for other content */
+	__u32 offset;      /* stream offset of the first payload byte, modulo 2^32 */
+	__u32 sequence;    /* counts the pieces of this connection and direction, lost ones too: a step says how many */
+	__u32 stream;      /* stream identifier */
+	__u32 frame_bytes; /* payload bytes of the whole frame */
+	__u32 position;    /* payload bytes before this piece */
+	__u16 length;      /* payload bytes in this piece */
+	__u8 type;
+	__u8 flags;        /* the frame's own */
+	__u8 sent;         /* 1: the observed process sent it, 0: received it */
+	__u8 side;         /* SIDE_UNKNOWN until a request was seen */
+	__u8 encrypted;    /* 1: read at a TLS library */
+	__u8 pad[3];
+	__u16 family;      /* AF_INET, AF_INET6, AF_UNIX */
+	__u16 local_port;  /* host order */
+	__u16 remote_port; /* host order */
+	__u8 local_address[ADDRESS_BYTES]; /* IPv4 as ::ffff:a.b.c.d */
+	__u8 remote_address[ADDRESS_BYTES];
+	/* the payload follows */
+};
+
+/* A WebSocket (RFC 6455) from its upgrade, `header.exchange`, to its end, `header.time`. */
+struct websocket_event {
+	struct event_header header;
+	__u64 received_bytes; /* payload, without control frames */
+	__u64 sent_bytes;
+	__u32 received_messages;
+	__u32 sent_messages;
+	__u16 close_code; /* of the first Close frame, 0: there was none, or it carried no code */
+	__u8 closed;      /* 0: no Close frame was seen; 1: the peer's came first; 2: the observed process's */
+	__u8 reason;      /* close_reason of the connection; CLOSE_ABANDONED: it could not be followed to its end */
+	__u8 pad[4];
+};
+
 /* All exchanges `header.exchange` … `header.exchange + pending - 1` of the connection end here. */
 struct close_event {
 	struct event_header header;
@@ -156,7 +216,11 @@ struct close_event {
 	__u8 loss;             /* loss_reason, with CLOSE_ABANDONED */
 	__u8 side;
 	__u8 response_started; /* 1: the oldest one's response head is complete */
-	__u8 pad[6];
+	__u8 pad[2];
+	/* Of HTTP/2: */
+	__u32 last_stream;     /* highest identifier of a stream opened by a request, 0: none */
+	__u32 received_pieces; /* frame_event.sequence that would come next, by direction */
+	__u32 sent_pieces;
 };
 
 struct process_event {

@@ -302,6 +302,9 @@ static __always_inline bool emit_close(const struct connection *k, const struct 
 	event->loss = how->loss;
 	event->side = k->side;
 	__builtin_memset(event->pad, 0, sizeof(event->pad));
+	event->last_stream = 0;
+	event->received_pieces = 0;
+	event->sent_pieces = 0;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return true;
 }

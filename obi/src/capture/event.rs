@@ -4,7 +4,8 @@
 //! short record is an error value, never a panic. Refuses to know what the bytes mean.
 
 use obi_ebpf::{
-    EVENT_CLOSE, EVENT_END, EVENT_HEAD, EVENT_PROCESS, close_event, end_event, head_event, process_event,
+    EVENT_CLOSE, EVENT_END, EVENT_FRAME, EVENT_HEAD, EVENT_PROCESS, EVENT_WEBSOCKET, close_event, end_event,
+    frame_event, head_event, process_event, websocket_event,
 };
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -18,6 +19,10 @@ pub enum Event<'a> {
     End(&'a end_event),
     /// Pending exchanges of a connection end without a whole response.
     Close(&'a close_event),
+    /// An HTTP/2 frame, or a piece of it, and its payload bytes.
+    Frame(&'a frame_event, &'a [u8]),
+    /// A WebSocket has ended.
+    WebSocket(&'a websocket_event),
     /// A process started, forked or ended.
     Process(&'a process_event),
 }
@@ -55,6 +60,13 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             let start = size_of::<head_event>().checked_sub(usize::from(head.lead)).ok_or(short)?;
             let payload = bytes.get(start..start + usize::from(head.length)).ok_or(short)?;
             Ok(Event::Head(head, payload))
+        }
+        EVENT_FRAME => {
+            let (frame, rest) = frame_event::ref_from_prefix(bytes).map_err(|_| short)?;
+            Ok(Event::Frame(frame, rest.get(..usize::from(frame.length)).ok_or(short)?))
+        }
+        EVENT_WEBSOCKET => {
+            Ok(Event::WebSocket(websocket_event::ref_from_prefix(bytes).map_err(|_| short)?.0))
         }
         EVENT_END => Ok(Event::End(end_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
         EVENT_CLOSE => Ok(Event::Close(close_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),

@@ -4,7 +4,7 @@
 //! Refuses to know the other exchanges and their number.
 
 use super::http1::{Parsed, RequestText, STATUS_LINE_BYTES, parse_response};
-use super::{Endpoints, Exchange, Failure, Response, Side, UnderWay, canonical_ip};
+use super::{Endpoints, Exchange, Failure, Response, Semantics, Side, UnderWay, canonical_ip};
 use obi_ebpf::{FLAG_CLOSE_DELIMITED, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, head_event};
 use std::net::SocketAddr;
 
@@ -27,6 +27,7 @@ pub(super) struct Entry {
     tid: u32,
     pub(super) side: Option<Side>,
     endpoints: Option<Endpoints>,
+    encrypted: bool,
     arrival: u64,
     started: u64,
     /// Accounted for already, or given up: waits only for its end, so that later records do not revive it.
@@ -68,6 +69,7 @@ impl Entry {
         self.tgid = head.header.tgid;
         self.side = Side::from_wire(head.side).or(self.side);
         self.endpoints = Some(endpoints(head));
+        self.encrypted = head.encrypted != 0;
     }
 
     pub(super) fn begin_request(&mut self, head: &head_event) {
@@ -156,6 +158,7 @@ impl Entry {
             tgid: self.tgid,
             tid: self.tid,
             endpoints: self.endpoints?,
+            encrypted: self.encrypted,
             arrival: self.arrival,
             started: self.started,
             ended: ended.max(self.started),
@@ -164,6 +167,7 @@ impl Entry {
             request_body_bytes: self.request_body_bytes,
             response_body_bytes: self.response_body_bytes,
             failure,
+            semantics: Semantics::Http,
         })
     }
 }

@@ -61,7 +61,8 @@ impl Exchanges {
             Event::Head(head, _) => head.header.exchange,
             Event::End(end) => end.header.exchange,
             Event::Close(close) => close.header.exchange,
-            Event::Process(_) => NO_EXCHANGE,
+            // Not followed yet.
+            Event::Frame(..) | Event::WebSocket(_) | Event::Process(_) => NO_EXCHANGE,
         };
         if number == NO_EXCHANGE {
             return;
@@ -74,7 +75,7 @@ impl Exchanges {
             },
             Event::End(end) => self.end(end, sink),
             Event::Close(close) => self.close(close, sink),
-            Event::Process(_) => {}
+            Event::Frame(..) | Event::WebSocket(_) | Event::Process(_) => {}
         }
     }
 

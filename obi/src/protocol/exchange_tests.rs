@@ -23,7 +23,7 @@ struct Lines(Vec<String>);
 impl Sink for Lines {
     fn exchange(&mut self, exchange: &Exchange<'_>) {
         let Exchange { arrival, started, ended, request, failure, .. } = exchange;
-        let status = exchange.response.map_or(0, |response| response.status);
+        let status = exchange.response.and_then(|response| response.status).unwrap_or(0);
         let (sent, received) = (exchange.request_body_bytes, exchange.response_body_bytes);
         let failure = failure.map_or("", Failure::error_type);
         self.0.push(format!(

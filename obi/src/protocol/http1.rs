@@ -6,7 +6,7 @@
 
 use super::http1_lines::Fields;
 use super::redact::{host_of, split_target, write_path, write_query};
-use super::{Request, Response};
+use super::{Request, Response, Version};
 
 /// Outcome of a parser.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct RequestText {
     /// Where each field ends; it starts where the one before ends. Order as in [`RequestText::request`].
     ends: [u16; N_FIELDS],
     n_fields: usize,
-    minor_version: u8,
+    version: Version,
 }
 
 /// Reads a request head. Values that may be secret are replaced before they reach `text`; bytes that are
@@ -63,7 +63,7 @@ pub fn parse_request<'a>(head: &[u8], text: &'a mut RequestText) -> Parsed<Reque
     };
     let target = split_target(fields.method, fields.target);
     let host = target.authority.or(fields.host.map(host_of)).unwrap_or_default();
-    text.minor_version = fields.minor_version;
+    text.version = Version::http1(fields.minor_version);
     text.field(limit::METHOD, |field| field.push(fields.method));
     text.field(limit::PATH, |field| write_path(target.path, |bytes| field.push(bytes)));
     text.field(limit::QUERY, |field| write_query(target.query, |bytes| field.push(bytes)));
@@ -90,7 +90,7 @@ pub fn parse_response(head: &[u8]) -> Parsed<Response> {
         .allow_multiple_spaces_in_response_status_delimiters(true)
         .parse_response(&mut response, head);
     match (response.version, response.code) {
-        (Some(minor_version), Some(status @ 100..=999)) => Parsed::Whole(Response { status, minor_version }),
+        (Some(_), Some(status @ 100..=999)) => Parsed::Whole(Response { status: Some(status) }),
         _ if matches!(outcome, Ok(httparse::Status::Partial)) => Parsed::Incomplete,
         _ => Parsed::Invalid,
     }
@@ -128,8 +128,7 @@ impl RequestText {
             start = usize::from(end);
             field
         });
-        let minor_version = self.minor_version;
-        Request { method, path, query, minor_version, host, user_agent, traceparent, tracestate }
+        Request { method, path, query, version: self.version, host, user_agent, traceparent, tracestate }
     }
 
     /// Forgets the request and keeps the memory.

@@ -102,6 +102,8 @@ pub struct Exchange<'a> {
     pub tid: u32,
     /// Addresses.
     pub endpoints: Endpoints,
+    /// The bytes were read at a TLS library.
+    pub encrypted: bool,
     /// When the first data of the request arrived (server) or was sent (client).
     pub arrival: u64,
     /// When the process first read it; `started - arrival` is the queue wait.
@@ -118,6 +120,73 @@ pub struct Exchange<'a> {
     pub response_body_bytes: u64,
     /// Set when the exchange did not end with a whole response.
     pub failure: Option<Failure>,
+    /// What it was beyond a request and its response.
+    pub semantics: Semantics<'a>,
+}
+
+/// What an exchange means beyond HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Semantics<'a> {
+    /// Nothing: a request and its response.
+    #[default]
+    Http,
+    /// A remote procedure call over gRPC or gRPC-Web; the request's path is its full method.
+    Rpc(Rpc<'a>),
+    /// The WebSocket that a request was upgraded to: `started` is the upgrade, `ended` its end, the bodies are the
+    /// payload of its messages. The upgrade itself is an exchange of its own, with the same `number`.
+    WebSocket(WebSocket),
+}
+
+/// What makes an exchange a remote procedure call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rpc<'a> {
+    /// `grpc-status`, from trailers or from a trailers-only response; `None` when none came or could be read.
+    pub status: Option<u32>,
+    /// `grpc-message` as sent, percent-encoded; empty when absent. At most a few hundred bytes of it.
+    pub message: &'a str,
+    /// Messages the client sent; `None` when not known.
+    pub request_messages: Option<u32>,
+    /// Messages the server sent; `None` when not known.
+    pub response_messages: Option<u32>,
+    /// `grpc-timeout`, ns.
+    pub timeout: Option<u64>,
+    /// The client gave up: RST_STREAM with CANCEL, or its end of the connection, before the status came.
+    pub is_cancelled: bool,
+    /// gRPC-Web rather than gRPC.
+    pub is_web: bool,
+}
+
+/// How a WebSocket went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WebSocket {
+    /// Messages the client sent.
+    pub request_messages: u32,
+    /// Messages the server sent.
+    pub response_messages: u32,
+    /// Code of the first Close frame (RFC 6455 §7.4); `None` when there was none, or it had none.
+    pub close_code: Option<u16>,
+    /// Who sent the first Close frame; `None` when none was seen.
+    pub closed_by: Option<Side>,
+}
+
+/// Version of HTTP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum Version {
+    /// HTTP/1.0.
+    Http10,
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Version {
+    /// HTTP/1 by its minor version.
+    #[must_use]
+    pub fn http1(minor: u8) -> Self {
+        if minor == 0 { Self::Http10 } else { Self::Http11 }
+    }
 }
 
 /// A request whose answer has not come to its end.
@@ -136,16 +205,16 @@ pub struct UnderWay<'a> {
 /// What the request head tells. No query value, cookie or authorization gets this far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// As sent, case kept.
+    /// As sent, case kept. Empty when not known: a header table of HTTP/2 was joined in the middle.
     pub method: &'a str,
-    /// Path of the target, without the query, percent-encoding as sent, values of path parameters replaced
+    /// Path of the target; empty when not known. Without the query, percent-encoding as sent, values of path parameters replaced
     /// by `REDACTED`. `*` for the asterisk form, empty for `CONNECT`.
     pub path: &'a str,
     /// The query with every value replaced by `REDACTED`; empty without a query.
     pub query: &'a str,
-    /// 0 or 1: the minor version of HTTP/1.
-    pub minor_version: u8,
-    /// Authority of an absolute target or of `CONNECT`, else the `Host` header; without user information.
+    /// Version.
+    pub version: Version,
+    /// Authority of an absolute target, of `CONNECT` or of HTTP/2, else the `Host` header; without user information.
     pub host: &'a str,
     /// `User-Agent` header.
     pub user_agent: &'a str,
@@ -158,10 +227,9 @@ pub struct Request<'a> {
 /// What the response head tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
-    /// Status code, 100–999.
-    pub status: u16,
-    /// 0 or 1: the minor version of HTTP/1.
-    pub minor_version: u8,
+    /// Status code, 100–999. `None` when a response came and its status is not known: a header table of HTTP/2 was
+    /// joined in the middle.
+    pub status: Option<u16>,
 }
 
 /// Unmaps IPv4-mapped addresses: the kernel sends sixteen bytes always.

@@ -8,7 +8,7 @@ use super::context::{Ids, valid_tracestate};
 use super::method::{KnownMethods, OTHER};
 use super::route::{self, Routes};
 use super::{Detail, Http, Service, Span, SpanKind};
-use crate::protocol::{Endpoints, Exchange, Side, UnderWay};
+use crate::protocol::{Endpoints, Exchange, Side, UnderWay, Version};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Assembler {
             side: span.kind,
             method: http.method,
             path: request.path,
-            status: exchange.response.map(|response| response.status),
+            status: exchange.response.and_then(|response| response.status),
         };
         self.routes.assign(asked, &mut http.route);
         replace(&mut http.method_original, if http.method == OTHER { request.method } else { "" });
@@ -111,9 +111,13 @@ fn describe(http: &mut Http, exchange: &Exchange<'_>) {
     replace(&mut http.path, request.path);
     replace(&mut http.query, request.query);
     replace(&mut http.user_agent, request.user_agent);
-    http.scheme = "http";
-    http.version = if request.minor_version == 0 { "1.0" } else { "1.1" };
-    http.status = exchange.response.map(|response| response.status);
+    http.scheme = if exchange.encrypted { "https" } else { "http" };
+    http.version = match request.version {
+        Version::Http10 => "1.0",
+        Version::Http11 => "1.1",
+        Version::Http2 => "2",
+    };
+    http.status = exchange.response.and_then(|response| response.status);
     http.error_type = error_type(exchange);
     http.request_body_bytes = exchange.request_body_bytes;
     http.response_body_bytes = exchange.response_body_bytes;
@@ -136,8 +140,9 @@ fn error_type(exchange: &Exchange<'_>) -> &'static str {
         Side::Server => 500,
         Side::Client => 400,
     };
-    match (exchange.response, exchange.failure) {
-        (Some(response), _) if response.status >= first_error => status_text(response.status),
+    let status = exchange.response.and_then(|response| response.status);
+    match (status, exchange.failure) {
+        (Some(status), _) if status >= first_error => status_text(status),
         (_, Some(failure)) => failure.error_type(),
         (_, None) => "",
     }

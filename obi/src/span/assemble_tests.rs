@@ -1,7 +1,7 @@
 //! Tests of spans: exchanges in, name, status and attributes out.
 
 use super::*;
-use crate::protocol::{Failure, Request, Response};
+use crate::protocol::{Failure, Request, Response, Semantics};
 use crate::span::{AttributeValue, Status};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -19,11 +19,13 @@ fn exchange() -> Exchange<'static> {
         arrival: 10,
         started: 15,
         ended: 40,
-        request: Request { method: "GET", path: "/users/42", minor_version: 1, ..Request::default() },
-        response: Some(Response { status: 200, minor_version: 1 }),
+        request: Request { method: "GET", path: "/users/42", ..Request::default() },
+        response: Some(Response { status: Some(200) }),
         request_body_bytes: 0,
         response_body_bytes: 7,
         failure: None,
+        encrypted: false,
+        semantics: Semantics::Http,
     }
 }
 
@@ -118,7 +120,7 @@ fn every_attribute_comes_once() {
 #[test]
 fn errors_by_side() {
     let check = |side, status, failure, expected: &str| {
-        let response = (status != 0).then_some(Response { status, minor_version: 1 });
+        let response = (status != 0).then_some(Response { status: Some(status) });
         let span = assemble(&Exchange { side, response, failure, ..exchange() });
         let Detail::Http(http) = &span.detail;
         let status_of_span = if expected.is_empty() { Status::Unset } else { Status::Error };
