@@ -70,6 +70,7 @@ struct tls_frame {
 	u64 buffer;
 	u64 count; /* where the number of bytes will be written, 0: it is the result */
 	u64 stack; /* stack pointer at its probe: calls inside it have lower ones */
+	u64 begun; /* when, of one that sends: encryption takes its time */
 	u32 kind;
 	u32 told;  /* 1: its bytes have been told by a call inside it */
 };
