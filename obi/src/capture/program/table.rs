@@ -222,6 +222,8 @@ mod tests {
                     "{set}: {entry:?} {section:?}"
                 );
             }
+            // For files that processes map: attached when one is found.
+            there.retain(|_, section| !matches!(section, ProgramSection::UProbe { sleepable: false }));
             // Reached by tail call, attached nowhere.
             assert!(there.remove("walk").is_none() || *flavour == Flavour::Portable, "{set}");
             assert!(there.is_empty(), "{set}: not in the table: {there:?}");
