@@ -10,6 +10,7 @@ mod pipeline;
 mod reload;
 mod route_state;
 mod tally;
+mod tls;
 mod wait;
 
 use std::collections::HashSet;
@@ -80,6 +81,7 @@ pub async fn run(
     let stopping = Arc::new(AtomicBool::new(false));
     let (tap, exporter) = plan.start();
     let mut pipeline = build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
+    let probing = start_probing(&mut pipeline)?;
     let bell = pipeline.wait.bell();
     let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
     announce(&pipeline, &listener, &kept)?;
@@ -125,6 +127,9 @@ pub async fn run(
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
     outlet.hand_over();
+    if let Some(probing) = probing {
+        tokio::task::spawn_blocking(move || probing.finish()).await?;
+    }
     if let Some(running) = objectives_running {
         running.finish().await;
     }
@@ -250,7 +255,25 @@ fn build(
         reloads,
         wait,
         stopping,
+        tls: None,
     })
+}
+
+/// Begins to probe TLS libraries, where the programs for that are wanted.
+fn start_probing(pipeline: &mut Pipeline) -> anyhow::Result<Option<tls::Running>> {
+    let Some(programs) = pipeline.programs.take_user_programs() else { return Ok(None) };
+    for (program, reason) in programs.skipped() {
+        tracing::debug!(program, reason, "kernel program for TLS libraries not used");
+    }
+    if programs.loaded().next().is_none() {
+        let reason = programs.skipped().first().map_or("", |(_, reason)| reason);
+        tracing::warn!(reason, "TLS is not read: the kernel takes no program for it");
+        return Ok(None);
+    }
+    let running = pipeline.outlet.processes.watched_processes().collect();
+    let (watch, running) = tls::start(programs, running).context("failed to start the thread for TLS libraries")?;
+    pipeline.tls = Some(watch);
+    Ok(Some(running))
 }
 
 /// Which set captures and why; what should have worked and did not.
