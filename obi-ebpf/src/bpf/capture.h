@@ -60,22 +60,28 @@ static __always_inline int go(struct connection *k, struct segment *s, struct so
 	return 0;
 }
 
-static long step(u32 index, struct walk *walk)
+/* Inlined: programs that cannot keep anything with a socket say so by `sk`, a constant. */
+static __always_inline long one_step(struct walk *walk, struct sock *sk)
 {
 	struct segment *s = walk->segment;
-	(void)index;
 	if (is_skipping(cursor_of(walk->connection, s)->mode) && (s->gap || s->left)) {
 		skip_body(walk->connection, s);
 		if (s->outcome)
 			settle(walk->connection, s);
 		barrier();
 	}
-	if (go(walk->connection, s, walk->sk))
+	if (go(walk->connection, s, sk))
 		return 1;
 	barrier(); /* see settle() */
 	if (s->outcome)
 		settle(walk->connection, s);
 	return !s->gap && !s->left;
+}
+
+static long step(u32 index, struct walk *walk)
+{
+	(void)index;
+	return one_step(walk, walk->sk);
 }
 
 static __always_inline void begin_walk(struct walk *walk)

@@ -214,7 +214,7 @@ static __always_inline void fill_head(struct connection *k, struct segment *s, s
 	r->family = k->family;
 	r->local_port = k->local_port;
 	r->remote_port = k->remote_port;
-	r->encrypted = 0;
+	r->encrypted = k->tls & TLS_OBJECT ? 1 : 0;
 	__builtin_memset(r->pad, 0, sizeof(r->pad));
 	__builtin_memcpy(r->local_address, k->local_address, 2 * ADDRESS_BYTES);
 }

@@ -47,6 +47,16 @@ static __always_inline void ignore_connection(struct connection *k)
 	cursor_reset(&k->send, MODE_IGNORED);
 }
 
+/* Records of TLS from here on. Whether a probe reads their plain bytes is seen later; at the end somebody counts. */
+static __always_inline void begin_tls(struct connection *k, u64 time)
+{
+	if (k->tls & TLS_OBJECT)
+		return; /* TLS inside TLS has an object of its own */
+	k->tls |= TLS_TRANSPORT;
+	k->n_resync = 0;
+	k->last_response_byte = time;
+}
+
 /* The bytes are no head: is that the end of this message, or of all? */
 static __always_inline void rejected(struct connection *k, struct segment *s)
 {
@@ -67,7 +77,7 @@ static __always_inline void rejected(struct connection *k, struct segment *s)
 		return;
 	}
 	if (result == SCAN_TLS && !(k->flags & CONNECTION_HTTP)) {
-		tally_uncovered(k, UNCOVERED_TLS);
+		begin_tls(k, s->time);
 		ignore_connection(k);
 	} else {
 		cursor_reset(c, MODE_RESYNC);
@@ -126,7 +136,7 @@ SHARED int settle(struct connection *k, struct segment *s)
 		ignore_connection(k);
 	} else if (s->outcome == OUTCOME_IGNORED) {
 		if (s->detail == SCAN_TLS)
-			tally_uncovered(k, UNCOVERED_TLS);
+			begin_tls(k, s->time);
 		else if (s->detail == SCAN_HTTP2)
 			tally_uncovered(k, UNCOVERED_HTTP2);
 		ignore_connection(k);

@@ -11,6 +11,7 @@
 #include "message.h"
 #include "registers.h"
 #include "process.h"
+#include "tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -52,6 +53,14 @@ int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
 	return ret == 0 ? receive_end(sk) : 0;
 }
 
+static __always_inline int sent_record(struct connection *k, struct sock *sk, u32 n)
+{
+	struct source from = {};
+	if (source_of_call(&from, sk, n))
+		match_source(k, &from);
+	return 0;
+}
+
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
 {
@@ -64,7 +73,7 @@ int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
 		return send_failed(sk, ret);
 	}
 	if (!begin_transfer(&walk, sk, ret, true))
-		return 0;
+		return walk.connection && awaits_tls(walk.connection) ? sent_record(walk.connection, sk, ret) : 0;
 	k = walk.connection;
 	s = walk.segment;
 	if ((needs_source(s, &k->send) || walks_messages()) && !source_of_call(&s->source, sk, ret) &&
