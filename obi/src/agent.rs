@@ -81,9 +81,14 @@ pub async fn run(
     let stopping = Arc::new(AtomicBool::new(false));
     let (tap, exporter) = plan.start();
     let mut pipeline = build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
-    let probing = start_probing(&mut pipeline)?;
+    let probing = prepare_probing(&mut pipeline);
     let bell = pipeline.wait.bell();
     let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    let mut probing_running = None;
+    if let Some(prepared) = probing {
+        let (watch, running) = prepared.start().context("failed to start the thread for TLS libraries")?;
+        (pipeline.tls, probing_running) = (Some(watch), Some(running));
+    }
     announce(&pipeline, &listener, &kept)?;
 
     let reloading = tokio::spawn(reloader.run(bell.clone()));
@@ -127,8 +132,8 @@ pub async fn run(
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
     outlet.hand_over();
-    if let Some(probing) = probing {
-        tokio::task::spawn_blocking(move || probing.finish()).await?;
+    if let Some(running) = probing_running {
+        tokio::task::spawn_blocking(move || running.finish()).await?;
     }
     if let Some(running) = objectives_running {
         running.finish().await;
@@ -259,21 +264,18 @@ fn build(
     })
 }
 
-/// Begins to probe TLS libraries, where the programs for that are wanted.
-fn start_probing(pipeline: &mut Pipeline) -> anyhow::Result<Option<tls::Running>> {
-    let Some(programs) = pipeline.programs.take_user_programs() else { return Ok(None) };
+/// Probes the first TLS libraries, where that is wanted and possible.
+fn prepare_probing(pipeline: &mut Pipeline) -> Option<tls::Prepared> {
+    let programs = pipeline.programs.take_user_programs()?;
     for (program, reason) in programs.skipped() {
         tracing::debug!(program, reason, "kernel program for TLS libraries not used");
     }
     if programs.loaded().next().is_none() {
         let reason = programs.skipped().first().map_or("", |(_, reason)| reason);
         tracing::warn!(reason, "TLS is not read: the kernel takes no program for it");
-        return Ok(None);
+        return None;
     }
-    let running = pipeline.outlet.processes.watched_processes().collect();
-    let (watch, running) = tls::start(programs, running).context("failed to start the thread for TLS libraries")?;
-    pipeline.tls = Some(watch);
-    Ok(Some(running))
+    Some(tls::prepare(programs, pipeline.outlet.processes.watched_processes().collect()))
 }
 
 /// Which set captures and why; what should have worked and did not.

@@ -41,26 +41,41 @@ pub(super) struct Running {
     ended: Receiver<()>,
 }
 
-/// Probes the libraries in the usual places and those of running processes that only a start with all privileges can
-/// open, then begins the thread. `running`: the processes that are watched now.
-pub(super) fn start(programs: UserPrograms, running: Vec<u32>) -> std::io::Result<(Watch, Running)> {
+/// What is probed before the agent gives up its privileges.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    finder: Finder,
+    running: Vec<u32>,
+}
+
+/// Probes the libraries in the usual places, and deleted ones of running processes, which only a start with all
+/// privileges can open. `running`: the processes that are watched now.
+pub(super) fn prepare(programs: UserPrograms, running: Vec<u32>) -> Prepared {
     raise_descriptor_limit();
     let mut finder = Finder::new(Attacher::new(programs));
     finder.look_in_usual_places();
     for tgid in &running {
         finder.look_for_deleted(*tgid);
     }
-    let (notices, received) = sync_channel(NOTICES);
-    let (missed, view) = (Arc::new(AtomicBool::new(false)), Arc::new(ArcSwap::default()));
-    let (ending, ended) = sync_channel(1);
-    let watch = Watch { notices, missed: Arc::clone(&missed), view: Arc::clone(&view) };
-    let work = Work { finder, received, missed, view };
-    thread::Builder::new().name("tls".to_owned()).spawn(move || {
-        work.run(running);
-        // Nobody may wait any more.
-        let _ = ending.try_send(());
-    })?;
-    Ok((watch, Running { ended }))
+    Prepared { finder, running }
+}
+
+impl Prepared {
+    /// Begins the thread, with the privileges that its starter has left.
+    pub(super) fn start(self) -> std::io::Result<(Watch, Running)> {
+        let Self { finder, running } = self;
+        let (notices, received) = sync_channel(NOTICES);
+        let (missed, view) = (Arc::new(AtomicBool::new(false)), Arc::new(ArcSwap::default()));
+        let (ending, ended) = sync_channel(1);
+        let watch = Watch { notices, missed: Arc::clone(&missed), view: Arc::clone(&view) };
+        let work = Work { finder, received, missed, view };
+        thread::Builder::new().name("tls".to_owned()).spawn(move || {
+            work.run(running);
+            // Nobody may wait any more.
+            let _ = ending.try_send(());
+        })?;
+        Ok((watch, Running { ended }))
+    }
 }
 
 impl Watch {
