@@ -7,6 +7,7 @@ mod load;
 mod maps;
 mod preallocate;
 pub mod table;
+mod user;
 
 use std::error::Error;
 use std::io;
@@ -19,6 +20,7 @@ use obi_ebpf::Flavour;
 use thiserror::Error as ThisError;
 
 use self::load::{Attached, Loaded};
+pub use self::user::UserPrograms;
 pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState};
 use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
@@ -39,6 +41,8 @@ pub struct Settings {
     pub tick_ns: u64,
     /// Let the kernel measure the programs' run time (needs `CAP_SYS_ADMIN`).
     pub statistics: bool,
+    /// Load the programs for TLS libraries.
+    pub tls: bool,
 }
 
 /// Why an object could not be loaded.
@@ -114,7 +118,11 @@ pub fn flavour_name(flavour: Flavour) -> &'static str {
 /// What a kernel said of a program, on one line: the verifier's log is pages long, its last words tell why.
 fn refusal(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
-    let log = verifier_log.to_string();
+    telling_line(io_error, &verifier_log.to_string())
+}
+
+/// The last words of the verifier that tell why.
+fn telling_line(io_error: &io::Error, log: &str) -> String {
     let figures = ["processed ", "insns processed ", "stack depth ", "verification time ", "max_states"];
     let telling =
         |line: &&str| !line.trim().is_empty() && !figures.iter().any(|start| line.starts_with(start));
@@ -209,6 +217,11 @@ impl Programs {
         let mut maps = Maps::take(&mut self.loaded.ebpf)?;
         maps.activate()?;
         Ok(maps)
+    }
+
+    /// The programs for TLS libraries, once: whoever gets them attaches them.
+    pub fn take_user_programs(&mut self) -> Option<UserPrograms> {
+        self.loaded.user.take()
     }
 
     /// Attaches what the kernel side has wanted (`global_state.wanted`) and does not have yet. Returns

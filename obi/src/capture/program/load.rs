@@ -14,6 +14,7 @@ use obi_ebpf::Flavour;
 
 use super::maps::try_storage;
 use super::table::{Entry, Hook, Need, programs};
+use super::user::UserPrograms;
 use super::{LoadError, Settings, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
 use crate::capture::hook_set::HookSet;
@@ -28,6 +29,8 @@ pub(super) struct Loaded {
     /// Loaded, to be attached when wanted.
     pub(super) waiting: Vec<(Entry, u32)>,
     pub(super) skipped: Vec<(&'static str, String)>,
+    /// For TLS libraries, to be attached when one is found.
+    pub(super) user: Option<UserPrograms>,
     /// Hash maps hold all their memory from the start.
     pub(super) preallocated: bool,
 }
@@ -89,10 +92,13 @@ impl Loaded {
         }
         let ebpf = loader.load(&object).map_err(LoadError::Object)?;
         try_storage(&ebpf).map_err(LoadError::Storage)?;
-        let mut loaded =
-            Self { ebpf, attached: Vec::new(), waiting: Vec::new(), skipped: Vec::new(), preallocated };
+        let (attached, waiting, skipped) = (Vec::new(), Vec::new(), Vec::new());
+        let mut loaded = Self { ebpf, attached, waiting, skipped, user: None, preallocated };
         let entries = loaded.load_programs(set, &types.btf)?;
         loaded.connect_walk(&types.btf)?;
+        if settings.tls {
+            loaded.user = Some(UserPrograms::load(&object, &loaded.ebpf, &types.btf));
+        }
         for entry in entries {
             loaded.attach_program(entry)?;
         }
