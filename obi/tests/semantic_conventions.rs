@@ -203,7 +203,7 @@ fn spans_have_what_the_conventions_ask_for() {
             assert!(present.insert(name.to_owned()), "{name} twice");
         });
         let http = {
-            let obi::span::Detail::Http(http) = &span.detail;
+            let http = span.detail.http();
             http
         };
         let is_error = span.status() == Status::Error;

@@ -122,7 +122,7 @@ fn errors_by_side() {
     let check = |side, status, failure, expected: &str| {
         let response = (status != 0).then_some(Response { status: Some(status) });
         let span = assemble(&Exchange { side, response, failure, ..exchange() });
-        let Detail::Http(http) = &span.detail;
+        let http = span.detail.http();
         let status_of_span = if expected.is_empty() { Status::Unset } else { Status::Error };
         assert_eq!(
             (http.error_type, span.status()),
@@ -178,7 +178,7 @@ fn server_addresses() {
     let check = |endpoints, host, expected: (&str, u16)| {
         let request = Request { host, ..exchange().request };
         let span = assemble(&Exchange { request, endpoints, ..exchange() });
-        let Detail::Http(http) = &span.detail;
+        let http = span.detail.http();
         assert_eq!((http.server_address.as_str(), http.server_port), expected, "host `{host}`");
         assert_eq!(http.client_address.is_some(), endpoints != Endpoints::Unix);
     };

@@ -20,7 +20,7 @@ use super::*;
 use crate::red::tests::{START, service, span, span_with};
 use crate::red::{self, Registry};
 use crate::span::SCHEMA_URL;
-use crate::span::{Detail, SpanKind};
+use crate::span::SpanKind;
 
 /// Attributes as `key=value`, numbers marked.
 fn plain(attributes: &[KeyValue]) -> BTreeMap<String, String> {
@@ -505,7 +505,7 @@ proptest! {
         let mut span = span(SpanKind::Client);
         (span.start, span.end, span.trace_flags) = (start, end, flags);
         span.trace_state = state;
-        let Detail::Http(http) = &mut span.detail;
+        let http = span.detail.http_mut();
         (http.path, http.query, http.user_agent, http.request_body_bytes) = (path, query, agent, bytes);
         let mut chunk = Chunk::new(1);
         let payload = chunk.push(&span, kept).expect("full with one");
@@ -513,7 +513,7 @@ proptest! {
         let read = &request.resource_spans[0].scope_spans[0].spans[0];
         prop_assert_eq!((read.start_time_unix_nano, read.end_time_unix_nano), (start, end.max(start)));
         let attributes = plain(&read.attributes);
-        let Detail::Http(http) = &span.detail;
+        let http = span.detail.http();
         prop_assert_eq!(attributes.get("user_agent.original").map_or("", String::as_str), &http.user_agent);
         prop_assert_eq!(attributes.get("url.path").map_or("", String::as_str), &http.path);
         prop_assert!(NonZeroU64::new(u64::from(read.flags)).is_some());
