@@ -12,9 +12,7 @@ use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
 use obi::protocol::{Endpoints, Exchange, Request, Response, Semantics, Side};
 use obi::red::{Limits, Registry};
-use obi::span::{
-    Assembler, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods,
-};
+use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods};
 use obi::stats::Stats;
 
 const URLS: u64 = 1_000_000;

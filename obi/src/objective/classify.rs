@@ -119,7 +119,13 @@ impl Classes {
                 let is_loose = events.total.peer.is_some() || !events.total.attributes.is_empty();
                 let takes_websockets = events.total.streaming == Streaming::Only;
                 let classifier = Classifier::new(events);
-                indicators.push(Class { classifier, objective: number, part: index, is_loose, takes_websockets });
+                indicators.push(Class {
+                    classifier,
+                    objective: number,
+                    part: index,
+                    is_loose,
+                    takes_websockets,
+                });
             }
         }
         let asks_for_peer =
@@ -195,11 +201,7 @@ fn peer(span: &Span) -> Cow<'_, str> {
 }
 
 /// A span in the words of indicators.
-fn subject<'a>(
-    span: &'a Span,
-    attributes: &'a SpanAttributes<'a>,
-    peer: &'a str,
-) -> Subject<'a> {
+fn subject<'a>(span: &'a Span, attributes: &'a SpanAttributes<'a>, peer: &'a str) -> Subject<'a> {
     let http = span.detail.http();
     let method = match &span.detail {
         Detail::Rpc(rpc) => &*rpc.method,
@@ -352,7 +354,8 @@ pub(super) mod tests {
         check(", route: '/item/*'", "{outcome: good}", &call, None);
         check("", "{faster_than: 12ms}", &call, good);
         check("", "{faster_than: 11ms}", &call, bad);
-        let (absent, broken) = (call_ended(SERVER, code("NOT_FOUND")), call_ended(SERVER, code("UNAVAILABLE")));
+        let (absent, broken) =
+            (call_ended(SERVER, code("NOT_FOUND")), call_ended(SERVER, code("UNAVAILABLE")));
         check("", "{outcome: good}", &absent, good);
         check("", "{outcome: good}", &broken, bad);
         check("", "{status: OK}", &absent, bad);

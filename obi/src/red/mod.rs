@@ -231,7 +231,10 @@ impl Registry {
         match span.kind {
             SpanKind::Server => {
                 totals.server_spans.add(1, born);
-                totals.queue_wait.observe(&QUEUE_WAIT_BOUNDS, span.queue_wait);
+                // A WebSocket waited as its upgrade, which has been counted.
+                if !matches!(span.detail, Detail::WebSocket(_)) {
+                    totals.queue_wait.observe(&QUEUE_WAIT_BOUNDS, span.queue_wait);
+                }
             }
             SpanKind::Client => totals.client_spans.add(1, born),
         }

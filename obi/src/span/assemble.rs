@@ -84,7 +84,8 @@ impl Assembler {
     /// A request that is upgraded and what it is upgraded to come apart; their ids must find each other.
     fn context(&mut self, exchange: &Exchange<'_>) -> Context {
         let traceparent = exchange.request.traceparent;
-        let is_upgrade = exchange.response.is_some_and(|response| response.status == Some(SWITCHING_PROTOCOLS));
+        let is_upgrade =
+            exchange.response.is_some_and(|response| response.status == Some(SWITCHING_PROTOCOLS));
         match exchange.semantics {
             Semantics::WebSocket(_) => self.ids.tied(traceparent, exchange.number, Half::Socket),
             Semantics::Http if is_upgrade => self.ids.tied(traceparent, exchange.number, Half::Upgrade),
@@ -108,13 +109,7 @@ impl Assembler {
         describe(http, exchange);
     }
 
-    fn call(
-        &mut self,
-        exchange: &Exchange<'_>,
-        call: protocol::Rpc<'_>,
-        service: &Service,
-        rpc: &mut Rpc,
-    ) {
+    fn call(&mut self, exchange: &Exchange<'_>, call: protocol::Rpc<'_>, service: &Service, rpc: &mut Rpc) {
         let status = grpc::status(exchange, &call);
         let (side, path) = (kind_of(exchange.side), exchange.request.path);
         rpc.streaming = self.calls.assign(Call { service, side, path, status, rpc: call }, &mut rpc.method);

@@ -32,7 +32,8 @@ fn methods_are_what_was_called() {
     check("/Cart/Add", None, "Cart/Add");
     check("/api/shop.Cart/Add", OK, "api/shop.Cart/Add");
     check("/shop.Cart/Add", Some(Code::UNIMPLEMENTED), OTHER);
-    for path in ["", "/", "//", "/Add", "/Cart/", "//Add", "shop.Cart/Add", "/Cart/A d", "/Cart/\u{e4}", "*"] {
+    for path in ["", "/", "//", "/Add", "/Cart/", "//Add", "shop.Cart/Add", "/Cart/A d", "/Cart/\u{e4}", "*"]
+    {
         check(path, OK, OTHER);
     }
     check(&format!("/Cart/{}", "a".repeat(MAX_BYTES)), OK, OTHER);
@@ -46,7 +47,10 @@ fn one_call_marks_its_method_as_streaming() {
         assert_eq!(one(&mut calls, "/a.B/C"), streams, "{status:?} {rpc:?}");
         let plain = |calls: &mut Calls, id, path| assign(calls, id, path, OK, counted(1, 1)).1;
         assert_eq!(plain(&mut calls, 1, "/a.B/C"), streams, "from then on: {rpc:?}");
-        assert!(!plain(&mut calls, 1, "/a.B/D") && !plain(&mut calls, 2, "/a.B/C"), "another method or service");
+        assert!(
+            !plain(&mut calls, 1, "/a.B/D") && !plain(&mut calls, 2, "/a.B/C"),
+            "another method or service"
+        );
     };
     let failed = Some(Code::CANCELLED);
     check(OK, counted(1, 1), false);

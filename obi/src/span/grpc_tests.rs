@@ -19,7 +19,12 @@ fn exchange(side: Side, http: Option<u16>, failure: Option<Failure>) -> Exchange
         arrival: 0,
         started: 0,
         ended: 100 * MS,
-        request: Request { method: "POST", path: "/shop.Cart/Add", version: Version::Http2, ..Request::default() },
+        request: Request {
+            method: "POST",
+            path: "/shop.Cart/Add",
+            version: Version::Http2,
+            ..Request::default()
+        },
         response: http.map(|status| Response { status: Some(status) }),
         request_body_bytes: 0,
         response_body_bytes: 0,

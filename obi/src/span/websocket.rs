@@ -22,7 +22,8 @@ pub fn error_type(socket: &WebSocket, failure: Option<Failure>, side: Side) -> &
             (None, _) => "",
             (Some((text, _)), Side::Client) => text,
             (Some((text, is_complaint)), Side::Server) => {
-                let is_ours = if is_complaint { closed_by == Side::Client } else { closed_by == Side::Server };
+                let is_ours =
+                    if is_complaint { closed_by == Side::Client } else { closed_by == Side::Server };
                 if is_ours { text } else { "" }
             }
         },

@@ -427,7 +427,8 @@ mod tests {
         let fast = DurationCondition { operator: Operator::Lte, limit: Duration::from_secs(1) };
         let fast = Selector { duration: Some(fast), ..all() };
         let by_status = Selector { status: pattern("5*"), ..all() };
-        let of = |total: &Selector, counted: &Selector| indicator(total.clone(), counted.clone(), Outcome::Good);
+        let of =
+            |total: &Selector, counted: &Selector| indicator(total.clone(), counted.clone(), Outcome::Good);
         let ignoring = |mut indicator: EventIndicator| {
             indicator.errors.ignored.push(Pattern::new("499"));
             indicator

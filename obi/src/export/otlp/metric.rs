@@ -57,10 +57,16 @@ static SERVER_ACTIVE: Family =
     family("http.server.active_requests", "{request}", "Number of active HTTP server requests.");
 static CLIENT_ACTIVE: Family =
     family("http.client.active_requests", "{request}", "Number of active HTTP requests.");
-static SERVER_CALL: Family =
-    family("rpc.server.call.duration", "s", "Measures the duration of an incoming Remote Procedure Call (RPC).");
-static CLIENT_CALL: Family =
-    family("rpc.client.call.duration", "s", "Measures the duration of an outgoing Remote Procedure Call (RPC).");
+static SERVER_CALL: Family = family(
+    "rpc.server.call.duration",
+    "s",
+    "Measures the duration of an incoming Remote Procedure Call (RPC).",
+);
+static CLIENT_CALL: Family = family(
+    "rpc.client.call.duration",
+    "s",
+    "Measures the duration of an outgoing Remote Procedure Call (RPC).",
+);
 // Those of OpenTelemetry's span metrics connector.
 static SPAN_CALLS: Family = family("traces.span.metrics.calls", "", "Spans.");
 static SPAN_DURATION: Family = family("traces.span.metrics.duration", "s", "Duration of spans.");

@@ -159,7 +159,10 @@ fn write_item(
             let Some(series) = red.spans.get(item) else { return false };
             let (created, new) = (series.created, unseen.in_red(series.born));
             let point = match family {
-                8 => Some(Point::Counter { value: if new { 0 } else { series.counts.buckets.count() }, created }),
+                8 => Some(Point::Counter {
+                    value: if new { 0 } else { series.counts.buckets.count() },
+                    created,
+                }),
                 _ if series.labels.timed => Some(durations(&series.counts, created, new)),
                 _ => None,
             };

@@ -51,7 +51,8 @@ fn parse_kind(value: &str) -> Result<SpanKind, &'static str> {
 }
 
 fn parse_status(value: &str) -> Result<StatusFilter, &'static str> {
-    let expected = "expected a status from 100 to 999, a class such as 5xx, or a status of gRPC such as UNAVAILABLE";
+    let expected =
+        "expected a status from 100 to 999, a class such as 5xx, or a status of gRPC such as UNAVAILABLE";
     if let Some(code) = Code::of_name(value) {
         return Ok(StatusFilter::Rpc(code));
     }
