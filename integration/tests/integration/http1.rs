@@ -77,7 +77,7 @@ fn every_server_by_every_client() {
 
 /// Rounds of which one has to be right: what else the machine does can only add differences, an error of ours is
 /// there every time.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 12;
 
 /// Within 1 ms or 1 % of what the handler itself measured, for 95 of 100: the rest is preempted between its own
 /// clock and its system call, which no observer can know.

@@ -125,6 +125,9 @@ static __always_inline int move_plain(void *ctx, struct tls_connection *t, const
 	s->source.length = n;
 	if (!sending && k->side != SIDE_CLIENT && t->arrival)
 		s->arrival = t->arrival;
+	/* A request is sent when the call begins, a response when it ends. */
+	if (sending && k->side != SIDE_SERVER)
+		s->time = s->arrival = frame->begun;
 	place(s, c, NULL, 0, n);
 	capture_tls(&walk);
 	return 0;
@@ -181,6 +184,7 @@ static __always_inline int enter_tls(struct pt_regs *ctx, struct tls_frame *fram
 	frame->object = TLS_ARGUMENT_1(ctx);
 	frame->buffer = TLS_ARGUMENT_2(ctx);
 	frame->stack = TLS_STACK(ctx);
+	frame->begun = frame->kind == TLS_CALL_SEND ? bpf_ktime_get_ns() : 0;
 	call = bpf_map_lookup_elem(&tls_call, &tid);
 	if (!call) {
 		struct tls_call fresh = { .depth = 1 };

@@ -12,10 +12,10 @@
 enum {
 	TLS_CONNECTIONS_MOST = 2048, /* where all are allocated at once; on demand, the agent allows for more */
 	TLS_SPARES_MOST = 256,
-	TLS_CALLS_MOST = 8192, /* threads that have called a TLS library */
+	TLS_CALLS_MOST = 4096, /* threads that have called a TLS library; likewise */
 	TLS_FLIGHTS_MOST = 512, /* records on their way from a memory BIO to a socket: gone within a turn of the event loop */
 	TLS_PROCESSES_MOST = 4096,
-	TLS_FRAMES = 4, /* calls of a library inside each other: TLS inside TLS, wrappers. A power of two */
+	TLS_FRAMES = 2, /* calls of a library inside each other: TLS inside TLS, wrappers. A power of two */
 };
 
 /* The plain side of a TLS object. */
@@ -70,6 +70,7 @@ struct tls_frame {
 	u64 buffer;
 	u64 count; /* where the number of bytes will be written, 0: it is the result */
 	u64 stack; /* stack pointer at its probe: calls inside it have lower ones */
+	u64 begun; /* when, of one that sends: encryption takes its time */
 	u32 kind;
 	u32 told;  /* 1: its bytes have been told by a call inside it */
 };

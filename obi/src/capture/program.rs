@@ -203,7 +203,7 @@ impl Programs {
         };
         let preallocated = loaded.preallocated.then(|| Preallocated {
             connections: whole_bytes(&loaded.ebpf, &["connection", "spare"]),
-            capture: whole_bytes(&loaded.ebpf, &["thread", "note", "tally"]),
+            capture: whole_bytes(&loaded.ebpf, &["thread", "note", "tally", "tls_connection", "tls_call", "tls_process"]),
             discover: whole_bytes(&loaded.ebpf, &["process"]),
         });
         let connection_bytes = connection_bytes(&loaded.ebpf);

@@ -44,6 +44,8 @@ pub(super) struct Attached {
 
 /// Connections in a hash map that allocates on demand.
 const CONNECTIONS: u32 = 65_536;
+/// Threads that call a TLS library, in one.
+const THREADS: u32 = 32_768;
 /// `flags` of `tcp_recvmsg` in kernels that lost `nonblock` (5.18).
 const RECVMSG_FLAGS_AT: u32 = 3;
 /// Long walks go on in this program, by tail call.
@@ -84,6 +86,9 @@ impl Loaded {
             }
         } else if !in_storage {
             loader.map_max_entries("connection", CONNECTIONS);
+        }
+        if !preallocated {
+            loader.map_max_entries("tls_connection", CONNECTIONS).map_max_entries("tls_call", THREADS);
         }
         let ebpf = loader.load(&object).map_err(LoadError::Object)?;
         try_storage(&ebpf).map_err(LoadError::Storage)?;
