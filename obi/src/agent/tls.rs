@@ -121,7 +121,7 @@ impl Work {
     fn run(mut self, running: Vec<u32>) {
         self.publish();
         for tgid in running {
-            self.finder.begun(tgid, Instant::now());
+            self.finder.look_later(tgid, Instant::now());
         }
         loop {
             let due = self.finder.tick(Instant::now());

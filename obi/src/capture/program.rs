@@ -11,7 +11,7 @@ mod user;
 
 use std::error::Error;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya::EbpfError;
 use aya::maps::MapError;
@@ -27,6 +27,7 @@ use self::table::Hook;
 use super::bpf::info::{self, ProgramInfo};
 use super::hook_set::HookSet;
 use super::kernel_types::KernelTypes;
+use super::tls::program::Program;
 
 /// Values that the programs are specialised with.
 #[derive(Debug, Clone, Copy)]
@@ -171,6 +172,8 @@ pub struct Programs {
     preallocated: Option<Preallocated>,
     // Statistics are on as long as this is open.
     statistics: Option<OwnedFd>,
+    /// Programs for TLS libraries, by name.
+    user: Vec<(&'static str, OwnedFd)>,
 }
 
 impl Programs {
@@ -207,7 +210,7 @@ impl Programs {
         });
         let connection_bytes = connection_bytes(&loaded.ebpf);
         let ring_bytes = settings.ring_bytes;
-        Self { set, flavour, loaded, ring_bytes, connection_bytes, preallocated, statistics }
+        Self { set, flavour, loaded, ring_bytes, connection_bytes, preallocated, statistics, user: Vec::new() }
     }
 
     /// Takes the maps out of the loader and lets the programs begin: all at once, since a view of
@@ -221,9 +224,14 @@ impl Programs {
         Ok(maps)
     }
 
-    /// The programs for TLS libraries, once: whoever gets them attaches them.
+    /// The programs for TLS libraries, once: whoever gets them attaches them. What they cost is still told here.
     pub fn take_user_programs(&mut self) -> Option<UserPrograms> {
-        self.loaded.user.take()
+        let user = self.loaded.user.take()?;
+        let keep = |(program, descriptor): (Program, BorrowedFd<'_>)| {
+            Some((program.name(), descriptor.try_clone_to_owned().ok()?))
+        };
+        self.user = user.loaded().filter_map(keep).collect();
+        Some(user)
     }
 
     /// Attaches what the kernel side has wanted (`global_state.wanted`) and does not have yet. Returns
@@ -280,7 +288,15 @@ impl Programs {
     /// What the kernel knows of each attached program.
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
-        self.loaded.attached.iter().filter_map(|attached| self.measure_one(attached)).collect()
+        let attached = self.loaded.attached.iter().filter_map(|attached| self.measure_one(attached));
+        attached.chain(self.user.iter().filter_map(|(name, program)| self.measure_user(name, program))).collect()
+    }
+
+    /// What a skipped run has not seen is missing between the calls of a thread, and counted there.
+    fn measure_user(&self, name: &'static str, program: &OwnedFd) -> Option<Measured> {
+        let info = info::program(program.as_fd()).ok()?;
+        let (misses, statistics) = (info.recursion_misses, self.statistics.is_some());
+        Some(Measured { name, info, misses, silent: false, statistics })
     }
 
     fn measure_one(&self, Attached { entry, attachment }: &Attached) -> Option<Measured> {

@@ -204,6 +204,7 @@ mod tests {
     use obi_ebpf::{Flavour, OBJECTS};
 
     use super::*;
+    use crate::capture::tls::program::Program;
 
     /// How an object says that a program belongs here.
     fn fits(hook: Hook, section: &ProgramSection) -> bool {
@@ -231,10 +232,14 @@ mod tests {
                     "{set}: {entry:?} {section:?}"
                 );
             }
-            // For files that processes map: attached when one is found.
-            there.retain(|_, section| !matches!(section, ProgramSection::UProbe { sleepable: false }));
+            for program in Program::ALL {
+                let section = there.remove(program.name());
+                assert!(matches!(section, Some(ProgramSection::UProbe { sleepable: false })), "{set}: {program:?}");
+            }
             // Reached by tail call, attached nowhere.
-            assert!(there.remove("walk").is_none() || *flavour == Flavour::Portable, "{set}");
+            for walk in ["walk", "tls_walk"] {
+                assert!(there.remove(walk).is_none() || *flavour == Flavour::Portable, "{set}");
+            }
             assert!(there.is_empty(), "{set}: not in the table: {there:?}");
         }
     }

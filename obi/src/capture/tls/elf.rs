@@ -210,15 +210,13 @@ fn places(source: &dyn Source, table: &Section, wanted: &[&str]) -> Result<Vec<(
         source.read_at(offset, &mut buffer[kept..kept + length])?;
         let bytes = &buffer[..kept + length];
         let start = offset - table.offset - kept as u64;
-        for (index, name) in wanted.iter().enumerate() {
-            let mut from = 0;
-            while let Some(at) = find(&bytes[from..], name.as_bytes()) {
-                let place = (start + (from + at) as u64, index);
-                // Found again in what was kept of the piece before.
-                if !places.contains(&place) && places.len() < NAME_PLACES {
-                    places.push(place);
+        let ends = bytes.iter().enumerate().skip(kept).filter(|(_, byte)| **byte == 0);
+        for (end, _) in ends {
+            let ending = wanted.iter().enumerate().filter(|(_, name)| bytes[..end].ends_with(name.as_bytes()));
+            for (index, name) in ending {
+                if places.len() < NAME_PLACES {
+                    places.push((start + (end - name.len()) as u64, index));
                 }
-                from += at + 1;
             }
         }
         let end = kept + length;
@@ -227,19 +225,6 @@ fn places(source: &dyn Source, table: &Section, wanted: &[&str]) -> Result<Vec<(
         kept = keep;
     }
     Ok(places)
-}
-
-/// The first place of a string with its final zero.
-fn find(bytes: &[u8], name: &[u8]) -> Option<usize> {
-    let mut from = 0;
-    while let Some(end) = bytes.get(from..)?.iter().position(|byte| *byte == 0) {
-        let end = from + end;
-        if end >= name.len() && bytes[end - name.len()..end] == *name {
-            return Some(end - name.len());
-        }
-        from = end + 1;
-    }
-    None
 }
 
 /// A section in pieces: offset and length of each.

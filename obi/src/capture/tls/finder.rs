@@ -71,8 +71,9 @@ const UNCOVERED: usize = 256;
 const LOOKS: usize = 8192;
 /// A process that has just begun maps its libraries a little later.
 const LATER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// Processes looked at per tick to see which files are in use: all of them in a minute or so.
-const PER_TICK: usize = 16;
+/// Processes looked at per second to see which files are in use: all of them in a minute or so.
+const ROUND_STEP: Duration = Duration::from_secs(1);
+const PER_STEP: usize = 16;
 /// Rounds without anybody who maps a file, until it is let go.
 const ROUNDS: u64 = 2;
 
@@ -93,6 +94,7 @@ pub struct Finder {
     to_mark: Vec<u32>,
     /// Somebody was missed: this round looks for files to probe as well.
     looks_at_all: bool,
+    next_round_step: Instant,
     changed: bool,
 }
 
@@ -111,6 +113,7 @@ impl Finder {
             round: 0,
             to_mark: Vec::new(),
             looks_at_all: false,
+            next_round_step: Instant::now(),
             changed: true,
         }
     }
@@ -136,8 +139,16 @@ impl Finder {
     /// A process has begun, or another program in it: looks at it now, and again when it has mapped its libraries.
     pub fn begun(&mut self, tgid: u32, now: Instant) {
         self.look(tgid);
+        for after in LATER {
+            self.look_later(tgid, now + after);
+        }
+    }
+
+    /// Looks at a process when its time has come.
+    pub fn look_later(&mut self, tgid: u32, due: Instant) {
         if self.looks.len() < LOOKS {
-            self.looks.extend(LATER.map(|after| (now + after, tgid)));
+            let at = self.looks.partition_point(|(other, _)| *other <= due);
+            self.looks.insert(at, (due, tgid));
         } else {
             self.looks_at_all = true;
         }
@@ -172,21 +183,15 @@ impl Finder {
         self.uncovered.push(Uncovered { pid: tgid, executable: executable.to_owned(), library, reason, connections });
     }
 
-    /// Does what has become due, and a little of the round. Returns when to call again.
+    /// Looks at one process whose time has come, or goes on with the round when that is due. Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Instant {
-        while let Some((due, tgid)) = self.looks.front().copied().filter(|(due, _)| *due <= now) {
-            self.looks.pop_front();
-            let _ = (due, self.look(tgid));
+        if let Some((_, tgid)) = self.looks.pop_front_if(|(due, _)| *due <= now) {
+            self.look(tgid);
+        } else if now >= self.next_round_step {
+            self.next_round_step = now + ROUND_STEP;
+            self.go_round();
         }
-        if self.to_mark.is_empty() {
-            self.begin_round();
-        }
-        for _ in 0..PER_TICK {
-            let Some(tgid) = self.to_mark.pop() else { break };
-            if self.looks_at_all { drop(self.look(tgid)) } else { self.mark(tgid) }
-        }
-        let second = now + Duration::from_secs(1);
-        self.looks.front().map_or(second, |(due, _)| second.min(*due))
+        self.looks.front().map_or(self.next_round_step, |(due, _)| self.next_round_step.min(*due))
     }
 
     /// What is probed and what is not, if that has changed since the last call.
@@ -375,6 +380,16 @@ impl Finder {
             if let Some(key) = self.met.get(&self.name(&mapping)).copied() {
                 self.touch(key);
             }
+        }
+    }
+
+    fn go_round(&mut self) {
+        if self.to_mark.is_empty() {
+            self.begin_round();
+        }
+        for _ in 0..PER_STEP {
+            let Some(tgid) = self.to_mark.pop() else { break };
+            if self.looks_at_all { drop(self.look(tgid)) } else { self.mark(tgid) }
         }
     }
 
