@@ -18,11 +18,11 @@ const REPORT: &str = r#"{\"id\":\"ID\",\"status\":%{http_code},\"request_bytes\"
 ///
 /// # Errors
 /// When curl fails or does not report every call.
-pub(super) fn call(address: &Address, calls: &[Call]) -> anyhow::Result<Done> {
+pub(super) fn call(address: &Address, tls: bool, calls: &[Call]) -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let mut config = String::new();
     for call in calls {
-        section(&mut config, folder.path(), address, call)?;
+        section(&mut config, folder.path(), address, tls, call)?;
     }
     let file = folder.path().join("curl.conf");
     fs::write(&file, config)?;
@@ -32,13 +32,17 @@ pub(super) fn call(address: &Address, calls: &[Call]) -> anyhow::Result<Done> {
 }
 
 /// Adds one transfer to the configuration file.
-fn section(config: &mut String, folder: &Path, address: &Address, call: &Call) -> anyhow::Result<()> {
+fn section(config: &mut String, folder: &Path, address: &Address, tls: bool, call: &Call) -> anyhow::Result<()> {
     let shape = &call.shape;
     if !config.is_empty() {
         config.push_str("next\n");
     }
     config.push_str("silent\nshow-error\npath-as-is\noutput = /dev/null\nmax-time = 60\n");
-    let url = format!("http://{}{}", address.host(), shape.target(&call.id));
+    let scheme = if tls { "https" } else { "http" };
+    if tls {
+        config.push_str("insecure\nhttp1.1\n");
+    }
+    let url = format!("{scheme}://{}{}", address.host(), shape.target(&call.id));
     writeln!(config, "url = \"{url}\"")?;
     if let Address::Unix(path) = address {
         writeln!(config, "unix-socket = \"{}\"", path.display())?;
