@@ -103,6 +103,8 @@ pub enum Kind {
     Probe,
     /// A plain tracepoint.
     Tracepoint,
+    /// A breakpoint in a file that processes map, which the section does not name.
+    UserProbe,
 }
 
 /// What a program attaches to, from its section's name.
@@ -118,6 +120,9 @@ impl Attachment {
     /// Reads a section name such as `fentry/tcp_sendmsg`.
     #[must_use]
     pub fn parse(section: &str) -> Option<Self> {
+        if section == "uprobe" {
+            return Some(Self { kind: Kind::UserProbe, target: String::new() });
+        }
         let (kind, target) = section.split_once('/')?;
         let kind = match kind {
             "tp_btf" => Kind::TypedTracepoint,
@@ -168,6 +173,7 @@ mod tests {
         check("fexit/unix_stream_sendmsg", Some((Kind::Exit, "unix_stream_sendmsg")));
         check("kretprobe/unix_stream_read_actor", Some((Kind::Probe, "unix_stream_read_actor")));
         check("tracepoint/syscalls/sys_exit_read", Some((Kind::Tracepoint, "syscalls/sys_exit_read")));
+        check("uprobe", Some((Kind::UserProbe, "")));
         check(".text", None);
         check("xdp", None);
     }
