@@ -184,7 +184,10 @@ impl Plan {
         }
         let spans = spans(&outcome);
         if spans == 0 && self.filters.iter().any(|filter| filter.starts_with(ACCURACY)) {
-            bail!("{passed} tests passed without a single span: is {} the right binary?", self.tests.display());
+            bail!(
+                "{passed} tests passed without a single span: is {} the right binary?",
+                self.tests.display()
+            );
         }
         let cost = cost(&outcome.output).map_or(String::new(), |cost| format!(", {cost} ns/span"));
         Ok(format!("{passed} tests, {spans} spans{cost}"))

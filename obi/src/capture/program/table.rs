@@ -225,7 +225,10 @@ mod tests {
             }
             for program in Program::ALL {
                 let section = there.remove(program.name());
-                assert!(matches!(section, Some(ProgramSection::UProbe { sleepable: false })), "{set}: {program:?}");
+                assert!(
+                    matches!(section, Some(ProgramSection::UProbe { sleepable: false })),
+                    "{set}: {program:?}"
+                );
             }
             // Reached by tail call, attached nowhere.
             for walk in ["walk", "tls_walk"] {
