@@ -201,6 +201,7 @@ fn build(
         tick_ns: tick_ns(),
         statistics: config.capture.statistics,
         tls: config.capture.tls,
+        is_preempted: false,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
     drop(support);

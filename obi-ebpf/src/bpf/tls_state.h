@@ -142,6 +142,7 @@ static __always_inline void start_tls(struct tls_connection *t, const struct tls
 	k->tgid = key->tgid;
 	k->number = next_connection_number();
 	k->tls = TLS_OBJECT;
+	k->encrypted = 1;
 	k->tls_key = *key;
 	if (from_start)
 		return;

@@ -44,6 +44,8 @@ pub struct Settings {
     pub statistics: bool,
     /// Load the programs for TLS libraries.
     pub tls: bool,
+    /// The kernel can preempt the programs of the set. Set by whoever chooses one.
+    pub is_preempted: bool,
 }
 
 /// Why an object could not be loaded.

@@ -56,6 +56,7 @@ fn examine(config: &Config) -> Report {
         tick_ns: tick_ns(),
         statistics: false,
         tls: config.capture.tls,
+        is_preempted: false,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings);
     Report::new(support, selection)
