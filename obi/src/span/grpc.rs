@@ -130,11 +130,12 @@ pub fn error_type(exchange: &Exchange<'_>, status: Option<Code>) -> &'static str
     }
 }
 
-/// Clients round the time they send up, by one part in a hundred at most.
+/// A client's clock runs before the request is on its way, and the time is rounded up when it is sent: who gives up in the
+/// last tenth of it, or in the last few milliseconds, is taken for one whose time has passed.
 fn given_up(exchange: &Exchange<'_>, timeout: Option<u64>) -> Code {
-    const LEAST: u64 = 1_000_000;
+    const LEAST: u64 = 10_000_000;
     let lasted = exchange.ended.saturating_sub(exchange.arrival);
-    let is_over = |timeout: u64| lasted.saturating_add((timeout / 64).max(LEAST)) >= timeout;
+    let is_over = |timeout: u64| lasted.saturating_add((timeout / 10).max(LEAST)) >= timeout;
     if timeout.is_some_and(is_over) { Code::DEADLINE_EXCEEDED } else { Code::CANCELLED }
 }
 

@@ -115,10 +115,10 @@ fn clients_that_gave_up() {
     for failure in [None, Some(Failure::Reset), Some(Failure::Aborted)] {
         check(cancelled(None), Some(200), failure, early);
         check(cancelled(Some(200 * MS)), Some(200), failure, early);
-        check(cancelled(Some(102 * MS)), None, failure, early);
+        check(cancelled(Some(112 * MS)), None, failure, early);
         check(cancelled(Some(100 * MS)), None, failure, late);
         // Rounded up by the client.
-        check(cancelled(Some(101 * MS)), None, failure, late);
+        check(cancelled(Some(110 * MS)), None, failure, late);
         check(cancelled(Some(0)), None, failure, late);
         check(cancelled(Some(u64::MAX)), None, failure, early);
     }
