@@ -31,8 +31,10 @@ static __always_inline void begin_http2(struct connection *k, const struct segme
 	other->frame.tentative = is_framed(mode) ? 0 : other->frame.tentative;
 	if (mode == MODE_START)
 		begin_direction(other, MODE_FRAME, false);
-	else if (!is_framed(mode) || mode == MODE_FIND)
+	if (mode != MODE_START && (!is_framed(mode) || mode == MODE_FIND)) {
 		begin_direction(other, MODE_FRAME_LOST, true);
+		other->frame.sequence = 1; /* something has passed, even if nothing will be found any more */
+	}
 }
 
 /* The second half of the preface is in hand. Only a client sends it. */
@@ -103,7 +105,8 @@ static __always_inline bool look_at_frame(struct look *look)
 	u32 bytes;
 	if (look->left < FRAME_HEADER_BYTES || look->length < FRAME_HEADER_BYTES)
 		return false;
-	if (bpf_probe_read_user(header, FRAME_HEADER_BYTES, (void *)look->base) || !is_likely_frame(header)) {
+	if (bpf_probe_read_user(header, FRAME_HEADER_BYTES, (void *)look->base) || !is_likely_frame(header) ||
+	    (!look->n && header[3] == FRAME_CONTINUATION)) {
 		look->n = 0;
 		return false;
 	}
@@ -113,8 +116,8 @@ static __always_inline bool look_at_frame(struct look *look)
 	if (header[3] == FRAME_DATA)
 		look->n_data++;
 	bytes = FRAME_HEADER_BYTES + frame_length(header);
-	/* Some read the header by itself, and the payload then. */
-	look->fits = bytes == look->left || look->left == FRAME_HEADER_BYTES;
+	/* Some read the header by itself, and the payload then: believed of HEADERS, as nine bytes are soon found. */
+	look->fits = look->left == FRAME_HEADER_BYTES ? header[3] == FRAME_HEADERS : bytes == look->left;
 	if (bytes >= look->left)
 		return false;
 	look->left -= bytes;
@@ -152,9 +155,9 @@ SHARED int looks_like_frames(struct connection *k, struct segment *s, u32 from_s
 		}
 	}
 	s->source.vector = vector;
-	/* At the very beginning a server's SETTINGS stand. */
-	if (from_start && look->first != FRAME_SETTINGS)
-		return 0;
+	/* At the very beginning a server's SETTINGS stand; as long as no header is in one piece, they may. */
+	if (from_start)
+		return look->n ? look->first == FRAME_SETTINGS : look->left < FRAME_HEADER_BYTES || look->length < FRAME_HEADER_BYTES;
 	return look->n >= LOOK_FRAMES - 1 || (look->fits && look->n > (look->n_data ? 1 : 0));
 }
 
