@@ -14,6 +14,7 @@ mod entry;
 pub mod exchange;
 pub mod http1;
 mod http1_lines;
+pub mod http2;
 pub mod loss;
 pub mod redact;
 mod table;
