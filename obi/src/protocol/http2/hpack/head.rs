@@ -4,9 +4,8 @@
 //! from and what they mean.
 
 use super::{Malformed, Name, reader::Text};
+use crate::protocol::http1_lines::MAX_TRACESTATES;
 
-/// `tracestate` may come in several fields; more than this many are ignored.
-pub const MAX_TRACESTATES: usize = 4;
 /// Memory that is kept for the next block, bytes.
 const KEPT_BYTES: usize = 64 * 1024;
 
@@ -43,9 +42,8 @@ impl Head {
         self.fields.get(name as usize).is_some_and(|field| *field != Field::Absent)
     }
 
-    /// All values of `tracestate`; empty ones at the end.
-    #[must_use]
-    pub fn tracestates(&self) -> [&[u8]; MAX_TRACESTATES] {
+    /// The first values of `tracestate`; empty ones at the end.
+    pub(in crate::protocol) fn tracestates(&self) -> [&[u8]; MAX_TRACESTATES] {
         self.tracestates.map(|field| self.value(field).unwrap_or_default())
     }
 

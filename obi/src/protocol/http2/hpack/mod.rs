@@ -14,7 +14,7 @@ mod table;
 pub use head::Head;
 pub use name::Name;
 
-use super::super::redact::{host_of, split_target, write_path, write_query};
+use crate::protocol::redact::{host_of, split_target, write_path, write_query};
 use name::{N_STATIC, static_entry};
 use reader::{Reader, Text};
 use table::{Found, Table};
