@@ -83,7 +83,8 @@ impl Entry {
     pub(super) fn identify(&mut self, head: &head_event) {
         self.tgid = head.header.tgid;
         self.side = Side::from_wire(head.side).or(self.side);
-        let (local, remote) = ((head.local_address, head.local_port), (head.remote_address, head.remote_port));
+        let (local, remote) =
+            ((head.local_address, head.local_port), (head.remote_address, head.remote_port));
         self.endpoints = Some(Endpoints::from_wire(head.family, local, remote));
         self.encrypted = head.encrypted != 0;
     }

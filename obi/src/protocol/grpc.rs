@@ -145,7 +145,10 @@ mod tests {
             let expected = expected.map(|(status, message)| (status, message.as_bytes()));
             assert_eq!(head_status(head.as_bytes()), expected, "{head}");
         };
-        check("HTTP/1.1 200 OK\r\nGrpc-Status: 5\r\ngrpc-message: not%20here\r\n\r\n", Some((5, "not%20here")));
+        check(
+            "HTTP/1.1 200 OK\r\nGrpc-Status: 5\r\ngrpc-message: not%20here\r\n\r\n",
+            Some((5, "not%20here")),
+        );
         check("HTTP/1.1 200 OK\r\ngrpc-status:0\r\n\r\n", Some((0, "")));
         check("HTTP/1.1 200 OK\r\ngrpc-message: x\r\n\r\n", None);
         check("HTTP/1.1 200 OK\r\n\r\n", None);

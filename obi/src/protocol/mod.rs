@@ -76,7 +76,7 @@ impl Endpoints {
 }
 
 /// How a broken exchange ended: the connection, or its stream of HTTP/2, went away before the response was whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// The connection was reset, by either end.
     Reset,

@@ -70,7 +70,9 @@ impl Encoder {
             Coding::Random => !chance(3),
         };
         let never = u8::from(chance(2)) << 4;
-        if let Some(index) = self.find(|entry| entry == (name, value), prefer_dynamic).filter(|_| !avoid_match) {
+        if let Some(index) =
+            self.find(|entry| entry == (name, value), prefer_dynamic).filter(|_| !avoid_match)
+        {
             return integer(block, index, 7, 0x80);
         }
         let index = self.find(|entry| entry.0 == name, prefer_dynamic).filter(|_| !avoid_name).unwrap_or(0);
@@ -90,7 +92,8 @@ impl Encoder {
 
     fn find(&self, is_it: impl Fn((&str, &str)) -> bool, prefer_dynamic: bool) -> Option<usize> {
         let in_static = STATIC.iter().find(|(_, entry)| is_it(*entry)).map(|(index, _)| *index);
-        let in_dynamic = || self.table.iter().position(|(name, value)| is_it((name, value))).map(|at| at + 62);
+        let in_dynamic =
+            || self.table.iter().position(|(name, value)| is_it((name, value))).map(|at| at + 62);
         if prefer_dynamic { in_dynamic().or(in_static) } else { in_static.or_else(in_dynamic) }
     }
 

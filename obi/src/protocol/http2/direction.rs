@@ -78,8 +78,7 @@ impl Direction {
 
     /// Notes that nothing comes any more, and how many records there were.
     pub(super) fn end(&mut self, pieces: u32) {
-        // Of a direction without any record it is not known where it began.
-        if self.expected.is_some_and(|expected| expected != pieces) {
+        if self.expected.unwrap_or(0) != pieces {
             self.miss();
         }
     }

@@ -75,7 +75,10 @@ impl Http2 {
         for at in self.connections.slots() {
             let connection = &self.connections[at];
             let age = Duration::from_nanos(now.saturating_sub(connection.touched));
-            if connection.number != 0 && connection.first.is_none() && age >= max_age.saturating_mul(STREAM_AGES) {
+            if connection.number != 0
+                && connection.first.is_none()
+                && age >= max_age.saturating_mul(STREAM_AGES)
+            {
                 self.drop_connection(at);
             }
         }

@@ -68,6 +68,9 @@ mod tests {
         check(PUSH_PROMISE, PADDED, b"\x011234abc.", Some(b"abc"));
         check(CONTINUATION, PADDED | PRIORITY, b"abc", Some(b"abc"));
         assert_eq!(fragment(HEADERS, PADDED, b"\x09abc", true), Some((1, 4)));
-        assert_eq!((word(b"\x00\x00\x00\x07\x80\x00\x00\x00x", 1), word(b"\x00\x00\x00", 0)), (Some(1 << 31), None));
+        assert_eq!(
+            (word(b"\x00\x00\x00\x07\x80\x00\x00\x00x", 1), word(b"\x00\x00\x00", 0)),
+            (Some(1 << 31), None)
+        );
     }
 }

@@ -60,7 +60,9 @@ impl Http2 {
     pub(super) fn accept(&mut self, frame: &frame_event, payload: &[u8], sink: &mut impl Sink) {
         let number = frame.header.exchange >> ORDINAL_BITS;
         // One that finds no room is counted at its end, by the number of its streams.
-        let Some(at) = self.connections.find_or_insert(number, || Connection::of(number, frame)) else { return };
+        let Some(at) = self.connections.find_or_insert(number, || Connection::of(number, frame)) else {
+            return;
+        };
         let is_sent = frame.sent != 0;
         let is_in_order = self.connections.change(at, |connection| {
             connection.note(frame);
@@ -264,7 +266,8 @@ impl Http2 {
     /// The server will not process streams above the one it names.
     fn go_away(&mut self, at: u32, frame: &frame_event, payload: &[u8], sink: &mut impl Sink) {
         let connection = &mut self.connections[at];
-        let (Some(false), Some(last)) = (connection.is_request(frame.sent != 0), frame::word(payload, 0)) else {
+        let (Some(false), Some(last)) = (connection.is_request(frame.sent != 0), frame::word(payload, 0))
+        else {
             return;
         };
         let last = last & (u32::MAX >> 1);

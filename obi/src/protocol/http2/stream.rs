@@ -167,7 +167,8 @@ impl Stream {
     /// not tell the side.
     pub(super) fn exchange(&self, connection: &Connection, end: End) -> Option<Exchange<'_>> {
         let semantics = self.semantics(end.is_cancelled);
-        let is_known = end.failure.is_some() || matches!(semantics, Semantics::Rpc(Rpc { status: Some(_), .. }));
+        let is_known =
+            end.failure.is_some() || matches!(semantics, Semantics::Rpc(Rpc { status: Some(_), .. }));
         let answer = match self.answer {
             None if !is_known => return None,
             None if end.failure.is_none() => Some(Response { status: None }),
@@ -194,7 +195,8 @@ impl Stream {
 
     fn semantics(&self, is_cancelled: bool) -> Semantics<'_> {
         // A header table that was joined in the middle may hide the type from us in one of the two.
-        let content = Some(self.text.content()).filter(|content| content.is_rpc()).unwrap_or(self.answer_content);
+        let content =
+            Some(self.text.content()).filter(|content| content.is_rpc()).unwrap_or(self.answer_content);
         if !content.is_rpc() {
             return Semantics::Http;
         }

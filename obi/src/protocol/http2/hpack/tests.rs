@@ -46,10 +46,15 @@ fn compare(head: &Head, oracle: &[(Vec<u8>, Vec<u8>)], is_whole: bool) -> u32 {
     for (name, _) in NAMES {
         let right = expected(oracle, name);
         match head.get(name) {
-            Some(value) if is_whole || value.is_empty() => assert_eq!(Some(shown(name, value)), right, "{name:?}"),
+            Some(value) if is_whole || value.is_empty() => {
+                assert_eq!(Some(shown(name, value)), right, "{name:?}")
+            }
             Some(value) => {
                 let mut all = oracle.iter().filter(|field| Name::of(&field.0) == name);
-                assert!(all.any(|field| shown(name, &field.1) == shown(name, value)), "{name:?} is {value:x?}");
+                assert!(
+                    all.any(|field| shown(name, &field.1) == shown(name, value)),
+                    "{name:?} is {value:x?}"
+                );
             }
             None => assert!(!is_whole || right.is_none(), "{name:?} should be {right:?}"),
         }
@@ -61,11 +66,14 @@ fn compare(head: &Head, oracle: &[(Vec<u8>, Vec<u8>)], is_whole: bool) -> u32 {
 fn blocks_of_the_specification() {
     // RFC 7541 C.4: three requests on one connection, Huffman coded.
     let blocks: [&[u8]; 3] = [
-        &[0x82, 0x86, 0x84, 0x41, 0x8c, 0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4, 0xff],
+        &[
+            0x82, 0x86, 0x84, 0x41, 0x8c, 0xf1, 0xe3, 0xc2, 0xe5, 0xf2, 0x3a, 0x6b, 0xa0, 0xab, 0x90, 0xf4,
+            0xff,
+        ],
         &[0x82, 0x86, 0x84, 0xbe, 0x58, 0x86, 0xa8, 0xeb, 0x10, 0x64, 0x9c, 0xbf],
         &[
-            0x82, 0x87, 0x85, 0xbf, 0x40, 0x88, 0x25, 0xa8, 0x49, 0xe9, 0x5b, 0xa9, 0x7d, 0x7f, 0x89, 0x25, 0xa8,
-            0x49, 0xe9, 0x5b, 0xb8, 0xe8, 0xb4, 0xbf,
+            0x82, 0x87, 0x85, 0xbf, 0x40, 0x88, 0x25, 0xa8, 0x49, 0xe9, 0x5b, 0xa9, 0x7d, 0x7f, 0x89, 0x25,
+            0xa8, 0x49, 0xe9, 0x5b, 0xb8, 0xe8, 0xb4, 0xbf,
         ],
     ];
     let (mut decoder, mut head) = (Decoder::default(), Head::default());
