@@ -190,6 +190,7 @@ fn build(
         head_limit: config.capture.head_limit,
         tick_ns: tick_ns(),
         statistics: config.capture.statistics,
+        is_preempted: false,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
     drop(support);

@@ -149,7 +149,7 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Series of all metrics together, 100 to 10000000 (a histogram is one; fewer than 240 are 240), shared fairly between
+    /// Series of all metrics together, 100 to 10000000 (a histogram is one; fewer than 450 are 450), shared fairly between
     /// services; more fall into an overflow that keeps service, kind and status class. Default: `10000`. Example: `50000`.
     #[serde(deserialize_with = "value::number::<_, 100, 10_000_000>")]
     pub series_limit: u32,

@@ -120,7 +120,8 @@ void host_boot(u64 seed, u32 limit, const struct host_faults *often)
 	memset(&notes.entry, 0, notes.most * sizeof(struct entry));
 	memset(&threads.entry, 0, threads.most * sizeof(struct entry));
 	memset(&tallies.entry, 0, tallies.most * sizeof(struct entry));
-	notes.n = notes.most = threads.n = threads.most = tallies.n = tallies.most = 0;
+	memset(&contents.entry, 0, contents.most * sizeof(struct entry));
+	notes.n = notes.most = threads.n = threads.most = tallies.n = tallies.most = contents.n = contents.most = 0;
 	memset(tally_rests, 0, sizeof(tally_rests));
 	memset(&global, 0, sizeof(global));
 	for (u32 i = 0; i < n_journal; i++)
@@ -234,6 +235,12 @@ u64 host_tally(u32 kind, u32 reason)
 u32 host_notes(void)
 {
 	return notes.n;
+}
+
+/* Streams whose content is in the map. */
+u32 host_contents(void)
+{
+	return contents.n;
 }
 
 /* What any thread is said to serve now; 0: nothing. */

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Entry;
+use crate::frames::Frames;
 use obi_ebpf::*;
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
@@ -65,6 +66,8 @@ pub struct Account {
 pub struct Ledger {
     /// By exchange number.
     pub accounts: BTreeMap<u64, Account>,
+    /// What is not HTTP/1.
+    pub frames: Frames,
     read: usize,
 }
 
@@ -96,6 +99,9 @@ impl Ledger {
     }
 
     fn record(&mut self, bytes: &[u8]) {
+        if self.frames.read(bytes) {
+            return;
+        }
         let (header, _) = event_header::ref_from_prefix(bytes).expect("a record has a header");
         match header.kind {
             EVENT_HEAD => {
@@ -113,6 +119,9 @@ impl Ledger {
     }
 
     fn forget(&mut self, number: u64) {
+        if !self.accounts.contains_key(&number) && !self.frames.frames.is_empty() {
+            return; // a connection of HTTP/2 whose end could not be told
+        }
         let account =
             self.accounts.get_mut(&number).unwrap_or_else(|| panic!("{number:x} forgotten but never begun"));
         assert_eq!(account.fate, Fate::Open, "{number:x} forgotten");

@@ -2,10 +2,12 @@
 //! plain memory (`kernel.c`), so that it can be tested against truth without a kernel.
 //!
 //! In: segments, as a hook set would hand them over. Out: the records and counters that the agent would see.
-//! Knows nothing of HTTP; [`conversation`] makes HTTP/1 for tests and [`ledger`] keeps the agent's books.
+//! Knows nothing of HTTP; [`conversation`] makes HTTP/1 for tests, [`ledger`] and [`frames`] keep the agent's
+//! books.
 
 pub mod conversation;
 pub mod drive;
+pub mod frames;
 pub mod ledger;
 mod sys;
 

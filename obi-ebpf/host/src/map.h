@@ -44,7 +44,7 @@ static bool fails(u32 often)
 
 /* === hash maps === */
 
-enum { TABLE_ENTRIES = 8192, KEY_MOST = 8, VALUE_MOST = 32 };
+enum { TABLE_ENTRIES = 8192, KEY_MOST = 16, VALUE_MOST = 32 };
 
 struct entry {
 	bool used;
@@ -60,6 +60,7 @@ struct table {
 static struct table notes = { .key_size = sizeof(u64), .value_size = sizeof(u32) };
 static struct table threads = { .key_size = sizeof(u32), .value_size = sizeof(struct thread_state) };
 static struct table tallies = { .key_size = sizeof(struct tally_key), .value_size = sizeof(u64) };
+static struct table contents = { .key_size = sizeof(struct stream_key), .value_size = sizeof(struct stream_data) };
 static u64 tally_rests[64];
 static u8 *guarded(u8 **page, u32 size);
 #ifdef OBI_PORTABLE
@@ -68,8 +69,8 @@ static u8 *scratch_page;
 
 static struct table *table_of(void *map)
 {
-	CHECK(map == &note || map == &thread || map == &tally);
-	return map == &note ? &notes : map == &thread ? &threads : &tallies;
+	CHECK(map == &note || map == &thread || map == &tally || map == &content);
+	return map == &note ? &notes : map == &thread ? &threads : map == &content ? &contents : &tallies;
 }
 
 static struct entry *find(struct table *t, const void *key)

@@ -102,6 +102,7 @@ unsafe extern "C" {
     fn host_journal_length() -> u32;
     fn host_tally(kind: u32, reason: u32) -> u64;
     fn host_notes() -> u32;
+    fn host_contents() -> u32;
     fn host_current() -> u64;
     fn host_state(connection: *const c_void, state: *mut State);
     fn host_first_newline(word: u64, flags: *mut u64) -> u32;
@@ -263,6 +264,13 @@ impl Kernel {
     pub fn notes(&self) -> u32 {
         // SAFETY: `&self` holds the lock.
         unsafe { host_notes() }
+    }
+
+    /// Streams of HTTP/2 whose content is kept outside their connection now.
+    #[must_use]
+    pub fn contents(&self) -> u32 {
+        // SAFETY: `&self` holds the lock.
+        unsafe { host_contents() }
     }
 
     /// The exchange that the thread is said to serve now; 0: none.

@@ -11,9 +11,8 @@
 #define OBI_CAPTURE_H
 
 #include "body.h"
+#include "frames.h"
 #include "piece.h"
-
-enum { VECTORS_PER_STEP = 8 };
 
 struct walk {
 	struct connection *connection;
@@ -21,17 +20,6 @@ struct walk {
 	struct segment *segment;
 	void *context; /* of the program that runs */
 };
-
-/* Vectors are passed over until one has bytes of interest; not all of many in one step. */
-static __always_inline bool has_bytes(struct segment *s)
-{
-#pragma clang loop unroll(disable)
-	for (u32 i = 0; i < VECTORS_PER_STEP && !s->source.length && !s->outcome; i++) {
-		barrier(); /* see settle() */
-		next_vector(s);
-	}
-	return s->source.length && !s->outcome;
-}
 
 /* One step on. Returns 1 when the walk is over. */
 static __always_inline int go(struct connection *k, struct segment *s, struct sock *sk)
@@ -64,6 +52,12 @@ static long step(u32 index, struct walk *walk)
 {
 	struct segment *s = walk->segment;
 	(void)index;
+	if (is_framed(cursor_of(walk->connection, s)->mode)) {
+		int over = follow_frames(walk->connection, s);
+		if (s->outcome)
+			settle(walk->connection, s);
+		return over || (!s->gap && !s->left);
+	}
 	if (is_skipping(cursor_of(walk->connection, s)->mode) && (s->gap || s->left)) {
 		skip_body(walk->connection, s);
 		if (s->outcome)
@@ -91,7 +85,7 @@ static __always_inline void end_walk(struct walk *walk)
 	struct connection *k = walk->connection;
 	struct segment *s = walk->segment;
 	u8 mode = cursor_of(k, s)->mode;
-	if (s->left && mode != MODE_RESYNC && mode != MODE_IGNORED) {
+	if (s->left && mode != MODE_RESYNC && mode != MODE_IGNORED && mode != MODE_FRAME_LOST) {
 		come_to(s, OUTCOME_LOST, LOSS_STEPS);
 		settle(k, s);
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
-/* Where one direction of a connection stands in HTTP/1: the cursor, and the memory that it scans. */
+/* Where one direction of a connection stands: the cursor, and the memory that it scans. */
 #ifndef OBI_CURSOR_H
 #define OBI_CURSOR_H
 
@@ -30,6 +30,19 @@ enum cursor_mode {
 	MODE_UNTIL_CLOSE, /* the body ends with the connection */
 	MODE_RESYNC,      /* lost: a head is looked for at the start of each segment */
 	MODE_IGNORED,     /* not HTTP/1, or a tunnel */
+	/* From here on not HTTP/1, see frame.h: */
+	MODE_FIND,        /* the bytes are no head: are they frames? */
+	MODE_PREFACE,     /* inside the second half of HTTP/2's connection preface */
+	MODE_FRAME_LOST,  /* HTTP/2, lost: a frame is looked for at the start of each segment */
+	MODE_FRAME,       /* inside a frame header */
+	MODE_FRAME_PAD,   /* before the length of a DATA frame's padding */
+	MODE_FRAME_DATA,  /* inside DATA: `remaining` bytes, padding included */
+	MODE_FRAME_COPY,  /* inside a payload that is copied: `remaining` bytes */
+	MODE_FRAME_HOP,   /* inside a payload that is not: `remaining` bytes */
+	MODE_WEBSOCKET,      /* inside the header of a WebSocket frame */
+	MODE_WEBSOCKET_CODE, /* before the code of a Close frame */
+	MODE_WEBSOCKET_HOP,  /* inside a payload: `remaining` bytes */
+	MODE_WEBSOCKET_LOST,
 };
 
 enum cursor_flag {
@@ -57,6 +70,14 @@ enum scan_result {
 	SCAN_HTTP2 = 3,
 	SCAN_TLS = 4,
 	SCAN_MALFORMED = 5, /* HTTP, but its framing cannot be trusted */
+	SCAN_OTHER = 6,     /* neither HTTP/1 nor frames of HTTP/2 */
+};
+
+/* What a response says that the connection will speak. */
+enum upgrade {
+	UPGRADE_OTHER = 0,
+	UPGRADE_HTTP2 = 1,
+	UPGRADE_WEBSOCKET = 2,
 };
 
 /* What is known of a response before its head, and stays across interim ones. */
@@ -67,6 +88,42 @@ enum scan_result {
 struct framing_line {
 	u8 first[CARRY_BYTES];
 	u8 last[16];
+};
+
+/* How much content one stream of HTTP/2 has had in one direction. */
+struct stream_data {
+	u64 bytes;       /* without padding */
+	u32 messages;    /* of gRPC's framing, begun */
+	u32 left;        /* bytes to the end of the message under way */
+	u32 stream;      /* identifier; 0: none */
+	u16 n_empty;     /* messages without content in a row */
+	u8 prefix_bytes; /* of `prefix` that are there */
+	u8 unknown;      /* 1: not gRPC's framing, or its place in it was lost */
+	u64 prefix;      /* of the next message, the first byte lowest */
+};
+
+enum { FRAME_HEADER_BYTES = 9, PREFIX_BYTES = 5, PREFACE_REST_BYTES = 8, WEBSOCKET_HEADER_MOST = 14 };
+
+/* Where one direction of a connection stands in HTTP/2 or WebSocket. */
+struct frame_cursor {
+	u8 header[32];   /* of the frame under way: `got` bytes, and room behind them for reading */
+	struct stream_data data; /* of the stream at hand; of all messages of a WebSocket */
+	u32 bytes;       /* payload of the whole frame */
+	u32 copy;        /* payload bytes still to be copied */
+	u32 stream;
+	u32 sequence;    /* of the next record */
+	u32 block;       /* bytes of the header block in hand, over all its frames */
+	u32 n_spilled;   /* streams of this direction in the map `content` */
+	u16 epoch;       /* counts the times that this direction was lost */
+	u16 close_code;
+	u8 got;          /* bytes of `header`, and of whatever else is collected there */
+	u8 type;
+	u8 flags;
+	u8 padding;      /* at the end of DATA */
+	u8 joined;       /* 1: frames may have passed before those that were seen */
+	u8 tentative;    /* 1: it began like a server's frames, no preface was seen yet */
+	u8 closed;       /* WebSocket: a Close frame has passed */
+	u8 pad;
 };
 
 /* Where one direction of a connection stands. */
@@ -87,11 +144,17 @@ struct cursor {
 	u8 result;
 	u8 unsent;      /* bytes at the end of `carry` that no record has carried yet */
 	u8 digits;      /* of the content length so far */
-	u8 pad[2];
-	u64 arrival;    /* of the first byte of the current head */
+	u8 upgrade;     /* enum upgrade */
+	u8 pad;
+	u64 arrival;    /* of the first byte of the current head, or frame */
 	u64 started;
-	struct framing_line copy; /* of the line being judged; here, because the stack is short */
-	u8 carry[CARRY_BYTES]; /* the last bytes of the unfinished line, right-aligned */
+	union {
+		struct {
+			struct framing_line copy; /* of the line being judged; here, because the stack is short */
+			u8 carry[CARRY_BYTES]; /* the last bytes of the unfinished line, right-aligned */
+		};
+		struct frame_cursor frame; /* in the modes behind MODE_IGNORED */
+	};
 };
 
 /*

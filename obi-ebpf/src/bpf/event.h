@@ -56,7 +56,11 @@ enum frame_flag {
 	FRAME_FIRST_PIECE = 1, /* this piece holds the first payload byte of the frame */
 	FRAME_LAST_PIECE = 2,  /* and this one the last that will be copied */
 	FRAME_TRUNCATED = 4,   /* the rest of the frame was not copied */
-	FRAME_JOINED = 8,      /* the connection was joined in the middle: what its header tables hold is not known */
+	/*
+	 * Frames have passed unseen before this one in this direction: the connection was joined in the middle, or, if
+	 * the flag was not there before, it could not be followed for a while. What the header table holds is not known.
+	 */
+	FRAME_JOINED = 8,
 };
 
 /* event_header.flags of EVENT_CLOSE */
@@ -163,24 +167,32 @@ struct end_event {
 };
 
 /*
- * An HTTP/2 frame (RFC 9113 §4): HEADERS, CONTINUATION, SETTINGS, RST_STREAM and GOAWAY with their payload, DATA as a
- * mark without payload, and only when it ends its stream. `header.exchange` is the connection number with ordinal 0.
+ * An HTTP/2 frame (RFC 9113 §4): HEADERS, CONTINUATION, PUSH_PROMISE, SETTINGS, RST_STREAM with their payload, padding
+ * and priority included, GOAWAY with its first eight bytes, DATA as a mark without payload, and only when it ends its
+ * stream. Of a header block that is longer than the limit, CONTINUATION frames are left out without a step in the
+ * sequence, but for the one that ends it. `header.exchange` is the connection number with ordinal 0, `header.time` that
+ * of the piece's last byte, of a mark the time when the last byte of its frame had passed.
  */
 struct frame_event {
 	struct event_header header;
 	__u64 arrival;     /* when the first byte of the frame arrived at the host (received) or was sent */
 	__u64 body_bytes;  /* DATA of this stream in this direction up to here, without padding */
-	__u32 messages;    /* messages of gRPC's framing begun in that DATA; meaningless for other content */
+	/*
+	 * Messages of gRPC's framing begun in that DATA; meaningless for other content. 0xffffffff: not known, or other
+	 * content. When HEADERS that end their stream are the first ones in their direction, both numbers are 0,
+	 * whatever stands here.
+	 */
+	__u32 messages;
 	__u32 offset;      /* stream offset of the first payload byte, modulo 2^32 */
 	__u32 sequence;    /* counts the pieces of this connection and direction, lost ones too: a step says how many */
 	__u32 stream;      /* stream identifier */
 	__u32 frame_bytes; /* payload bytes of the whole frame */
-	__u32 position;    /* payload bytes before this piece */
+	__u32 position;    /* payload bytes before this piece; of a mark, all */
 	__u16 length;      /* payload bytes in this piece */
 	__u8 type;
 	__u8 flags;        /* the frame's own */
 	__u8 sent;         /* 1: the observed process sent it, 0: received it */
-	__u8 side;         /* SIDE_UNKNOWN until a request was seen */
+	__u8 side;         /* SIDE_UNKNOWN until the preface was seen, or, if joined, a block that begins with a known field */
 	__u8 encrypted;    /* 1: read at a TLS library */
 	__u8 pad[3];
 	__u16 family;      /* AF_INET, AF_INET6, AF_UNIX */

@@ -6,7 +6,7 @@
 #ifndef OBI_EXCHANGE_H
 #define OBI_EXCHANGE_H
 
-#include "emit.h"
+#include "frame_end.h"
 
 /* Exchanges of one connection that end together; deeper pipelines leave notes behind. */
 #ifdef OBI_PORTABLE
@@ -376,6 +376,10 @@ SHARED int end_connection(struct connection *k, const struct ending *how)
 		__sync_fetch_and_add(&global.n_open, -1);
 	if (k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP) && k->n_resync)
 		tally_uncovered(k, UNCOVERED_JOINED);
+	if (k->protocol) {
+		end_framed(k, how);
+		goto out;
+	}
 	if (!k->side)
 		return 0;
 	response = response_cursor(k);
@@ -384,6 +388,7 @@ SHARED int end_connection(struct connection *k, const struct ending *how)
 	/* The calls that sent their requests end after this. */
 	lose_ahead(k);
 	end_pending(k, how);
+out:
 	cursor_reset(&k->receive, MODE_IGNORED);
 	cursor_reset(&k->send, MODE_IGNORED);
 	return 0;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
-/* The two header fields that decide where a message ends: Content-Length and Transfer-Encoding. */
+/* The header fields that decide what follows a head: Content-Length, Transfer-Encoding and Upgrade. */
 #ifndef OBI_FIELD_H
 #define OBI_FIELD_H
 
@@ -69,10 +69,23 @@ static __always_inline void transfer_encoding(struct cursor *c)
 			    : CURSOR_ENCODED;
 }
 
+/* What a response with 101 goes on with (RFC 9110 §7.8): only names that we follow matter, and those stand alone. */
+static __always_inline void upgrade_to(struct cursor *c, u32 length)
+{
+	const u8 *line = c->copy.first;
+	u32 at = line[8] == ' ' || line[8] == '\t' ? 9 : 8;
+	u64 word = load8(line, at) | LOWER_CASE;
+	if (length > at + 8 && word == EIGHT('w', 'e', 'b', 's', 'o', 'c', 'k', 'e'))
+		c->upgrade = UPGRADE_WEBSOCKET;
+	else if ((word & 0xffffff) == EIGHT('h', '2', 'c', 0, 0, 0, 0, 0) && (line[at + 3] == '\r' || line[at + 3] == '\n'))
+		c->upgrade = UPGRADE_HTTP2;
+}
+
 enum framing_field {
 	FIELD_OTHER = 0,
 	FIELD_CONTENT_LENGTH = 1,
 	FIELD_TRANSFER_ENCODING = 2,
+	FIELD_UPGRADE = 3,
 };
 
 /*
@@ -85,7 +98,10 @@ SHARED int framing_value(struct cursor *c, u32 length, u32 field)
 		return SCAN_MALFORMED;
 	if (field == FIELD_CONTENT_LENGTH)
 		return content_length(c, length);
-	transfer_encoding(c);
+	if (field == FIELD_UPGRADE)
+		upgrade_to(c, length);
+	else
+		transfer_encoding(c);
 	return SCAN_MORE;
 }
 
@@ -103,7 +119,7 @@ static __always_inline u32 framing_header(const u8 *area, u32 line)
 				       (area[line + 16] | 0x20) == 'g' && area[line + 17] == ':'
 			       ? FIELD_TRANSFER_ENCODING
 			       : FIELD_OTHER;
-	return 0;
+	return first == EIGHT('u', 'p', 'g', 'r', 'a', 'd', 'e', ':') ? FIELD_UPGRADE : FIELD_OTHER;
 }
 
 #endif

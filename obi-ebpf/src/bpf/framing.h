@@ -231,7 +231,7 @@ static __always_inline void keep_line(struct cursor *c, const u8 *area, const u3
 		if (c->lines == 0) {
 			if (!(c->flags & CURSOR_CLASSIFIED) && area[start] != '\r')
 				c->result = classify_start(c, area, start, length, false);
-		} else if (length > CARRY_BYTES && framing_header(area, start)) {
+		} else if (length > CARRY_BYTES && framing_header(area, start) % FIELD_UPGRADE) {
 			c->result = SCAN_MALFORMED; /* a framing header that does not fit the carry */
 		}
 	}
@@ -262,6 +262,7 @@ static __always_inline void cursor_reset(struct cursor *c, u8 mode)
 	c->head_bytes = 0;
 	c->line_bytes = 0;
 	c->unsent = 0;
+	c->upgrade = UPGRADE_OTHER;
 	c->remaining = 0;
 	c->content_length = 0;
 	c->body_bytes = 0;

@@ -6,7 +6,7 @@
 #ifndef OBI_HEAD_H
 #define OBI_HEAD_H
 
-#include "segment.h"
+#include "frames.h"
 
 /* Pieces of a head up to this size wait in the carry for more: a head sent byte by byte is few records. */
 #define WITHHOLD_BYTES 40
@@ -161,6 +161,10 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 	if (c->status == 101 || connected) {
 		c->mode = MODE_IGNORED;
 		flags |= FLAG_MESSAGE_END | FLAG_TUNNEL;
+		if (!connected && c->upgrade == UPGRADE_HTTP2)
+			flags |= FLAG_HTTP2;
+		else if (!connected && c->upgrade == UPGRADE_WEBSOCKET)
+			flags |= FLAG_WEBSOCKET;
 	} else {
 		c->mode = body_mode(c, c->flags & CURSOR_METHOD_HEAD);
 		if (c->mode == MODE_UNTIL_CLOSE)
@@ -181,10 +185,15 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 static __always_inline void leave_head(struct connection *k, struct segment *s, u32 flags)
 {
 	struct cursor *c = cursor_of(k, s);
+	bool told = !(c->flags & (CURSOR_LOST | CURSOR_ORPHAN));
 	u8 mode = c->mode;
 	k->flags |= CONNECTION_HTTP;
 	count_open(k);
-	if (flags & FLAG_TUNNEL) {
+	if (flags & FLAG_WEBSOCKET && told) {
+		begin_websocket(k);
+	} else if (flags & FLAG_HTTP2) {
+		upgrade_to_http2(k, s);
+	} else if (flags & FLAG_TUNNEL) {
 		ignore_connection(k);
 	} else if (flags & FLAG_INTERIM) {
 		u16 kept = c->flags & CURSOR_KEPT;
@@ -214,7 +223,7 @@ static __always_inline void fill_head(struct connection *k, struct segment *s, s
 	r->family = k->family;
 	r->local_port = k->local_port;
 	r->remote_port = k->remote_port;
-	r->encrypted = 0;
+	r->encrypted = k->encrypted;
 	__builtin_memset(r->pad, 0, sizeof(r->pad));
 	__builtin_memcpy(r->local_address, k->local_address, 2 * ADDRESS_BYTES);
 }

@@ -5,7 +5,7 @@
 
 #include "kernel.h"
 #include "event.h"
-#include "framing.h"
+#include "frame.h"
 
 /* === settings: written by the agent before the programs load === */
 
@@ -113,6 +113,33 @@ enum connection_flag {
 	CONNECTION_SPARE = 128,    /* it has spare memory */
 };
 
+/* What a connection speaks. */
+enum protocol {
+	PROTOCOL_HTTP1 = 0, /* as far as is known */
+	PROTOCOL_HTTP2,
+	PROTOCOL_WEBSOCKET,
+};
+
+/* A stream of HTTP/2 in one direction. */
+struct stream_key {
+	u64 connection; /* number */
+	u32 stream;
+	u32 direction;  /* 1: sent; the higher bits count the times that this direction was lost */
+};
+
+/*
+ * Content of streams whose DATA is interrupted by that of others: one stream of each direction is in the
+ * connection, and with little traffic none is here. An entry goes when its stream ends. Those of connections
+ * that end before their streams stay until their room is needed: hence LRU. Whoever finds its entry gone tells
+ * that the number is not known.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct stream_key);
+	__type(value, struct stream_data);
+} content SEC(".maps");
+
 /* User memory of a send or a receive in progress, kept from its beginning until bytes have moved. */
 struct transfer {
 	u64 base;    /* or the address of the iovec array */
@@ -197,7 +224,16 @@ struct connection {
 	u8 flags;
 	u32 n_resync; /* segments in which no head was found */
 	u32 ahead_body; /* 1: a response with a body has ended before its request was seen */
-	u32 pad;
+	u8 protocol;    /* enum protocol */
+	u8 encrypted;   /* 1: its bytes are read at a TLS library */
+	u8 websocket_closed; /* as in websocket_event.closed */
+	u8 pad;
+	/* Of HTTP/2: */
+	u32 last_stream; /* highest identifier of a stream that a request has opened */
+	u32 last_ended;  /* the stream whose response has ended last */
+	u32 n_opened;
+	u32 n_ended;
+	u32 pad_streams;
 	u8 local_address[ADDRESS_BYTES];
 	u8 remote_address[ADDRESS_BYTES];
 	u64 last_response_byte;

@@ -11,6 +11,7 @@
 
 /* Segments without a head after which a connection joined in the middle counts as uncovered. */
 #define RESYNC_LIMIT 1024
+#define PREFACE_LINE_BYTES 16
 
 static __always_inline struct cursor *cursor_of(struct connection *k, const struct segment *s)
 {
@@ -37,6 +38,22 @@ static __always_inline void come_to(struct segment *s, u32 outcome, u32 detail)
 	s->detail = detail;
 }
 
+/* `n` bytes further. */
+static __always_inline void advance(struct segment *s, u32 n)
+{
+	struct source *from = &s->source;
+	s->left -= n;
+	s->offset += n;
+	s->begun = 1;
+	if (n <= from->length) {
+		from->base += n;
+		from->length -= n;
+	} else {
+		from->skip += n - from->length;
+		from->length = 0;
+	}
+}
+
 /* Not HTTP/1 from here on. What looked like the beginning of a request is none. */
 static __always_inline void ignore_connection(struct connection *k)
 {
@@ -47,11 +64,35 @@ static __always_inline void ignore_connection(struct connection *k)
 	cursor_reset(&k->send, MODE_IGNORED);
 }
 
+/*
+ * The bytes are no head: are they frames of HTTP/2? `PRI * HTTP/2.0` at the very beginning is the first half of the
+ * preface; and where no HTTP/1 was seen yet, frames may begin, or go on. Returns whether that is to be found out.
+ */
+static __always_inline bool may_be_frames(struct connection *k, struct segment *s, struct cursor *c)
+{
+	u32 result = s->detail, passed = c->head_bytes;
+	if (result == SCAN_HTTP2 && passed + c->at - AREA_START == PREFACE_LINE_BYTES && !c->lines) {
+		cursor_reset(c, MODE_PREFACE);
+		__builtin_memset(&c->frame, 0, sizeof(c->frame));
+		advance(s, PREFACE_LINE_BYTES - passed);
+		return true;
+	}
+	if (result == SCAN_NOT_HTTP && !passed && !c->lines && !(k->flags & CONNECTION_HTTP)) {
+		c->mode = MODE_FIND;
+		return true;
+	}
+	return false;
+}
+
 /* The bytes are no head: is that the end of this message, or of all? */
 static __always_inline void rejected(struct connection *k, struct segment *s)
 {
 	struct cursor *c = cursor_of(k, s);
 	u32 result = s->detail;
+	if (may_be_frames(k, s, c)) {
+		come_to(s, OUTCOME_NONE, 0);
+		return;
+	}
 	if (c->lines && (result == SCAN_MALFORMED || c->flags & CURSOR_PIECES)) {
 		/* The start line has shown that it is HTTP, and an exchange. */
 		if (!k->side)
@@ -106,6 +147,28 @@ static __always_inline bool lose(struct connection *k, struct segment *s)
 	return !requests || c->mode != MODE_START;
 }
 
+/* Frames cannot be followed: what passes until one is found again is a gap, which the sequence tells the agent. */
+static __always_inline void lose_frames(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	struct frame_cursor *f = &c->frame;
+	if (f->tentative) {
+		ignore_connection(k);
+	} else if (k->protocol == PROTOCOL_WEBSOCKET) {
+		s->ending = (struct ending){ .time = s->time, .reason = CLOSE_ABANDONED };
+		end_framed(k, &s->ending);
+		k->protocol = PROTOCOL_HTTP1; /* nothing more is to be told */
+		ignore_connection(k);
+	} else {
+		c->mode = MODE_FRAME_LOST;
+		f->sequence++;
+		f->joined = 1;
+		f->epoch++;
+		f->n_spilled = 0;
+		f->data.stream = 0;
+	}
+}
+
 SHARED int settle(struct connection *k, struct segment *s)
 {
 	if (!k || !s)
@@ -118,6 +181,10 @@ SHARED int settle(struct connection *k, struct segment *s)
 	barrier();
 	if (s->outcome < OUTCOME_LOST)
 		goto out;
+	if (is_framed(cursor_of(k, s)->mode)) {
+		lose_frames(k, s);
+		goto behind;
+	}
 	if (lose(k, s))
 		end_pending(k, &s->ending);
 	barrier();
@@ -138,6 +205,7 @@ SHARED int settle(struct connection *k, struct segment *s)
 			lose_ahead(k);
 		cursor_reset(cursor_of(k, s), MODE_RESYNC);
 	}
+behind:
 	/* Behind a gap a head may begin. */
 	if (s->outcome != OUTCOME_LOST || s->detail != LOSS_GAP)
 		s->left = 0;
@@ -148,21 +216,6 @@ out:
 }
 
 /* === walking the source === */
-
-static __always_inline void advance(struct segment *s, u32 n)
-{
-	struct source *from = &s->source;
-	s->left -= n;
-	s->offset += n;
-	s->begun = 1;
-	if (n <= from->length) {
-		from->base += n;
-		from->length -= n;
-	} else {
-		from->skip += n - from->length;
-		from->length = 0;
-	}
-}
 
 #ifdef OBI_CALL_SET
 /* The next message of a sendmmsg or recvmmsg: its bytes may be fewer than its vector has room for. */
@@ -226,6 +279,19 @@ static __always_inline void next_vector(struct segment *s)
 	from->base = entry.base + from->skip;
 	from->length = entry.length - from->skip;
 	from->skip = 0;
+}
+
+enum { VECTORS_PER_STEP = 8 };
+
+/* Vectors are passed over until one has bytes of interest; not all of many in one step. */
+static __always_inline bool has_bytes(struct segment *s)
+{
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < VECTORS_PER_STEP && !s->source.length && !s->outcome; i++) {
+		barrier(); /* see settle() */
+		next_vector(s);
+	}
+	return s->source.length && !s->outcome;
 }
 
 #endif

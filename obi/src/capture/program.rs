@@ -39,6 +39,8 @@ pub struct Settings {
     pub tick_ns: u64,
     /// Let the kernel measure the programs' run time (needs `CAP_SYS_ADMIN`).
     pub statistics: bool,
+    /// The kernel can preempt the programs of the set. Set by whoever chooses one.
+    pub is_preempted: bool,
 }
 
 /// Why an object could not be loaded.

@@ -86,7 +86,7 @@ impl Loaded {
         try_storage(&ebpf).map_err(LoadError::Storage)?;
         let mut loaded =
             Self { ebpf, attached: Vec::new(), waiting: Vec::new(), skipped: Vec::new(), preallocated };
-        let entries = loaded.load_programs(set, &types.btf)?;
+        let entries = loaded.load_programs(set, settings.is_preempted, &types.btf)?;
         loaded.connect_walk(&types.btf)?;
         for entry in entries {
             loaded.attach_program(entry)?;
@@ -95,9 +95,14 @@ impl Loaded {
     }
 
     /// Returns those to be attached.
-    fn load_programs(&mut self, set: HookSet, btf: &Btf) -> Result<Vec<Entry>, LoadError> {
+    fn load_programs(
+        &mut self,
+        set: HookSet,
+        is_preempted: bool,
+        btf: &Btf,
+    ) -> Result<Vec<Entry>, LoadError> {
         let mut entries = Vec::new();
-        for entry in programs(set) {
+        for entry in programs(set).filter(|entry| is_preempted || entry.need != Need::Again) {
             let result = load(program(&mut self.ebpf, entry.name)?, entry.hook.target(), btf);
             match (result.map_err(|error| refusal(&error)), entry.need) {
                 (Ok(()), Need::Wanted(wanted)) => self.waiting.push((entry, wanted)),
@@ -128,7 +133,7 @@ impl Loaded {
     pub(super) fn attach_program(&mut self, entry: Entry) -> Result<(), LoadError> {
         match (attach(program(&mut self.ebpf, entry.name)?, entry.hook), entry.need) {
             (Ok(attachment), _) => self.attached.push(Attached { entry, attachment }),
-            (Err(error), Need::Optional) => {
+            (Err(error), Need::Optional | Need::Again) => {
                 self.skipped.push((entry.name, format!("failed to attach it: {error}")))
             }
             (Err(source), _) => {

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * The walk along frames: a step is what can be hopped, and what is then read. Needs nothing but the connection and
+ * the segment, so whoever has plain bytes may go this way. And how frames are recognised.
+ */
+#ifndef OBI_FRAMES_H
+#define OBI_FRAMES_H
+
+#include "http2.h"
+#include "websocket.h"
+
+/* === recognition === */
+
+/* HTTP/2 from here on, in this direction: fresh, or (`joined`) from somewhere in the middle. */
+static __always_inline void begin_direction(struct cursor *c, u8 mode, bool joined)
+{
+	cursor_reset(c, mode);
+	__builtin_memset(&c->frame, 0, sizeof(c->frame));
+	c->frame.joined = joined;
+}
+
+/* It is HTTP/2: what of the other direction? */
+static __always_inline void begin_http2(struct connection *k, const struct segment *s)
+{
+	struct cursor *other = &k->cursor[~s->sending & 1];
+	u8 mode = other->mode;
+	k->protocol = PROTOCOL_HTTP2;
+	k->flags |= CONNECTION_HTTP;
+	k->tgid = s->id >> 32;
+	count_open(k);
+	other->frame.tentative = is_framed(mode) ? 0 : other->frame.tentative;
+	if (mode == MODE_START)
+		begin_direction(other, MODE_FRAME, false);
+	else if (!is_framed(mode) || mode == MODE_FIND)
+		begin_direction(other, MODE_FRAME_LOST, true);
+}
+
+/* The second half of the preface is in hand. Only a client sends it. */
+static __always_inline void preface_ends(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	if (!is_preface_rest(c->frame.header)) {
+		c->mode = MODE_START;
+		come_to(s, OUTCOME_IGNORED, SCAN_HTTP2);
+		return;
+	}
+	k->side = s->sending ? SIDE_CLIENT : SIDE_SERVER;
+	begin_direction(c, MODE_FRAME, false);
+	begin_http2(k, s);
+}
+
+/*
+ * A response has agreed to go on in HTTP/2, and its server does so at once; the request is stream 1. The client
+ * begins with the preface, as a head, behind the request's body.
+ */
+static __always_inline void upgrade_to_http2(struct connection *k, const struct segment *s)
+{
+	begin_direction(&k->cursor[s->sending & 1], MODE_FRAME, false);
+	k->protocol = PROTOCOL_HTTP2;
+	k->last_stream = 1;
+	k->n_opened = 1;
+}
+
+enum { LOOK_FRAMES = 4, LOOK_VECTORS = 4 };
+
+/* What the look at a segment has come to so far. */
+struct look {
+	struct source from;
+	u32 left;
+	u32 n;       /* likely headers */
+	u32 n_data;  /* of them, of DATA */
+	u32 first;   /* type of the first */
+	u32 fits;    /* 1: the last one ends with the segment */
+	u32 pad;
+	u8 header[16];
+};
+
+/* The next bytes of interest of the segment come to hand, if they are not far. */
+static __always_inline void look_on(struct look *look)
+{
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < LOOK_VECTORS && !look->from.length && look->from.vectors; i++) {
+		struct user_iovec entry = {};
+		if (read_vector(&entry, &look->from))
+			return;
+		look->from.vector += sizeof(entry);
+		look->from.vectors--;
+		if (look->from.skip >= entry.length) {
+			look->from.skip -= entry.length;
+			continue;
+		}
+		look->from.base = entry.base + look->from.skip;
+		look->from.length = entry.length - look->from.skip;
+		look->from.skip = 0;
+	}
+}
+
+/* One frame further. Returns whether to go on. */
+static __always_inline bool look_at_frame(struct look *look)
+{
+	u32 bytes;
+	look_on(look);
+	if (look->left < FRAME_HEADER_BYTES || look->from.length < FRAME_HEADER_BYTES)
+		return false;
+	if (bpf_probe_read_user(look->header, FRAME_HEADER_BYTES, (void *)look->from.base) || !is_likely_frame(look->header)) {
+		look->n = 0;
+		return false;
+	}
+	if (!look->n)
+		look->first = look->header[3];
+	look->n++;
+	look->n_data += look->header[3] == FRAME_DATA;
+	bytes = FRAME_HEADER_BYTES + frame_length(look->header);
+	/* Some read the header by itself, and the payload then. */
+	look->fits = bytes == look->left || look->left == FRAME_HEADER_BYTES;
+	if (bytes >= look->left)
+		return false;
+	look->left -= bytes;
+	if (bytes <= look->from.length) {
+		look->from.base += bytes;
+		look->from.length -= bytes;
+	} else {
+		look->from.skip = bytes - look->from.length;
+		look->from.length = 0;
+	}
+	return true;
+}
+
+/* Is the beginning of the segment the beginning of a frame? Returns 1 if so. */
+SHARED int looks_like_frames(struct segment *s, u32 from_start)
+{
+	struct look look = {};
+	if (!s)
+		return 0;
+	look.from = s->source;
+	look.left = s->left;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < LOOK_FRAMES; i++) {
+		barrier();
+		if (!look_at_frame(&look))
+			break;
+	}
+	/* At the very beginning a server's SETTINGS stand. */
+	if (from_start && (!look.n || look.first != FRAME_SETTINGS))
+		return 0;
+	return look.n >= LOOK_FRAMES - 1 || (look.fits && (look.n > 1 || (look.n == 1 && !look.n_data)));
+}
+
+/* Neither a head nor the preface: frames that were begun before we came, or by the server? */
+static __always_inline void find_frames(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	bool lost = c->mode == MODE_FRAME_LOST;
+	bool from_start = !lost && !(c->flags & CURSOR_RESYNCED) && k->family != FAMILY_UNIX;
+	if (!looks_like_frames(s, from_start)) {
+		if (lost) {
+			s->left = 0;
+		} else {
+			c->mode = MODE_HEAD;
+			come_to(s, OUTCOME_REJECTED, SCAN_OTHER);
+		}
+		return;
+	}
+	if (lost) {
+		c->mode = MODE_FRAME;
+		c->frame.got = 0;
+		return;
+	}
+	begin_direction(c, MODE_FRAME, !from_start);
+	if (from_start)
+		c->frame.tentative = 1;
+	else
+		begin_http2(k, s);
+}
+
+/* === the walk === */
+
+/* Bytes that need not be read, as far as they go. */
+static __always_inline void hop_frame(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	u32 n = s->gap ? s->gap : s->left;
+	u64 most = c->remaining;
+	u8 mode = c->mode;
+	if (mode == MODE_FRAME_DATA)
+		most = unread_data(c);
+	if (n > most)
+		n = most;
+	if (s->gap)
+		s->gap -= n;
+	else
+		advance(s, n);
+	if (mode == MODE_WEBSOCKET_HOP) {
+		hop_websocket(c, n);
+		return;
+	}
+	if (mode == MODE_FRAME_DATA)
+		pass_data(c, n);
+	else
+		c->remaining -= n;
+	if (!c->remaining)
+		frame_ends(k, s);
+}
+
+static __always_inline bool hops(u8 mode)
+{
+	return mode == MODE_FRAME_DATA || mode == MODE_FRAME_HOP || mode == MODE_WEBSOCKET_HOP;
+}
+
+/* Bytes come that nobody can read: harmless inside a payload, otherwise nothing behind them can be followed. */
+static __always_inline void pass_unread(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	struct frame_cursor *f = &c->frame;
+	u8 mode = c->mode;
+	if (mode == MODE_FRAME_DATA) {
+		f->data.unknown = 1;
+	} else if (mode == MODE_FRAME_COPY) {
+		f->sequence++; /* the rest of the payload is a piece that is lost */
+		f->copy = 0;
+		c->mode = MODE_FRAME_HOP;
+	} else if (mode == MODE_FRAME_LOST || mode == MODE_FIND) {
+		if (s->gap)
+			s->gap = 0;
+		else
+			s->left = 0;
+	} else {
+		come_to(s, OUTCOME_LOST, s->gap ? LOSS_GAP : LOSS_UNREADABLE);
+	}
+}
+
+/* Collects the `want` bytes that the mode is about in `header`. Returns whether they are there. */
+static __always_inline bool collect(struct segment *s, struct frame_cursor *f, u32 want)
+{
+	u32 got = f->got & 15;
+	u64 n = s->left < s->source.length ? s->left : s->source.length;
+	if (n > want - got)
+		n = want - got;
+	OPAQUE(n);
+	if (n > 16 || bpf_probe_read_user(f->header + got, n, (void *)s->source.base)) {
+		come_to(s, OUTCOME_LOST, LOSS_FAULT);
+		return false;
+	}
+	f->got = got + n;
+	advance(s, n);
+	return f->got >= want;
+}
+
+static __always_inline void read_frames(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	struct frame_cursor *f = &c->frame;
+	u8 mode = c->mode;
+	u32 want;
+	if (mode == MODE_FRAME_COPY) {
+		copy_frame(k, s);
+		return;
+	}
+	if (mode == MODE_FRAME_DATA) {
+		data_prefix(k, s);
+		if (!c->remaining)
+			frame_ends(k, s);
+		return;
+	}
+	if (mode == MODE_FRAME_PAD) {
+		data_padding(s, c);
+		if (!c->remaining)
+			frame_ends(k, s);
+		return;
+	}
+	if (mode == MODE_FRAME_LOST || mode == MODE_FIND) {
+		find_frames(k, s);
+		return;
+	}
+	if (!f->got)
+		c->arrival = s->arrival;
+	want = mode == MODE_FRAME ? FRAME_HEADER_BYTES : mode == MODE_PREFACE ? PREFACE_REST_BYTES : websocket_header_bytes(f);
+	if (mode == MODE_WEBSOCKET_CODE)
+		want += CLOSE_CODE_BYTES;
+	if (!collect(s, f, want))
+		return;
+	if (mode == MODE_FRAME)
+		frame_begins(k, s);
+	else if (mode == MODE_PREFACE)
+		preface_ends(k, s);
+	else if (mode == MODE_WEBSOCKET_CODE)
+		websocket_code(k, s);
+	else if (f->got == websocket_header_bytes(f)) /* now that its first two bytes are known */
+		websocket_begins(k, s);
+}
+
+/* One step on. Returns 1 when the walk is over. */
+SHARED int follow_frames(struct connection *k, struct segment *s)
+{
+	u8 mode;
+	if (!k || !s)
+		return 1;
+	if (hops(cursor_of(k, s)->mode))
+		hop_frame(k, s);
+	barrier();
+	mode = cursor_of(k, s)->mode;
+	if ((!s->gap && !s->left) || mode == MODE_IGNORED)
+		return 1;
+	if (mode == MODE_FRAME_LOST && s->begun && !s->gap) {
+		s->left = 0;
+		return 1;
+	}
+	if (s->gap || s->source.opaque)
+		pass_unread(k, s);
+	else if (has_bytes(s))
+		read_frames(k, s);
+	return 0;
+}
+
+#endif
