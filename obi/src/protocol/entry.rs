@@ -175,7 +175,7 @@ impl Entry {
             tgid: self.tgid,
             endpoints,
             encrypted: self.encrypted,
-            is_rpc: false,
+            is_rpc: self.text.content().is_web(),
             request: self.text.request(),
         })
     }

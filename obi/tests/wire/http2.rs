@@ -101,6 +101,12 @@ impl Connection {
         self
     }
 
+    /// What came before was seen by nobody.
+    pub fn join(&mut self) {
+        self.is_joined = true;
+        self.sequences = [0, 0];
+    }
+
     pub fn encoder(&mut self, from: From) -> &mut Encoder {
         &mut self.encoders[from as usize]
     }

@@ -5,7 +5,7 @@
 
 use super::frame::{CONTINUATION, END_HEADERS, END_STREAM, PUSH_PROMISE, fragment};
 use super::hpack::Decoder;
-use obi_ebpf::{FRAME_FIRST_PIECE, FRAME_JOINED, FRAME_LAST_PIECE, FRAME_TRUNCATED, frame_event};
+use obi_ebpf::{FRAME_FIRST_PIECE, FRAME_LAST_PIECE, FRAME_TRUNCATED, frame_event};
 use std::ops::Deref;
 
 /// Longest header block that is kept, bytes; a longer one is cut, and its direction's table forgotten.
@@ -16,8 +16,8 @@ const SPARE_BUFFERS: usize = 16;
 #[derive(Debug, Default)]
 pub(super) struct Direction {
     pub(super) decoder: Decoder,
-    /// The sequence number that comes next; `None` before the first record.
-    expected: Option<u32>,
+    /// The sequence number that comes next.
+    expected: u32,
     /// How often records were missing.
     pub(super) gaps: u32,
     open: Option<Block>,
@@ -64,11 +64,9 @@ impl Deref for Bytes<'_> {
 impl Direction {
     /// Notes the place of a record. `false` when a later one has come already: it counts as missed.
     pub(super) fn follow(&mut self, frame: &frame_event) -> bool {
-        let is_joined = frame.header.flags & FRAME_JOINED != 0;
-        let expected = self.expected.unwrap_or(if is_joined { frame.sequence } else { 0 });
-        let step = frame.sequence.wrapping_sub(expected).cast_signed();
+        let step = frame.sequence.wrapping_sub(self.expected).cast_signed();
         if step >= 0 {
-            self.expected = Some(frame.sequence.wrapping_add(1));
+            self.expected = frame.sequence.wrapping_add(1);
         }
         if step > 0 {
             self.miss();
@@ -78,7 +76,7 @@ impl Direction {
 
     /// Notes that nothing comes any more, and how many records there were.
     pub(super) fn end(&mut self, pieces: u32) {
-        if self.expected.unwrap_or(0) != pieces {
+        if self.expected != pieces {
             self.miss();
         }
     }

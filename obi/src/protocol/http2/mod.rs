@@ -240,27 +240,27 @@ impl Http2 {
             false => None,
         };
         let Some(slot) = found else { return };
-        self.note_half(slot, is_request, frame, true);
+        let (request_gaps, response_gaps) = self.connections[at].gaps();
+        let stream = &mut self.streams[slot];
+        stream.touched = frame.header.time;
+        match is_request {
+            true => stream.request.note(frame, true, request_gaps),
+            false => stream.response.note(frame, true, response_gaps),
+        }
         self.finish_if_over(slot, sink);
     }
 
     fn reset(&mut self, at: u32, frame: &frame_event, payload: &[u8], sink: &mut impl Sink) {
         let Some(by_requester) = self.connections[at].is_request(frame.sent != 0) else { return };
         let Some(slot) = self.streams.find(at, frame.stream) else { return };
-        self.note_half(slot, by_requester, frame, false);
-        let reset = Reset { by_requester, code: frame::word(payload, 0), time: frame.header.time };
-        self.streams[slot].reset.get_or_insert(reset);
-        self.finish_if_over(slot, sink);
-    }
-
-    fn note_half(&mut self, slot: u32, is_request: bool, frame: &frame_event, is_end: bool) {
         let stream = &mut self.streams[slot];
-        let (request_gaps, response_gaps) = self.connections[stream.connection].gaps();
         stream.touched = frame.header.time;
-        match is_request {
-            true => stream.request.note(frame, is_end, request_gaps),
-            false => stream.response.note(frame, is_end, response_gaps),
-        }
+        stream.reset.get_or_insert(Reset {
+            by_requester,
+            code: frame::word(payload, 0),
+            time: frame.header.time,
+        });
+        self.finish_if_over(slot, sink);
     }
 
     /// The server will not process streams above the one it names.

@@ -4,7 +4,7 @@
 
 use super::connection::Connection;
 use super::direction::Block;
-use super::frame::RST_STREAM;
+use super::frame::DATA;
 use super::hpack::{Head, Name};
 use super::outcome::Reset;
 use crate::protocol::grpc::{self, Content};
@@ -23,8 +23,8 @@ pub(super) struct Half {
     pub(super) ended: Option<u64>,
     pub(super) body_bytes: u64,
     messages: Option<u32>,
-    /// Nothing more will come: it ended, or was reset.
-    is_final: bool,
+    /// A header block has come, interim ones included.
+    is_begun: bool,
     /// [`super::direction::Direction::gaps`] when something was last seen of it.
     pub(super) gaps: u32,
 }
@@ -68,20 +68,26 @@ pub(super) struct End {
 }
 
 impl Half {
-    /// Takes what a record tells of the data up to it; its end, if it is that.
+    /// Takes what the record of a header block or of the last data tells of the data up to it.
     pub(super) fn note(&mut self, frame: &frame_event, is_end: bool, gaps: u32) {
         self.gaps = gaps;
-        self.body_bytes = frame.body_bytes;
-        self.messages = (frame.messages != MESSAGES_UNKNOWN).then_some(frame.messages);
+        // With the block that opens the stream and ends it there was no data, whatever the record says.
+        let has_data = self.is_begun || frame.type_ == DATA;
+        self.is_begun = true;
+        self.body_bytes = if has_data { frame.body_bytes } else { 0 };
+        self.messages = match frame.messages {
+            _ if !has_data => Some(0),
+            MESSAGES_UNKNOWN => None,
+            messages => Some(messages),
+        };
         if is_end && self.ended.is_none() {
             self.ended = Some(frame.header.time);
         }
-        self.is_final |= is_end || frame.type_ == RST_STREAM;
     }
 
     /// Messages, if all of them have passed.
     fn messages(&self) -> Option<u32> {
-        self.messages.filter(|_| self.is_final)
+        self.messages.filter(|_| self.ended.is_some())
     }
 }
 
@@ -160,7 +166,14 @@ impl Stream {
     pub(super) fn under_way(&self, connection: &Connection) -> Option<UnderWay<'_>> {
         let is_open = self.id != 0 && self.is_asked && !self.is_settled && self.response.ended.is_none();
         let (side, endpoints) = (connection.side?, connection.endpoints);
-        is_open.then(|| UnderWay { side, tgid: self.tgid, endpoints, request: self.text.request() })
+        is_open.then(|| UnderWay {
+            side,
+            tgid: self.tgid,
+            endpoints,
+            encrypted: connection.encrypted,
+            is_rpc: self.text.content().is_rpc(),
+            request: self.text.request(),
+        })
     }
 
     /// The exchange. `None` when the response head was missed, without which nobody knows how it went, or the records did
