@@ -119,7 +119,7 @@ impl Ledger {
     }
 
     fn forget(&mut self, number: u64) {
-        if !self.accounts.contains_key(&number) && !self.frames.frames.is_empty() {
+        if !self.accounts.contains_key(&number) && number & ((1 << ORDINAL_BITS) - 1) == 0 {
             return; // a connection of HTTP/2 whose end could not be told
         }
         let account =
