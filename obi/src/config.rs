@@ -113,6 +113,9 @@ pub struct Capture {
     /// Let the kernel measure the run time of our programs (needs `CAP_SYS_ADMIN`, costs about 50 ns per program
     /// run). Default: `true`. Example: `false`.
     pub statistics: bool,
+    /// Read TLS traffic at the programs' TLS libraries (OpenSSL and its relatives) before it is encrypted and after it
+    /// is decrypted. Without, connections with TLS are counted and not read. Default: `true`. Example: `false`.
+    pub tls: bool,
 }
 
 /// Section `protocol`.
@@ -149,7 +152,7 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Series of all metrics together, 100 to 10000000 (a histogram is one; fewer than 240 are 240), shared fairly between
+    /// Series of all metrics together, 100 to 10000000 (a histogram is one; fewer than 450 are 450), shared fairly between
     /// services; more fall into an overflow that keeps service, kind and status class. Default: `10000`. Example: `50000`.
     #[serde(deserialize_with = "value::number::<_, 100, 10_000_000>")]
     pub series_limit: u32,
@@ -186,6 +189,7 @@ impl Default for Capture {
             ring_bytes: 8 << 20,
             head_limit: 8192,
             statistics: true,
+            tls: true,
         }
     }
 }

@@ -12,9 +12,7 @@ use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
 use obi::protocol::{Endpoints, Exchange, Request, Response, Semantics, Side};
 use obi::red::{Limits, Registry};
-use obi::span::{
-    Assembler, Detail, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods,
-};
+use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods};
 use obi::stats::Stats;
 
 const URLS: u64 = 1_000_000;
@@ -96,7 +94,7 @@ fn run(before: u64, urls: u64, raw_routes: bool) {
             &mut span,
         );
         if raw_routes {
-            let Detail::Http(http) = &mut span.detail;
+            let http = span.detail.http_mut();
             http.route = Arc::from(url);
         }
         registry.record(&span);

@@ -75,7 +75,7 @@ impl Shared {
         span.kind = if n.is_multiple_of(2) { SpanKind::Server } else { SpanKind::Client };
         span.end = span.start + (n as u64 % 5_000) * 1_000_000;
         span.service.clone_from(&self.services[n % self.services.len()]);
-        let Detail::Http(http) = &mut span.detail;
+        let http = span.detail.http_mut();
         http.route.clone_from(route);
         http.status = Some(if failed { 500 } else { 200 });
         http.error_type = if failed { "500" } else { "" };

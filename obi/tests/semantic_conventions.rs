@@ -11,12 +11,14 @@ use std::sync::Arc;
 use obi::capture::discover::{Container, Facts, Naming as _, Particulars};
 use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
-use obi::protocol::{Endpoints, Exchange, Failure, Request, Response, Semantics, Side};
+use obi::protocol::{
+    Endpoints, Exchange, Failure, Request, Response, Rpc, Semantics, Side, Version, WebSocket,
+};
 use obi::red::{Limits, Registry};
 use obi::span::service::{Host, Services};
 use obi::span::{
-    Assembler, AttributeValue, Resource, Span, SpanKind, Status, assemble::DEFAULT_ROUTES, context::Ids,
-    method::KnownMethods,
+    Assembler, AttributeValue, Detail, Resource, Span, SpanKind, Status, assemble::DEFAULT_ROUTES,
+    context::Ids, method::KnownMethods,
 };
 use obi::stats::Stats;
 use serde::Deserialize;
@@ -77,7 +79,15 @@ impl Conventions {
         assert!(!known.deprecated, "{name} is deprecated");
         assert!(["stable", "release_candidate", "beta", "alpha", "development"].contains(&&*known.stability));
         let is_int = matches!(value, AttributeValue::Int(_));
-        assert_eq!(known.r#type, if is_int { "int" } else { "string" }, "{name} is {value}");
+        let is_bool = matches!(value, AttributeValue::Bool(_));
+        let kind = if is_int {
+            "int"
+        } else if is_bool {
+            "boolean"
+        } else {
+            "string"
+        };
+        assert_eq!(known.r#type, kind, "{name} is {value}");
         // Lists of values are open where the conventions say so; these are closed by what the word means.
         if !is_int && !known.values.is_empty() && name != "error.type" {
             assert!(known.values.iter().any(|one| *one == value.to_string()), "{name} has no value {value}");
@@ -136,9 +146,45 @@ fn exchanges() -> Vec<Exchange<'static>> {
         with(&|exchange| exchange.failure = Some(Failure::Closed)),
         with(&|exchange| exchange.endpoints = Endpoints::Unix),
         with(&|exchange| (exchange.request.method, exchange.request.path) = ("OPTIONS", "*")),
+        with(&|exchange| (exchange.request.version, exchange.encrypted) = (Version::Http2, true)),
+        // Joined in the middle.
+        with(&|exchange| {
+            exchange.request = Request { version: Version::Http2, ..Request::default() };
+            exchange.response = Some(Response { status: None });
+        }),
+        with(&|exchange| {
+            exchange.semantics = Semantics::WebSocket(WebSocket {
+                request_messages: 1,
+                response_messages: 2,
+                close_code: Some(1000),
+                closed_by: Some(Side::Server),
+            });
+        }),
+        call(&|_| {}),
+        call(&|rpc| rpc.status = None),
+        call(&|rpc| (rpc.status, rpc.is_cancelled, rpc.timeout) = (None, true, Some(1))),
+        call(&|rpc| (rpc.response_messages, rpc.is_web) = (Some(2), true)),
+        call(&|rpc| rpc.status = Some(5)),
+        call(&|rpc| rpc.status = Some(12)),
+        call(&|rpc| rpc.status = Some(14)),
     ];
     let both = |exchange| [Side::Server, Side::Client].map(|side| Exchange { side, ..exchange });
     cases.into_iter().flat_map(both).collect()
+}
+
+/// A call whose end is as `change` says.
+fn call(change: &dyn Fn(&mut Rpc<'static>)) -> Exchange<'static> {
+    let mut rpc =
+        Rpc { status: Some(0), request_messages: Some(1), response_messages: Some(1), ..Rpc::default() };
+    change(&mut rpc);
+    let request = Request {
+        method: "POST",
+        path: "/shop.Cart/Add",
+        host: "cart:50051",
+        version: Version::Http2,
+        ..Request::default()
+    };
+    Exchange { request, semantics: Semantics::Rpc(rpc), ..exchange() }
 }
 
 fn spans() -> Vec<(Exchange<'static>, Span)> {
@@ -183,17 +229,46 @@ const NOT_SENT: [(&str, &str); 3] = [
 ];
 
 /// Attributes of the registry that a side's convention does not list, and why we send them.
-const EXTRA: [(&str, &str, &str); 2] = [
+const EXTRA: [(&str, &str, &str); 8] = [
     ("url.path", "http.client", "so that both sides of an exchange can be searched in the same way"),
     ("url.query", "http.client", "as the path"),
+    ("client.address", "rpc.server", "so that calls can be searched in the same way as requests"),
+    ("client.port", "rpc.server", "as the address"),
+    ("url.scheme", "rpc.server", "tells encrypted calls from others"),
+    ("url.scheme", "rpc.client", "as at the server"),
+    ("network.protocol.version", "rpc.server", "tells gRPC from gRPC-Web over HTTP/1"),
+    ("network.protocol.version", "rpc.client", "as at the server"),
 ];
+
+/// What a convention requires, and why it is not always there.
+fn is_unread(exchange: &Exchange<'_>, name: &str) -> bool {
+    match name {
+        "url.path" => exchange.request.path.is_empty(),
+        "http.request.method_original" => exchange.request.method.is_empty(),
+        "http.response.status_code" => exchange.response.is_some_and(|response| response.status.is_none()),
+        "rpc.response.status_code" => {
+            matches!(exchange.semantics, Semantics::Rpc(Rpc { status: None, is_cancelled: false, .. }))
+        }
+        _ => false,
+    }
+}
 
 #[test]
 fn spans_have_what_the_conventions_ask_for() {
     let conventions = conventions();
     let mut sent = BTreeMap::<&str, BTreeSet<String>>::new();
     for (exchange, span) in spans() {
-        let kind = if span.kind == SpanKind::Server { "http.server" } else { "http.client" };
+        let kind = match (&span.detail, span.kind) {
+            (Detail::Http(_), SpanKind::Server) => "http.server",
+            (Detail::Http(_), SpanKind::Client) => "http.client",
+            (Detail::Rpc(_), SpanKind::Server) => "rpc.server",
+            (Detail::Rpc(_), SpanKind::Client) => "rpc.client",
+            (Detail::WebSocket(_), _) => {
+                // There is no convention for its span; what it has must be known all the same.
+                span.attributes(|name, value| conventions.check(name, value));
+                continue;
+            }
+        };
         let levels = &conventions.spans[kind];
         let mut present = BTreeSet::new();
         span.attributes(|name, value| {
@@ -202,14 +277,12 @@ fn spans_have_what_the_conventions_ask_for() {
             assert!(name.starts_with(OWN) || is_extra != levels.contains_key(name), "{name} on {kind}");
             assert!(present.insert(name.to_owned()), "{name} twice");
         });
-        let http = {
-            let obi::span::Detail::Http(http) = &span.detail;
-            http
-        };
+        let http = span.detail.http();
         let is_error = span.status() == Status::Error;
         let over_ip = exchange.endpoints != Endpoints::Unix;
         for (name, level) in levels {
             let is_due = match (level, name.as_str()) {
+                (_, name) if is_unread(&exchange, name) => false,
                 // Nothing on a unix socket has a port.
                 (_, "server.port") => over_ip,
                 (Level::Required, _) => true,
@@ -220,6 +293,10 @@ fn spans_have_what_the_conventions_ask_for() {
                 (Level::ConditionallyRequired, "url.query") => !exchange.request.query.is_empty(),
                 // The protocol is always http.
                 (Level::ConditionallyRequired, "network.protocol.name") => false,
+                (Level::ConditionallyRequired, "rpc.method" | "server.address") => true,
+                (Level::ConditionallyRequired, "rpc.method_original") => {
+                    span.detail.operation().place.starts_with("_OTHER")
+                }
                 (Level::ConditionallyRequired, other) => panic!("no condition is known for {other}"),
                 (Level::Recommended | Level::OptIn, _) => continue,
             };
@@ -240,7 +317,27 @@ fn spans_have_what_the_conventions_ask_for() {
 fn names_and_statuses_follow_the_conventions() {
     for (exchange, span) in spans() {
         let name = span.name().to_string();
-        let method = if exchange.request.method == "BREW" { "HTTP" } else { exchange.request.method };
+        match &span.detail {
+            Detail::Http(_) => {}
+            Detail::Rpc(rpc) => {
+                assert_eq!(name, if *rpc.method == *"_OTHER" { "grpc" } else { &*rpc.method });
+                let errors = match (span.kind, rpc.status.map(obi::span::grpc::Code::name)) {
+                    (_, None | Some("OK")) => false,
+                    (SpanKind::Client, Some(_)) => true,
+                    (SpanKind::Server, Some(name)) => {
+                        ["DEADLINE_EXCEEDED", "UNIMPLEMENTED", "UNAVAILABLE"].contains(&name)
+                    }
+                };
+                assert_eq!(span.status() == Status::Error, errors, "{exchange:?}");
+                continue;
+            }
+            Detail::WebSocket(_) => {
+                assert_eq!(name, "WEBSOCKET /users/{id}");
+                continue;
+            }
+        }
+        let method =
+            if matches!(exchange.request.method, "BREW" | "") { "HTTP" } else { exchange.request.method };
         assert!(name == method || name.starts_with(&format!("{method} ")), "{name}");
         assert!(!name.contains("42"), "{name} has the path's number");
         let first_error = if span.kind == SpanKind::Server { 500 } else { 400 };
@@ -356,6 +453,7 @@ fn metrics_have_the_conventions_names_units_and_attributes() {
     }
     for side in ["server", "client"] {
         assert!(seen.contains(&format!("http_{side}_request_duration_seconds")), "{seen:?}");
+        assert!(seen.contains(&format!("rpc_{side}_call_duration_seconds")), "{seen:?}");
     }
 }
 

@@ -67,6 +67,9 @@ pub struct Plan {
     pub choice: bool,
 }
 
+/// Where the tests are that say how many spans they expected.
+const ACCURACY: &str = "accuracy::";
+
 /// One row of the table.
 #[derive(Debug)]
 struct Cell {
@@ -179,8 +182,15 @@ impl Plan {
         if outcome.status != 0 || passed == 0 {
             bail!("status {}, {passed} tests passed:\n{}", outcome.status, outcome.output);
         }
+        let spans = spans(&outcome);
+        if spans == 0 && self.filters.iter().any(|filter| filter.starts_with(ACCURACY)) {
+            bail!(
+                "{passed} tests passed without a single span: is {} the right binary?",
+                self.tests.display()
+            );
+        }
         let cost = cost(&outcome.output).map_or(String::new(), |cost| format!(", {cost} ns/span"));
-        Ok(format!("{passed} tests, {} spans{cost}", spans(&outcome)))
+        Ok(format!("{passed} tests, {spans} spans{cost}"))
     }
 }
 

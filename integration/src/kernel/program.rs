@@ -31,7 +31,9 @@ pub enum Flavour {
 pub const SETS: [&str; 4] = ["socket", "fentry", "kprobe", "syscall"];
 
 /// Programs that a hook set can do without, where the kernel has not what they attach to.
-const OPTIONAL: [(&str, &str); 15] = [
+const OPTIONAL: [(&str, &str); 17] = [
+    ("socket", "sock_send_length_again"),
+    ("socket", "sock_recv_length_again"),
     ("socket", "tcp_rcv_space_adjust"),
     ("socket", "tcp_sendmsg_locked"),
     ("fentry", "tcp_bpf_sendmsg"),

@@ -100,9 +100,12 @@ fn programs() {
     servers.extend([
         language::python_http("forking").unwrap(),
         nginx::proxy(&servers[0], Upstream::Tcp).unwrap(),
-        nginx::proxy(&servers[0], Upstream::Unix).unwrap(),
         ShapeServer::start("shape", every_way(rng.u64(..))).unwrap().server,
     ]);
+    // What is asked over unix sockets has no offsets by which a skipped program could be found out.
+    if view.sight(Passage::UnixCall) == Sight::Exact {
+        servers.push(nginx::proxy(&servers[0], Upstream::Unix).unwrap());
+    }
     let mut rows = Vec::new();
     for server in &servers {
         for kind in [Kind::Shape, Kind::Curl, Kind::Python] {

@@ -19,7 +19,7 @@ const NO_TYPES: Refusal = Refusal { hidden: &["/sys/kernel/btf"], dropped: &[] }
 const NO_TRACEFS: &[&str] = &["/sys/kernel/tracing", "/sys/kernel/debug"];
 
 fn end(refusal: Refusal, command: &Command) -> Ended {
-    Program::spawn("obi", refusal.wrap(command)).unwrap().wait(patience(Duration::from_secs(30))).unwrap()
+    Program::spawn("obi", refusal.wrap(command)).unwrap().wait(patience(Duration::from_secs(120))).unwrap()
 }
 
 /// What `doctor` says.

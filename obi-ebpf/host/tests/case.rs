@@ -407,3 +407,12 @@ fn answers_whose_requests_never_come_into_sight_are_lost() {
     story.receive(&answer(1)).receive(&answer(2)).end(CLOSE_LOCAL);
     check(&story, 0, 2);
 }
+
+#[test]
+fn an_answer_whose_request_passed_unseen_is_not_given_to_the_next() {
+    let mut story = Story::new();
+    story.send(&get(1)).receive(&answer(1)).receive(&answer(2));
+    let unseen = u32::try_from(get(2).len()).unwrap();
+    story.pass(true, unseen, Segment::Buffer(get(3).as_bytes())).receive(&answer(3)).end(CLOSE_LOCAL);
+    check(&story, 2, 1);
+}

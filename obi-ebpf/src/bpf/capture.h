@@ -58,10 +58,10 @@ static __always_inline long frame_step(struct walk *walk)
 	return over || (!s->gap && !s->left);
 }
 
-static long step(u32 index, struct walk *walk)
+/* Inlined: programs that cannot keep anything with a socket say so by `sk`, a constant. */
+static __always_inline long one_step(struct walk *walk, struct sock *sk)
 {
 	struct segment *s = walk->segment;
-	(void)index;
 #ifndef OBI_PORTABLE
 	if (is_framed(cursor_of(walk->connection, s)->mode))
 		return frame_step(walk);
@@ -72,12 +72,18 @@ static long step(u32 index, struct walk *walk)
 			settle(walk->connection, s);
 		barrier();
 	}
-	if (go(walk->connection, s, walk->sk))
+	if (go(walk->connection, s, sk))
 		return 1;
 	barrier(); /* see settle() */
 	if (s->outcome)
 		settle(walk->connection, s);
 	return !s->gap && !s->left;
+}
+
+static long step(u32 index, struct walk *walk)
+{
+	(void)index;
+	return one_step(walk, walk->sk);
 }
 
 static __always_inline void begin_walk(struct walk *walk)

@@ -14,6 +14,7 @@
 #include <bpf/bpf_tracing.h>
 #include "movement.h"
 #include "process.h"
+#include "tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

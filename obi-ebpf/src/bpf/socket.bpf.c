@@ -11,6 +11,7 @@
 #include "message.h"
 #include "registers.h"
 #include "process.h"
+#include "tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -42,8 +43,7 @@ static __always_inline int receive(struct sock *sk, int n, int flags)
 	return 0;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
+static __always_inline int received(struct sock *sk, int ret, int flags)
 {
 	if (ret > 0)
 		return receive(sk, ret, flags);
@@ -52,19 +52,25 @@ int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
 	return ret == 0 ? receive_end(sk) : 0;
 }
 
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
+static __always_inline int sent_record(struct connection *k, struct sock *sk, u32 n)
+{
+	struct source from = {};
+	if (source_of_call(&from, sk, n))
+		match_source(k, &from);
+	return 0;
+}
+
+static __always_inline int sent(struct sock *sk, int ret)
 {
 	struct walk walk = {};
 	struct segment *s;
 	struct connection *k;
-	(void)flags;
 	if (ret <= 0) {
 		mmsg_failed();
 		return send_failed(sk, ret);
 	}
 	if (!begin_transfer(&walk, sk, ret, true))
-		return 0;
+		return walk.connection && awaits_tls(walk.connection) ? sent_record(walk.connection, sk, ret) : 0;
 	k = walk.connection;
 	s = walk.segment;
 	if ((needs_source(s, &k->send) || walks_messages()) && !source_of_call(&s->source, sk, ret) &&
@@ -75,6 +81,55 @@ int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
 	k->sends.tid = 0;
 	capture(&walk);
 	return 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
+{
+	return received(sk, ret, flags);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
+{
+	(void)flags;
+	return sent(sk, ret);
+}
+
+/*
+ * From 7.0 on these tracepoints are called with preemption on, and the kernel skips a program for whoever comes by
+ * on a processor where a run of it was preempted. There each has a second instance, called after it, which does the
+ * work when the stream offsets say that nobody has. Both are skipped only where both were preempted.
+ */
+static __always_inline bool is_followed(struct sock *sk, bool sending)
+{
+	struct tcp_sock *tcp;
+	struct connection *k;
+	u32 position, next;
+	if (!is_stream(sk))
+		return true;
+	tcp = tcp_of(sk);
+	if (!tcp)
+		return true; /* without offsets nothing tells */
+	k = find_connection(sk);
+	if (!k)
+		return false;
+	position = sending ? tcp->write_seq : read_position(sk, tcp);
+	next = sending ? k->send.next : k->receive.next;
+	return (s32)(position - next) <= 0;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(sock_recv_length_again, struct sock *sk, int ret, int flags)
+{
+	return is_followed(sk, false) ? 0 : received(sk, ret, flags);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(sock_send_length_again, struct sock *sk, int ret, int flags)
+{
+	(void)flags;
+	return is_followed(sk, true) ? 0 : sent(sk, ret);
 }
 
 /*

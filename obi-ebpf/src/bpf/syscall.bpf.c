@@ -12,6 +12,7 @@
 #include "call.h"
 #include "descriptor.h"
 #include "process.h"
+#include "tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -85,8 +86,15 @@ static __always_inline int moved(struct sock *sk, const struct call *call, u32 n
 	struct walk walk = { .context = call->context };
 	struct source *from;
 	u32 flags = flags_of(call);
-	if (!n || flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB) || !begin_transfer(&walk, sk, n, call->sending))
+	if (!n || flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB))
 		return 0;
+	if (!begin_transfer(&walk, sk, n, call->sending)) {
+		struct source record = {};
+		if (call->sending && walk.connection && awaits_tls(walk.connection) &&
+		    source_of_arguments(&record, call->number, call->argument[1], call->argument[2], n))
+			match_source(walk.connection, &record);
+		return 0;
+	}
 	from = &walk.segment->source;
 	if (flags & FLAG_TRUNC && walk.connection->family != FAMILY_UNIX)
 		from->opaque = KERNEL_PAGES; /* thrown away, not copied */

@@ -13,7 +13,7 @@ use crate::objective::record::Recorder;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
 use crate::protocol::{Endpoints, Exchange, Exchanges, Side, Sink};
 use crate::red::{ActiveLabels, Registry};
-use crate::span::assemble::{Assembler, server_of};
+use crate::span::assemble::{Assembler, scheme, server_of};
 use crate::span::service::Services;
 use crate::span::{Service, Span, SpanKind};
 use crate::stats::{self, Stage, Stats};
@@ -72,6 +72,10 @@ impl Outlet {
     pub(super) fn count_active(&mut self, exchanges: &mut Exchanges) {
         let mut requests = Vec::new();
         exchanges.for_each_under_way(|under_way| {
+            if under_way.is_rpc {
+                // The conventions know no metric of calls under way.
+                return;
+            }
             let (service, watched) = self.service(under_way.tgid);
             if watched {
                 let kind = match under_way.side {
@@ -87,7 +91,7 @@ impl Outlet {
                     service,
                     kind,
                     method,
-                    scheme: "http",
+                    scheme: scheme(under_way.encrypted),
                     server_address,
                     server_port,
                 });

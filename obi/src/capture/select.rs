@@ -114,7 +114,11 @@ pub fn load(
     settings: &Settings,
 ) -> Result<Selection<Programs>, SelectError> {
     select(support, forced, |set| match &support.types {
-        Some(types) => Programs::load(set, settings, types).map_err(|error| error.to_string()),
+        Some(types) => {
+            let is_preempted = not_seen(&support.sets, set).contains(&BlindSpot::Preemption);
+            let settings = Settings { is_preempted, ..*settings };
+            Programs::load(set, &settings, types).map_err(|error| error.to_string())
+        }
         None => Err("there is no kernel type information".to_owned()),
     })
 }

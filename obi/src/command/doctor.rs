@@ -55,6 +55,8 @@ fn examine(config: &Config) -> Report {
         head_limit: config.capture.head_limit,
         tick_ns: tick_ns(),
         statistics: false,
+        tls: config.capture.tls,
+        is_preempted: false,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings);
     Report::new(support, selection)

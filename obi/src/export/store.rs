@@ -182,7 +182,11 @@ impl Store {
 
 /// Bytes a span occupies; the service and the route are shared and belong to their tables.
 fn size(span: &Span) -> usize {
-    let Detail::Http(http) = &span.detail;
+    let http = span.detail.http();
+    let message = match &span.detail {
+        Detail::Rpc(rpc) => rpc.message.capacity(),
+        Detail::Http(_) | Detail::WebSocket(_) => 0,
+    };
     let strings = [
         &span.trace_state,
         &http.method_original,
@@ -191,7 +195,7 @@ fn size(span: &Span) -> usize {
         &http.server_address,
         &http.user_agent,
     ];
-    size_of::<Stored>() + strings.iter().map(|string| string.capacity()).sum::<usize>()
+    size_of::<Stored>() + message + strings.iter().map(|string| string.capacity()).sum::<usize>()
 }
 
 #[cfg(test)]

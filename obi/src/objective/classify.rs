@@ -12,10 +12,10 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
-use slo::indicator::{EventIndicator, Status};
+use slo::indicator::{EventIndicator, Status, Streaming};
 use slo::{Classifier, Kind, Objective, Outcome, Subject};
 
-use crate::span::{self, Detail, Http, Span, SpanKind};
+use crate::span::{self, Answer, Detail, Operation, Span, SpanKind};
 
 /// Combinations remembered; beyond them all are forgotten and learned anew. Routes are bounded per service, so that this
 /// happens on very busy machines only.
@@ -38,6 +38,8 @@ struct Class {
     part: u32,
     /// Its selection also depends on what is not in a [`Combination`].
     is_loose: bool,
+    /// WebSockets count. They are no requests, and last for hours: only who asks for streams alone means them.
+    takes_websockets: bool,
 }
 
 /// A verdict on a span.
@@ -58,14 +60,20 @@ pub struct Verdict {
 struct Combination {
     service: Arc<span::Service>,
     kind: SpanKind,
-    method: &'static str,
-    route: Arc<str>,
-    status: Option<u16>,
+    verb: &'static str,
+    place: Arc<str>,
+    answer: Answer,
+}
+
+impl Combination {
+    fn operation(&self) -> Operation<'_> {
+        Operation { verb: self.verb, place: &self.place }
+    }
 }
 
 impl Hash for Combination {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.service.id, self.kind, self.method, &*self.route, self.status).hash(state);
+        (self.service.id, self.kind, self.operation(), self.answer).hash(state);
     }
 }
 
@@ -73,30 +81,28 @@ impl Hash for Combination {
 #[derive(Clone, Copy)]
 struct Key<'a> {
     span: &'a Span,
-    http: &'a Http,
+    operation: Operation<'a>,
+    answer: Answer,
 }
 
 impl Hash for Key<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Http { method, route, status, .. } = self.http;
-        (self.span.service.id, self.span.kind, *method, &**route, *status).hash(state);
+        (self.span.service.id, self.span.kind, self.operation, self.answer).hash(state);
     }
 }
 
 impl Equivalent<Combination> for Key<'_> {
     fn equivalent(&self, known: &Combination) -> bool {
-        let Self { span, http } = self;
-        (span.service.id, span.kind, http.status) == (known.service.id, known.kind, known.status)
-            && http.method == known.method
-            && *http.route == *known.route
+        let Self { span, operation, answer } = self;
+        (span.service.id, span.kind, *answer) == (known.service.id, known.kind, known.answer)
+            && *operation == known.operation()
     }
 }
 
 impl PartialEq for Combination {
     fn eq(&self, other: &Self) -> bool {
-        (self.service.id, self.kind, self.status) == (other.service.id, other.kind, other.status)
-            && self.method == other.method
-            && *self.route == *other.route
+        (self.service.id, self.kind, self.answer) == (other.service.id, other.kind, other.answer)
+            && self.operation() == other.operation()
     }
 }
 
@@ -111,8 +117,15 @@ impl Classes {
             for (part, index) in objective.parts.iter().zip(0..) {
                 let Some(events) = part.indicator.events() else { continue };
                 let is_loose = events.total.peer.is_some() || !events.total.attributes.is_empty();
+                let takes_websockets = events.total.streaming == Streaming::Only;
                 let classifier = Classifier::new(events);
-                indicators.push(Class { classifier, objective: number, part: index, is_loose });
+                indicators.push(Class {
+                    classifier,
+                    objective: number,
+                    part: index,
+                    is_loose,
+                    takes_websockets,
+                });
             }
         }
         let asks_for_peer =
@@ -136,17 +149,16 @@ impl Classes {
 
     /// Says `visit` for each objective that counts this span what it is for it.
     pub fn classify(&mut self, span: &Span, mut visit: impl FnMut(Verdict)) {
-        let Detail::Http(http) = &span.detail;
         let attributes = SpanAttributes { span, texts: OnceCell::new() };
-        let peer = if self.needs_peer { peer(span, http) } else { Cow::Borrowed("") };
-        let subject = subject(span, http, &attributes, &peer);
-        let key = Key { span, http };
+        let peer = if self.needs_peer { peer(span) } else { Cow::Borrowed("") };
+        let subject = subject(span, &attributes, &peer);
+        let key = Key { span, operation: span.detail.operation(), answer: span.detail.answer() };
         let candidates = match self.remembered.get(&key) {
             Some(known) => Arc::clone(known),
             None => self.remember(key, &subject),
         };
         for index in &*candidates {
-            let Class { classifier, objective, part, is_loose } = &self.indicators[*index as usize];
+            let Class { classifier, objective, part, is_loose, .. } = &self.indicators[*index as usize];
             if *is_loose && !classifier.selects(&subject) {
                 continue;
             }
@@ -160,14 +172,17 @@ impl Classes {
         if self.remembered.len() >= REMEMBERED {
             self.remembered.clear();
         }
-        let may_select = |class: &Class| class.is_loose || class.classifier.selects(subject);
+        let is_websocket = matches!(key.span.detail, Detail::WebSocket(_));
+        let may_select = |class: &Class| {
+            (class.takes_websockets || !is_websocket) && (class.is_loose || class.classifier.selects(subject))
+        };
         let indices = self.indicators.iter().zip(0..).filter(|(class, _)| may_select(class));
         let combination = Combination {
             service: Arc::clone(&key.span.service),
             kind: key.span.kind,
-            method: key.http.method,
-            route: Arc::clone(&key.http.route),
-            status: key.http.status,
+            verb: key.operation.verb,
+            place: Arc::clone(key.operation.place),
+            answer: key.answer,
         };
         let indices: Arc<[u32]> = indices.map(|(_, index)| index).collect();
         self.remembered.insert(combination, Arc::clone(&indices));
@@ -176,7 +191,8 @@ impl Classes {
 }
 
 /// Name or address of the other side.
-fn peer<'a>(span: &Span, http: &'a Http) -> Cow<'a, str> {
+fn peer(span: &Span) -> Cow<'_, str> {
+    let http = span.detail.http();
     match (span.kind, http.client_address) {
         (SpanKind::Client, _) => Cow::Borrowed(&http.server_address),
         (SpanKind::Server, None) => Cow::Borrowed(""),
@@ -185,12 +201,18 @@ fn peer<'a>(span: &Span, http: &'a Http) -> Cow<'a, str> {
 }
 
 /// A span in the words of indicators.
-fn subject<'a>(
-    span: &'a Span,
-    http: &'a Http,
-    attributes: &'a SpanAttributes<'a>,
-    peer: &'a str,
-) -> Subject<'a> {
+fn subject<'a>(span: &'a Span, attributes: &'a SpanAttributes<'a>, peer: &'a str) -> Subject<'a> {
+    let http = span.detail.http();
+    let method = match &span.detail {
+        Detail::Rpc(rpc) => &*rpc.method,
+        Detail::Http(_) | Detail::WebSocket(_) => http.method,
+    };
+    let status = match span.detail.answer() {
+        Answer::None => Status::None,
+        Answer::Unknown => Status::Unknown,
+        Answer::Http(code) => Status::Code(code),
+        Answer::Rpc(code) => Status::Rpc { name: code.name(), number: code.number() },
+    };
     let kind = match span.kind {
         SpanKind::Server => Kind::Server,
         SpanKind::Client => Kind::Client,
@@ -199,19 +221,16 @@ fn subject<'a>(
         service: &span.service.name,
         kind,
         route: &http.route,
-        method: http.method,
-        status: http.status.map_or(Status::None, Status::Code),
+        method,
+        status,
         peer,
         duration_ns: span.end.saturating_sub(span.start),
         queue_wait_ns: span.queue_wait,
         error: span.status() == span::Status::Error,
-        streaming: http.status == Some(SWITCHING_PROTOCOLS),
+        streaming: span.detail.is_streaming(),
         attributes,
     }
 }
-
-/// After this the connection belongs to another protocol, for as long as it likes.
-const SWITCHING_PROTOCOLS: u16 = 101;
 
 /// Attributes by name, those of the resource too; made into text when the first is asked for.
 struct SpanAttributes<'a> {
@@ -237,7 +256,9 @@ impl slo::indicator::Attributes for SpanAttributes<'_> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::red::tests::{service, span_with};
+    use crate::red::tests::{call_ended, call_with, service, span_with, websocket};
+    use crate::span::grpc::Code;
+    use crate::span::{Http, Rpc};
 
     /// An SLO named `name` whose indicator selects by `total` and whose good events are those of `good`.
     pub(in crate::objective) fn slo(name: &str, total: &str, good: &str) -> String {
@@ -309,6 +330,67 @@ pub(super) mod tests {
         check(", streaming: exclude", "{outcome: good}", |http| http.status = Some(101), None);
         check(", ignore_statuses: [503]", "{outcome: good}", failed, None);
         check(", bad_statuses: [429]", "{outcome: good}", |http| http.status = Some(429), bad);
+    }
+
+    #[test]
+    fn calls_and_websockets() {
+        fn check(total: &str, good: &str, span: &Span, expected: Option<Outcome>) {
+            let total = format!("{{service: service-1{total}}}");
+            let mut classes = Classes::new(&objectives(&[slo("x", &total, good)]));
+            let expected: Vec<_> = expected.map(|outcome| (0, outcome)).into_iter().collect();
+            for _ in 0..2 {
+                assert_eq!(verdicts(&mut classes, span), expected, "{total} {good}");
+            }
+        }
+        const SERVER: SpanKind = SpanKind::Server;
+        let (good, bad) = (Some(Outcome::Good), Some(Outcome::Bad));
+        let code = |name| Code::of_name(name).expect("a code");
+        let call = call_with(SERVER, |_| {});
+        check("", "{outcome: good}", &call, good);
+        check(", method: shop.Cart/Add", "{outcome: good}", &call, good);
+        check(", method: 'shop.Cart/*'", "{outcome: good}", &call, good);
+        check(", method: POST", "{outcome: good}", &call, None);
+        check(", route: '*'", "{outcome: good}", &call, good);
+        check(", route: '/item/*'", "{outcome: good}", &call, None);
+        check("", "{faster_than: 12ms}", &call, good);
+        check("", "{faster_than: 11ms}", &call, bad);
+        let (absent, broken) =
+            (call_ended(SERVER, code("NOT_FOUND")), call_ended(SERVER, code("UNAVAILABLE")));
+        check("", "{outcome: good}", &absent, good);
+        check("", "{outcome: good}", &broken, bad);
+        check("", "{status: OK}", &absent, bad);
+        check("", "{status: '2*'}", &call_ended(SERVER, code("UNKNOWN")), bad);
+        check(", status: UNAVAILABLE", "{outcome: good}", &broken, bad);
+        check(", status: 14", "{outcome: good}", &broken, bad);
+        check(", status: UNAVAILABLE", "{outcome: good}", &absent, None);
+        check(", bad_statuses: [NOT_FOUND]", "{outcome: good}", &absent, bad);
+        check(", good_statuses: ['14']", "{outcome: good}", &broken, good);
+        check(", ignore_statuses: [UNAVAILABLE]", "{outcome: good}", &broken, None);
+        let unknown = call_with(SERVER, |rpc| rpc.status = None);
+        check("", "{outcome: good}", &unknown, None);
+        check("", "{status: OK}", &unknown, None);
+        check("", "{faster_than: 12ms}", &unknown, good);
+        let reset = call_with(SERVER, |rpc: &mut Rpc| {
+            (rpc.status, rpc.http.error_type) = (None, "connection_reset");
+        });
+        check("", "{outcome: good}", &reset, bad);
+        let unread = span_with(SERVER, |http| (http.status, http.status_unknown) = (None, true));
+        check("", "{outcome: good}", &unread, None);
+        check("", "{faster_than: 12ms}", &unread, good);
+
+        let stream = call_with(SERVER, |rpc| rpc.streaming = true);
+        check("", "{faster_than: 12ms}", &stream, good);
+        check(", streaming: exclude", "{faster_than: 12ms}", &stream, None);
+        check(", streaming: exclude", "{faster_than: 12ms}", &call, good);
+        check(", streaming: only", "{outcome: good}", &stream, good);
+        check(", attributes: {obi.rpc.streaming: 'true'}", "{outcome: good}", &stream, good);
+        check(", attributes: {obi.rpc.streaming: 'true'}", "{outcome: good}", &call, None);
+        let socket = websocket(SERVER);
+        check("", "{faster_than: 12ms}", &socket, None);
+        check("", "{outcome: good}", &socket, None);
+        check(", attributes: {network.protocol.name: websocket}", "{outcome: good}", &socket, None);
+        check(", streaming: only, route: '/item/*'", "{outcome: good}", &socket, good);
+        check(", streaming: only", "{faster_than: 12ms}", &socket, bad);
     }
 
     #[test]

@@ -32,9 +32,9 @@ pub struct Bad<'a> {
     pub trace_id: [u8; 16],
     /// When it ended, Unix nanoseconds.
     pub at: u64,
-    /// Method and route.
+    /// HTTP method, `grpc` or `WEBSOCKET`.
     pub method: &'static str,
-    /// Route; empty where there is none.
+    /// Route or method called; empty where there is none.
     pub route: &'a Arc<str>,
 }
 

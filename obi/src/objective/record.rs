@@ -13,7 +13,7 @@ use super::Message;
 use super::classify::{Classes, Verdict};
 use super::evidence::{Bad, Evidence, Exhibit};
 use crate::export::store::Store;
-use crate::span::{Detail, Span};
+use crate::span::Span;
 
 /// Events are added up by time slots of this length, the finest that the ledgers have; nanoseconds.
 const SLOT: u64 = 10_000_000_000;
@@ -64,8 +64,8 @@ pub struct Recorder {
 struct BadSpan {
     trace_id: [u8; 16],
     at: u64,
-    method: &'static str,
-    route: Arc<str>,
+    verb: &'static str,
+    place: Arc<str>,
 }
 
 impl Recorder {
@@ -108,19 +108,19 @@ impl Recorder {
                 }
             }
         });
-        let Detail::Http(http) = &span.detail;
+        let operation = span.detail.operation();
         self.bad = (!self.bad_for.is_empty()).then(|| BadSpan {
             trace_id: span.trace_id,
             at: span.end,
-            method: http.method,
-            route: Arc::clone(&http.route),
+            verb: operation.verb,
+            place: Arc::clone(operation.place),
         });
     }
 
     /// The span recorded last is the newest one in this store: what was bad about it can be shown.
     pub fn stored(&mut self, store: &mut Store) {
-        let Some(BadSpan { trace_id, at, method, route }) = &self.bad else { return };
-        let bad = Bad { sequence: store.last(), trace_id: *trace_id, at: *at, method, route };
+        let Some(BadSpan { trace_id, at, verb, place }) = &self.bad else { return };
+        let bad = Bad { sequence: store.last(), trace_id: *trace_id, at: *at, method: verb, route: place };
         for objective in &self.bad_for {
             let index = *objective as usize;
             let evidence = &mut self.evidence[index];

@@ -146,6 +146,8 @@ impl Entry {
             side,
             tgid: self.tgid,
             endpoints,
+            encrypted: self.encrypted,
+            is_rpc: false,
             request: self.text.request(),
         })
     }

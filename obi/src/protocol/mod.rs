@@ -198,6 +198,10 @@ pub struct UnderWay<'a> {
     pub tgid: u32,
     /// Addresses.
     pub endpoints: Endpoints,
+    /// The bytes were read at a TLS library.
+    pub encrypted: bool,
+    /// It is a remote procedure call.
+    pub is_rpc: bool,
     /// The request head.
     pub request: Request<'a>,
 }

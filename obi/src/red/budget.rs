@@ -308,7 +308,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_limit_holds_in_any_order(
-            limit in 240..3_000_usize,
+            limit in 5 * LAST_RESORT_SERIES..3_000,
             steps in prop::collection::vec((0..60_u32, 0..4_u8, 1..200_usize), 0..200),
         ) {
             let mut budget = Budget::new(limit, 50);

@@ -4,14 +4,21 @@
 //!
 //! # Bounds
 //!
-//! [`Limits::series`] bounds all series together, hard: request durations with their body sizes are one series, span
-//! metrics are another. Four fifths are ordinary ones, shared fairly between services (see [`budget`]). A span whose
+//! [`Limits::series`] bounds all series together, hard: request durations with their body sizes are one series, durations
+//! of calls and span metrics are others. Four fifths are ordinary ones, shared fairly between services (see [`budget`]). A span whose
 //! series finds no room is counted in an *overflow* series that keeps service, kind, status class (`5xx`) and whether
 //! it is an error; method and route (or server address, or span name) read `_OTHER`, the rest is empty, and
-//! `otel_metric_overflow="true"` marks it as OpenTelemetry's SDKs do. So sums and error ratios by service and by
+//! `otel_metric_overflow="true"` marks it as OpenTelemetry's SDKs do. A call keeps its status itself, of which there are
+//! few. So sums and error ratios by service and by
 //! status class stay exact: `http_response_status_code=~"5.."` matches a class as well as a code.
 //! Should the remaining fifth fill up too (hundreds of services in overflow), the span is counted under the
 //! last-resort service `_OTHER`, for which room is reserved. Nothing is ever left uncounted.
+//!
+//! # One request, one metric
+//!
+//! A remote procedure call is counted under `rpc.*.call.duration` and not under `http.*.request.duration` again, as the
+//! conventions have it for instrumentation of a framework above HTTP: sums over both families count every request once.
+//! A WebSocket is counted as a span, without a duration; the request that was upgraded is one like any other.
 //!
 //! # Expiry
 //!
@@ -32,6 +39,7 @@
 
 mod active;
 pub mod budget;
+mod call_series;
 mod histogram;
 mod native;
 mod series;
@@ -43,6 +51,7 @@ use std::time::Duration;
 
 pub use active::{ActiveLabels, ActiveRequests};
 pub use budget::{Share, Usage};
+pub use call_series::CallLabels;
 pub use histogram::{
     BUCKETS, Bounds, Buckets, DURATION_BOUNDS, Exemplar, Histogram, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS,
     SIZE_BUCKETS, Sizes, seconds,
@@ -52,7 +61,7 @@ pub use series::{Labels, OTHER, StatusLabel};
 pub use span_series::SpanLabels;
 pub use table::Series;
 
-use crate::span::{Detail, Service, Span, SpanKind};
+use crate::span::{Detail, Http, Service, Span, SpanKind};
 use crate::stats::Counter;
 use active::Active;
 use budget::Budget;
@@ -137,6 +146,8 @@ pub struct Snapshot {
     pub number: u64,
     /// Requests by the labels of `http.{server,client}.request.duration`.
     pub requests: Vec<Series<Labels, Requests>>,
+    /// Durations of remote procedure calls by the labels of `rpc.{server,client}.call.duration`.
+    pub calls: Vec<Series<CallLabels, Histogram>>,
     /// Spans by the labels of `traces.span.metrics`: their number and durations.
     pub spans: Vec<Series<SpanLabels, Histogram>>,
     /// Every service that had a span.
@@ -151,7 +162,7 @@ impl Snapshot {
     /// Series of all kinds: what [`Limits::series`] bounds.
     #[must_use]
     pub fn series(&self) -> usize {
-        self.requests.len() + self.spans.len()
+        self.requests.len() + self.calls.len() + self.spans.len()
     }
 }
 
@@ -161,6 +172,7 @@ pub struct Registry {
     limits: Limits,
     budget: Budget,
     requests: Table<Labels, Requests>,
+    calls: Table<CallLabels, Histogram>,
     spans: Table<SpanLabels, Histogram>,
     active: Active,
     /// Indexed by `Service::id`.
@@ -184,6 +196,7 @@ impl Registry {
             limits,
             budget,
             requests: Table::new(),
+            calls: Table::new(),
             spans: Table::new(),
             active: Active::default(),
             services: Vec::new(),
@@ -198,10 +211,19 @@ impl Registry {
     pub fn record(&mut self, span: &Span) {
         let (born, duration) = (self.snapshots, span.end.saturating_sub(span.start));
         let exemplar = span.sampled.then(|| Exemplar::of(span));
-        let place = place_of(&mut self.requests, &mut self.budget, span, born);
-        let requests = self.requests.touch(place, self.now);
-        requests.duration.record(duration, exemplar);
-        requests.observe_bodies(span, born);
+        match &span.detail {
+            Detail::Http(http) => {
+                let place = place_of(&mut self.requests, &mut self.budget, span, born);
+                let requests = self.requests.touch(place, self.now);
+                requests.duration.record(duration, exemplar);
+                requests.observe_bodies(http, (born, span.end));
+            }
+            Detail::Rpc(_) => {
+                let place = place_of(&mut self.calls, &mut self.budget, span, born);
+                self.calls.touch(place, self.now).record(duration, exemplar);
+            }
+            Detail::WebSocket(_) => {}
+        }
         let place = place_of(&mut self.spans, &mut self.budget, span, born);
         self.spans.touch(place, self.now).record(duration, exemplar);
 
@@ -209,7 +231,10 @@ impl Registry {
         match span.kind {
             SpanKind::Server => {
                 totals.server_spans.add(1, born);
-                totals.queue_wait.observe(&QUEUE_WAIT_BOUNDS, span.queue_wait);
+                // A WebSocket waited as its upgrade, which has been counted.
+                if !matches!(span.detail, Detail::WebSocket(_)) {
+                    totals.queue_wait.observe(&QUEUE_WAIT_BOUNDS, span.queue_wait);
+                }
             }
             SpanKind::Client => totals.client_spans.add(1, born),
         }
@@ -239,6 +264,7 @@ impl Registry {
         self.next_expiry = now.saturating_add(tight / 10);
         let (before, tight_before) = (now.saturating_sub(idle), now.saturating_sub(tight));
         expire_series(&mut self.requests, &mut self.budget, (before, tight_before));
+        expire_series(&mut self.calls, &mut self.budget, (before, tight_before));
         expire_series(&mut self.spans, &mut self.budget, (before, tight_before));
         self.active.expire(before);
         for totals in self.services.iter_mut().flatten() {
@@ -248,6 +274,7 @@ impl Registry {
 
     fn begin(&mut self, now: u64) {
         self.requests.touch_all(now);
+        self.calls.touch_all(now);
         self.spans.touch_all(now);
         self.services.iter_mut().flatten().for_each(|totals| totals.touched = now);
     }
@@ -259,6 +286,7 @@ impl Registry {
         Snapshot {
             number: self.snapshots,
             requests: self.requests.series().to_vec(),
+            calls: self.calls.series().to_vec(),
             spans: self.spans.series().to_vec(),
             services: self.services.iter().flatten().chain(other).cloned().collect(),
             active: self.active.to_vec(),
@@ -334,17 +362,16 @@ fn expire_series<L: Dimensions, C: Clone + Default>(
 }
 
 impl Requests {
-    fn observe_bodies(&mut self, span: &Span, born: u64) {
-        let Detail::Http(http) = &span.detail;
-        let response = http.response_body_bytes;
+    fn observe_bodies(&mut self, http: &Http, (born, created): (u64, u64)) {
+        let has_response = http.status.is_some() || http.status_unknown;
         for (bodies, bytes, known) in [
             (&mut self.request_body, http.request_body_bytes, true),
-            (&mut self.response_body, response, http.status.is_some()),
+            (&mut self.response_body, http.response_body_bytes, has_response),
         ] {
             if !known || (bytes == 0 && bodies.is_none()) {
                 continue;
             }
-            let new = || Box::new(Bodies { born, created: span.end, sizes: Sizes::default() });
+            let new = || Box::new(Bodies { born, created, sizes: Sizes::default() });
             bodies.get_or_insert_with(new).sizes.observe(&SIZE_BOUNDS, bytes);
         }
     }

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
+use super::call_series;
 use super::table::LabelSet;
-use crate::span::{Detail, Http, Service, Span, SpanKind};
+use crate::span::{Http, Service, Span, SpanKind};
 
 /// Stands for a label value that was folded away (the semantic conventions' fallback word).
 pub const OTHER: &str = "_OTHER";
@@ -16,7 +17,7 @@ pub(super) const MAX_LABEL_BYTES: usize = 255;
 /// `http.response.status_code` as a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum StatusLabel {
-    /// No response was received.
+    /// No response was received, or its status could not be read.
     Absent,
     /// The code itself.
     Code(u16),
@@ -38,8 +39,9 @@ impl StatusLabel {
 /// Classes that [`StatusLabel::class`] can give: absent and ten digits.
 pub(super) const CLASSES: usize = 11;
 
-/// Overflow series that one service can need: kinds × (classes × (error or not) of requests + statuses of spans).
-pub(super) const LAST_RESORT_SERIES: usize = 2 * (CLASSES * 2 + 2);
+/// Overflow series that one service can need: kinds × (classes × (error or not) of requests + statuses of calls +
+/// statuses of spans × (timed or not)).
+pub(super) const LAST_RESORT_SERIES: usize = 2 * (CLASSES * 2 + call_series::STATUSES + 2 * 2);
 
 /// Labels that spans are counted by, and those that are left when a span finds no room.
 pub(super) trait Dimensions: LabelSet + Sized {
@@ -186,8 +188,7 @@ impl LabelSet for Labels {
 impl Dimensions for Labels {
     #[inline]
     fn key_of(span: &Span) -> Key<'_> {
-        let Detail::Http(http) = &span.detail;
-        Key::of(span, http)
+        Key::of(span, span.detail.http())
     }
 
     fn fits(span: &Span) -> bool {
@@ -195,7 +196,7 @@ impl Dimensions for Labels {
     }
 
     fn labels_of(span: &Span) -> Self {
-        let Detail::Http(http) = &span.detail;
+        let http = span.detail.http();
         Key::of(span, http).to_labels(&span.service, &http.route)
     }
 
@@ -210,8 +211,8 @@ impl Dimensions for Labels {
     }
 
     fn describe(span: &Span) -> String {
-        let Detail::Http(http) = &span.detail;
-        let status = http.status.map_or("no answer".to_owned(), |status| status.to_string());
+        let http = span.detail.http();
+        let status = http.status.map_or("no status".to_owned(), |status| status.to_string());
         match span.kind {
             SpanKind::Server => format!("server {} {} {status}", http.method, shorten(&http.route)),
             SpanKind::Client => {

@@ -159,7 +159,7 @@ fn the_limit_below_at_and_above() {
         let mut registry = Registry::new(Limits { series: 2_000, ..Limits::default() });
         for name in 0..names {
             let mut span = span(("service-a", Client, "", false, 1));
-            let Detail::Http(http) = &mut span.detail;
+            let http = span.detail.http_mut();
             http.route = Arc::from(format!("/{name}"));
             registry.record(&span);
         }

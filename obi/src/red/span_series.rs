@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::series::{Dimensions, MAX_LABEL_BYTES, OTHER, shorten};
 use super::table::LabelSet;
-use crate::span::{Detail, Service, Span, SpanKind, Status};
+use crate::span::{Detail, Operation, Service, Span, SpanKind, Status};
 
 /// Labels of one span series, as OpenTelemetry's span metrics connector has them.
 #[derive(Debug, Clone)]
@@ -21,19 +21,22 @@ pub struct SpanLabels {
     pub status: Status,
     /// This series stands for all that found no room (`otel.metric.overflow`).
     pub overflow: bool,
-    method: &'static str,
-    route: Arc<str>,
+    /// Durations of these spans say something about speed; else only their number is told.
+    pub timed: bool,
+    verb: &'static str,
+    place: Arc<str>,
 }
 
-/// Identity of a span series. Method and route make the name.
+/// Identity of a span series. The operation makes the name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct SpanKey<'a> {
     service: u32,
     kind: SpanKind,
     status: Status,
     overflow: bool,
-    method: &'static str,
-    route: &'a str,
+    timed: bool,
+    verb: &'static str,
+    place: &'a str,
 }
 
 impl SpanLabels {
@@ -43,10 +46,16 @@ impl SpanLabels {
             kind: self.kind,
             status: self.status,
             overflow: self.overflow,
-            method: self.method,
-            route: &self.route,
+            timed: self.timed,
+            verb: self.verb,
+            place: &self.place,
         }
     }
+}
+
+/// A WebSocket lasts for hours: among durations it would drown everything else.
+fn is_timed(span: &Span) -> bool {
+    !matches!(span.detail, Detail::WebSocket(_))
 }
 
 impl LabelSet for SpanLabels {
@@ -65,37 +74,39 @@ impl LabelSet for SpanLabels {
 impl Dimensions for SpanLabels {
     #[inline]
     fn key_of(span: &Span) -> SpanKey<'_> {
-        let Detail::Http(http) = &span.detail;
+        let Operation { verb, place } = span.detail.operation();
         SpanKey {
             service: span.service.id,
             kind: span.kind,
             status: span.status(),
             overflow: false,
-            method: http.method,
-            route: &http.route,
+            timed: is_timed(span),
+            verb,
+            place,
         }
     }
 
     fn fits(span: &Span) -> bool {
-        Self::key_of(span).route.len() <= MAX_LABEL_BYTES
+        Self::key_of(span).place.len() <= MAX_LABEL_BYTES
     }
 
     fn labels_of(span: &Span) -> Self {
-        let Detail::Http(http) = &span.detail;
+        let Operation { verb, place } = span.detail.operation();
         Self {
             service: Arc::clone(&span.service),
             name: span.name().to_string().into(),
             kind: span.kind,
             status: span.status(),
             overflow: false,
-            method: http.method,
-            route: Arc::clone(&http.route),
+            timed: is_timed(span),
+            verb,
+            place: Arc::clone(place),
         }
     }
 
     fn overflow_key_of(span: &Span, service: &Service) -> SpanKey<'static> {
-        let (kind, status) = (span.kind, span.status());
-        SpanKey { service: service.id, kind, status, overflow: true, method: OTHER, route: "" }
+        let (kind, status, timed) = (span.kind, span.status(), is_timed(span));
+        SpanKey { service: service.id, kind, status, overflow: true, timed, verb: OTHER, place: "" }
     }
 
     fn overflow_labels_of(span: &Span, service: &Arc<Service>) -> Self {
@@ -105,8 +116,9 @@ impl Dimensions for SpanLabels {
             kind: span.kind,
             status: span.status(),
             overflow: true,
-            method: OTHER,
-            route: Arc::from(""),
+            timed: is_timed(span),
+            verb: OTHER,
+            place: Arc::from(""),
         }
     }
 

@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::span::{Http, Resource};
+use crate::protocol::Side;
+use crate::span::grpc::Code;
+use crate::span::{Http, Resource, Rpc, WebSocket};
 
 /// 2023-11-14T22:13:20Z, ns.
 pub(crate) const START: u64 = 1_700_000_000_000_000_000;
@@ -58,8 +60,46 @@ pub(crate) fn span(kind: SpanKind) -> Span {
 /// A span with changed HTTP detail.
 pub(crate) fn span_with(kind: SpanKind, change: impl FnOnce(&mut Http)) -> Span {
     let mut span = span(kind);
-    let Detail::Http(http) = &mut span.detail;
+    let http = span.detail.http_mut();
     change(http);
+    span
+}
+
+/// A call of `shop.Cart/Add` answered with `OK`, otherwise as [`span`].
+pub(crate) fn call_with(kind: SpanKind, change: impl FnOnce(&mut Rpc)) -> Span {
+    let mut span = span(kind);
+    let http = Http {
+        method: "POST",
+        path: "/shop.Cart/Add".to_owned(),
+        route: Arc::from(""),
+        version: "2",
+        ..span.detail.http().clone()
+    };
+    let (method, status) = (Arc::from("shop.Cart/Add"), Some(Code::OK));
+    let mut rpc = Rpc { http, method, status, request_messages: Some(1), ..Rpc::default() };
+    change(&mut rpc);
+    span.detail = Detail::Rpc(rpc);
+    span
+}
+
+/// A call that ended with this status, by the rule of its side.
+pub(crate) fn call_ended(kind: SpanKind, code: Code) -> Span {
+    let side = match kind {
+        SpanKind::Server => Side::Server,
+        SpanKind::Client => Side::Client,
+    };
+    call_with(kind, |rpc| {
+        rpc.status = Some(code);
+        rpc.http.error_type = if code.is_error(side) { code.name() } else { "" };
+    })
+}
+
+/// A WebSocket at `/item/{id}` that lasted for an hour.
+pub(crate) fn websocket(kind: SpanKind) -> Span {
+    let mut span = span(kind);
+    span.end = span.start + 3_600_000_000_000;
+    let http = Http { status: Some(101), ..span.detail.http().clone() };
+    span.detail = Detail::WebSocket(WebSocket { http, client_messages: 3, ..WebSocket::default() });
     span
 }
 
@@ -99,6 +139,47 @@ fn a_series_is_what_the_labels_tell_apart() {
     check(Client, |http| http.server_address = "other".to_owned(), 2);
     check(Server, |http| http.server_port = 1, 1);
     check(Client, |http| http.server_port = 1, 2);
+}
+
+#[test]
+fn calls_have_a_metric_of_their_own() {
+    fn check(kind: SpanKind, change: impl Fn(&mut Rpc), series: usize) {
+        let mut registry = Registry::new(Limits::default());
+        registry.record(&call_with(kind, |_| ()));
+        registry.record(&call_with(kind, &change));
+        registry.record(&call_with(kind, &change));
+        let snapshot = registry.snapshot();
+        let calls = snapshot.calls.iter().map(|series| series.counts.buckets.count()).sum::<u64>();
+        assert_eq!((snapshot.calls.len(), snapshot.requests.len(), calls), (series, 0, 3));
+        assert_eq!(snapshot.spans.iter().map(|series| series.counts.buckets.count()).sum::<u64>(), 3);
+        assert_eq!(snapshot.services[0].server_spans.value + snapshot.services[0].client_spans.value, 3);
+    }
+    for kind in [SpanKind::Server, SpanKind::Client] {
+        check(kind, |_| (), 1);
+        check(kind, |rpc| rpc.streaming = true, 1);
+        check(kind, |rpc| rpc.http.server_address = "other".to_owned(), 1);
+        check(kind, |rpc| rpc.request_messages = Some(9), 1);
+        check(kind, |rpc| rpc.method = Arc::from("shop.Cart/Get"), 2);
+        check(kind, |rpc| rpc.status = Some(Code::CANCELLED), 2);
+        check(kind, |rpc| rpc.status = None, 2);
+        check(kind, |rpc| (rpc.status, rpc.http.error_type) = (None, "connection_reset"), 2);
+    }
+}
+
+#[test]
+fn a_websocket_is_counted_without_a_duration() {
+    let mut registry = Registry::new(Limits::default());
+    registry.record(&span_with(SpanKind::Server, |http| http.status = Some(101)));
+    registry.record(&websocket(SpanKind::Server));
+    let snapshot = registry.snapshot();
+    assert_eq!((snapshot.requests.len(), snapshot.calls.len()), (1, 0), "the upgrade");
+    let spans: Vec<_> = snapshot
+        .spans
+        .iter()
+        .map(|series| (&*series.labels.name, series.labels.timed, series.counts.buckets.count()))
+        .collect();
+    assert_eq!(spans, [("GET /item/{id}", true, 1), ("WEBSOCKET /item/{id}", false, 1)]);
+    assert_eq!(snapshot.services[0].server_spans.value, 2);
 }
 
 #[test]
@@ -307,6 +388,38 @@ fn any_span(services: u32) -> impl Strategy<Value = Span> {
     })
 }
 
+fn any_call(services: u32) -> impl Strategy<Value = Span> {
+    let status = prop::option::weighted(0.9, (0..17_u32).prop_map(Code::of_number));
+    (0..services, prop::bool::ANY, 0..60_u32, status, prop::bool::ANY).prop_map(
+        |(id, server, method, status, broken)| {
+            let kind = if server { SpanKind::Server } else { SpanKind::Client };
+            let mut span = match status {
+                Some(code) => call_ended(kind, code),
+                None => call_with(kind, |rpc| {
+                    rpc.status = None;
+                    rpc.http.error_type = if broken { "connection_reset" } else { "" };
+                }),
+            };
+            if let Detail::Rpc(rpc) = &mut span.detail {
+                rpc.method = Arc::from(format!("a.B/C{method}"));
+            }
+            span.service = service(id);
+            span
+        },
+    )
+}
+
+/// Spans of all protocols.
+fn any_protocol(services: u32) -> impl Strategy<Value = Span> {
+    let socket = (0..services, prop::bool::ANY).prop_map(|(id, failed)| {
+        let mut span = websocket(SpanKind::Client);
+        span.service = service(id);
+        span.detail.http_mut().error_type = if failed { "1011" } else { "" };
+        span
+    });
+    prop_oneof![4 => any_span(services), 4 => any_call(services), 1 => socket]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -320,7 +433,7 @@ proptest! {
         let mut expected = HashMap::<_, (u64, u128)>::new();
         for span in &spans {
             registry.record(span);
-            let Detail::Http(http) = &span.detail;
+            let http = span.detail.http();
             let status = http.status.map_or(StatusLabel::Absent, StatusLabel::Code);
             let entry = expected.entry(kept(&span.service, span.kind, status, http.error_type)).or_default();
             entry.0 += 1;
@@ -339,8 +452,34 @@ proptest! {
     }
 
     #[test]
+    fn overflow_keeps_statuses_of_calls(
+        calls in prop::collection::vec(any_call(3), 0..800),
+    ) {
+        let limit = 5 * (LAST_RESORT_SERIES + 3 * LAST_RESORT_SERIES);
+        let mut registry = Registry::new(Limits { series: limit, ..Limits::default() });
+        let mut expected = HashMap::<_, u64>::new();
+        let kept = |name: &str, kind, status: &'static str, error_type: &str| {
+            (name.to_owned(), kind, status, !error_type.is_empty())
+        };
+        for span in &calls {
+            registry.record(span);
+            let Detail::Rpc(rpc) = &span.detail else { unreachable!("all are calls") };
+            let status = rpc.status.map_or("", Code::name);
+            *expected.entry(kept(&span.service.name, span.kind, status, rpc.http.error_type)).or_default() += 1;
+        }
+        let snapshot = registry.snapshot();
+        prop_assert!(snapshot.series() <= limit);
+        let mut found = HashMap::<_, u64>::new();
+        for Series { labels, counts, .. } in &snapshot.calls {
+            let key = kept(&labels.service.name, labels.kind, labels.status, labels.error_type);
+            *found.entry(key).or_default() += counts.buckets.count();
+        }
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
     fn the_limit_is_hard_and_nothing_is_uncounted(
-        spans in prop::collection::vec(any_span(400), 0..1_500),
+        spans in prop::collection::vec(any_protocol(400), 0..1_500),
     ) {
         let limits = Limits { series: 0, services: 100, ..Limits::default() };
         let mut registry = Registry::new(limits);
@@ -349,7 +488,10 @@ proptest! {
         }
         let snapshot = registry.snapshot();
         prop_assert!(snapshot.series() <= MIN_SERIES);
-        prop_assert_eq!(counts(&snapshot), [spans.len() as u64; 2]);
+        let [requests, counted] = counts(&snapshot);
+        let calls: u64 = snapshot.calls.iter().map(|series| series.counts.buckets.count()).sum();
+        let sockets = spans.iter().filter(|span| matches!(span.detail, Detail::WebSocket(_))).count();
+        prop_assert_eq!((requests + calls + sockets as u64, counted), (spans.len() as u64, spans.len() as u64));
         prop_assert!(snapshot.services.len() <= limits.services + 1);
         let totals: u64 =
             snapshot.services.iter().map(|totals| totals.server_spans.value + totals.client_spans.value).sum();

@@ -1,14 +1,16 @@
-//! Exchanges to spans, by the HTTP semantic conventions.
+//! Exchanges to spans, by the semantic conventions for HTTP and for gRPC.
 //!
 //! In: an [`Exchange`] and the service that took part in it. Out: a [`Span`], written over a used one so that
-//! its buffers serve again. The rules on errors (`reference`: semantic conventions, HTTP spans, Status) are
-//! here and nowhere else. Refuses to know who reads the span.
+//! its buffers serve again. The rules on errors of HTTP (semantic conventions, HTTP spans, Status) are
+//! here and nowhere else; those of calls are in [`grpc`](super::grpc), those of WebSockets in
+//! [`websocket`](super::websocket). Refuses to know who reads the span.
 
-use super::context::{Ids, valid_tracestate};
+use super::call::{Call, Calls};
+use super::context::{Context, Half, Ids, valid_tracestate};
 use super::method::{KnownMethods, OTHER};
 use super::route::{self, Routes};
-use super::{Detail, Http, Service, Span, SpanKind};
-use crate::protocol::{Endpoints, Exchange, Side, UnderWay, Version};
+use super::{Detail, Http, Rpc, Service, Span, SpanKind, WebSocket, grpc, websocket};
+use crate::protocol::{self, Endpoints, Exchange, Semantics, Side, UnderWay, Version};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ pub struct Assembler {
     ids: Ids,
     methods: KnownMethods,
     routes: Routes,
+    calls: Calls,
 }
 
 /// Distinct routes of one service unless configured.
@@ -30,7 +33,7 @@ impl Assembler {
     /// `routes` is the bound on distinct routes per service.
     #[must_use]
     pub fn new(ids: Ids, methods: KnownMethods, routes: usize) -> Self {
-        Self { ids, methods, routes: Routes::new(routes) }
+        Self { ids, methods, routes: Routes::new(routes), calls: Calls::default() }
     }
 
     /// Writes the span of `exchange` over `span`. `wall_offset` is what to add to `CLOCK_MONOTONIC` for
@@ -43,7 +46,7 @@ impl Assembler {
         span: &mut Span,
     ) {
         let request = &exchange.request;
-        let context = self.ids.context(request.traceparent);
+        let context = self.context(exchange);
         let remote_state =
             if context.parent_span_id.is_some() { valid_tracestate(request.tracestate) } else { "" };
         span.trace_id = context.trace_id;
@@ -53,20 +56,50 @@ impl Assembler {
         span.sampled = true;
         replace(&mut span.trace_state, remote_state);
         span.exchange = exchange.number;
-        span.kind = match exchange.side {
-            Side::Server => SpanKind::Server,
-            Side::Client => SpanKind::Client,
-        };
+        span.kind = kind_of(exchange.side);
         span.start = exchange.arrival.saturating_add(wall_offset);
         span.end = exchange.ended.saturating_add(wall_offset);
         span.queue_wait = exchange.started.saturating_sub(exchange.arrival);
         span.pid = exchange.tgid;
         share(&mut span.service, service);
-        let Detail::Http(http) = &mut span.detail;
+        match exchange.semantics {
+            Semantics::Http => {
+                let http = be_http(&mut span.detail);
+                self.carrier(exchange, service, http);
+                http.error_type = error_type(exchange);
+            }
+            Semantics::Rpc(call) => self.call(exchange, call, service, be_rpc(&mut span.detail)),
+            Semantics::WebSocket(ended) => {
+                let socket = be_websocket(&mut span.detail);
+                self.carrier(exchange, service, &mut socket.http);
+                socket.http.error_type = websocket::error_type(&ended, exchange.failure, exchange.side);
+                socket.client_messages = ended.request_messages;
+                socket.server_messages = ended.response_messages;
+                socket.close_code = ended.close_code;
+                socket.closed_by = ended.closed_by.map(kind_of);
+            }
+        }
+    }
+
+    /// A request that is upgraded and what it is upgraded to come apart; their ids must find each other.
+    fn context(&mut self, exchange: &Exchange<'_>) -> Context {
+        let traceparent = exchange.request.traceparent;
+        let is_upgrade =
+            exchange.response.is_some_and(|response| response.status == Some(SWITCHING_PROTOCOLS));
+        match exchange.semantics {
+            Semantics::WebSocket(_) => self.ids.tied(traceparent, exchange.number, Half::Socket),
+            Semantics::Http if is_upgrade => self.ids.tied(traceparent, exchange.number, Half::Upgrade),
+            _ => self.ids.context(traceparent),
+        }
+    }
+
+    /// Everything of the HTTP request but its error.
+    fn carrier(&mut self, exchange: &Exchange<'_>, service: &Service, http: &mut Http) {
+        let request = &exchange.request;
         http.method = self.methods.classify(request.method);
         let asked = route::Request {
             service,
-            side: span.kind,
+            side: kind_of(exchange.side),
             method: http.method,
             path: request.path,
             status: exchange.response.and_then(|response| response.status),
@@ -74,6 +107,27 @@ impl Assembler {
         self.routes.assign(asked, &mut http.route);
         replace(&mut http.method_original, if http.method == OTHER { request.method } else { "" });
         describe(http, exchange);
+    }
+
+    fn call(&mut self, exchange: &Exchange<'_>, call: protocol::Rpc<'_>, service: &Service, rpc: &mut Rpc) {
+        let status = grpc::status(exchange, &call);
+        let (side, path) = (kind_of(exchange.side), exchange.request.path);
+        rpc.streaming = self.calls.assign(Call { service, side, path, status, rpc: call }, &mut rpc.method);
+        rpc.status = status;
+        grpc::write_message(&mut rpc.message, call.message);
+        rpc.request_messages = call.request_messages;
+        rpc.response_messages = call.response_messages;
+        rpc.timeout = call.timeout;
+        rpc.cancelled = call.is_cancelled;
+        rpc.web = call.is_web;
+        let http = &mut rpc.http;
+        http.method = self.methods.classify(exchange.request.method);
+        http.method_original.clear();
+        if !http.route.is_empty() {
+            http.route = Arc::default();
+        }
+        describe(http, exchange);
+        http.error_type = grpc::error_type(exchange, status);
     }
 
     /// The routes: their patterns, their bound, what has been learned.
@@ -87,9 +141,10 @@ impl Assembler {
         self.methods.classify(sent)
     }
 
-    /// Forgets the routes of a service that is gone.
+    /// Forgets the routes and methods of a service that is gone.
     pub fn forget(&mut self, service: u32) {
         self.routes.forget(service);
+        self.calls.forget(service);
     }
 }
 
@@ -106,19 +161,66 @@ pub fn server_of(under_way: &UnderWay<'_>) -> (String, u16) {
     (address, port.or(server.map(|server| server.port())).unwrap_or(0))
 }
 
+/// The status of a request that becomes something else.
+const SWITCHING_PROTOCOLS: u16 = 101;
+
+fn kind_of(side: Side) -> SpanKind {
+    match side {
+        Side::Server => SpanKind::Server,
+        Side::Client => SpanKind::Client,
+    }
+}
+
+/// `url.scheme` of a request.
+#[must_use]
+pub fn scheme(encrypted: bool) -> &'static str {
+    if encrypted { "https" } else { "http" }
+}
+
+// A span that was of another protocol keeps its buffers when it changes.
+
+fn be_http(detail: &mut Detail) -> &mut Http {
+    if !matches!(detail, Detail::Http(_)) {
+        *detail = Detail::Http(std::mem::take(detail.http_mut()));
+    }
+    detail.http_mut()
+}
+
+fn be_rpc(detail: &mut Detail) -> &mut Rpc {
+    if !matches!(detail, Detail::Rpc(_)) {
+        let http = std::mem::take(detail.http_mut());
+        *detail = Detail::Rpc(Rpc { http, ..Rpc::default() });
+    }
+    match detail {
+        Detail::Rpc(rpc) => rpc,
+        _ => unreachable!("just made one"),
+    }
+}
+
+fn be_websocket(detail: &mut Detail) -> &mut WebSocket {
+    if !matches!(detail, Detail::WebSocket(_)) {
+        let http = std::mem::take(detail.http_mut());
+        *detail = Detail::WebSocket(WebSocket { http, ..WebSocket::default() });
+    }
+    match detail {
+        Detail::WebSocket(socket) => socket,
+        _ => unreachable!("just made one"),
+    }
+}
+
 fn describe(http: &mut Http, exchange: &Exchange<'_>) {
     let request = &exchange.request;
     replace(&mut http.path, request.path);
     replace(&mut http.query, request.query);
     replace(&mut http.user_agent, request.user_agent);
-    http.scheme = if exchange.encrypted { "https" } else { "http" };
+    http.scheme = scheme(exchange.encrypted);
     http.version = match request.version {
         Version::Http10 => "1.0",
         Version::Http11 => "1.1",
         Version::Http2 => "2",
     };
     http.status = exchange.response.and_then(|response| response.status);
-    http.error_type = error_type(exchange);
+    http.status_unknown = exchange.response.is_some() && http.status.is_none();
     http.request_body_bytes = exchange.request_body_bytes;
     http.response_body_bytes = exchange.response_body_bytes;
     let (server, client) = match (exchange.side, exchange.endpoints) {

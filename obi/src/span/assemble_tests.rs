@@ -1,8 +1,8 @@
 //! Tests of spans: exchanges in, name, status and attributes out.
 
 use super::*;
-use crate::protocol::{Failure, Request, Response, Semantics};
-use crate::span::{AttributeValue, Status};
+use crate::protocol::{Failure, Request, Response, Semantics, WebSocket as Ended};
+use crate::span::{Answer, AttributeValue, Status};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -29,6 +29,58 @@ fn exchange() -> Exchange<'static> {
     }
 }
 
+/// A unary call that succeeded, over cleartext HTTP/2.
+fn call() -> Exchange<'static> {
+    let rpc = protocol::Rpc {
+        status: Some(0),
+        request_messages: Some(1),
+        response_messages: Some(1),
+        ..protocol::Rpc::default()
+    };
+    let request = Request {
+        method: "POST",
+        path: "/shop.Cart/Add",
+        host: "cart:50051",
+        user_agent: "grpc-go/1.76.0",
+        version: Version::Http2,
+        ..Request::default()
+    };
+    Exchange { request, semantics: Semantics::Rpc(rpc), ..exchange() }
+}
+
+fn with_rpc(change: impl FnOnce(&mut protocol::Rpc<'static>)) -> Exchange<'static> {
+    let mut exchange = call();
+    if let Semantics::Rpc(rpc) = &mut exchange.semantics {
+        change(rpc);
+    }
+    exchange
+}
+
+/// A chat of three messages that the client ended, and the request before it.
+fn chat() -> (Exchange<'static>, Exchange<'static>) {
+    let upgrade = Exchange {
+        request: Request { path: "/chat/7", host: "shop.example", ..exchange().request },
+        response: Some(Response { status: Some(101) }),
+        ..exchange()
+    };
+    let ended = Ended {
+        request_messages: 2,
+        response_messages: 1,
+        close_code: Some(1001),
+        closed_by: Some(Side::Client),
+    };
+    let socket = Exchange {
+        arrival: 40,
+        started: 40,
+        ended: 7_000,
+        request_body_bytes: 11,
+        failure: Some(Failure::Closed),
+        semantics: Semantics::WebSocket(ended),
+        ..upgrade
+    };
+    (upgrade, socket)
+}
+
 fn assemble(exchange: &Exchange<'_>) -> Span {
     let mut assembler = Assembler::new(Ids::from_seed(1), KnownMethods::default(), DEFAULT_ROUTES);
     let service = Arc::new(Service { name: "shop".into(), id: 3, ..Service::default() });
@@ -43,7 +95,21 @@ fn assemble(exchange: &Exchange<'_>) -> Span {
         method: "USED",
         ..exchange.request
     };
-    assembler.assemble(&Exchange { request: used, ..*exchange }, &service, 5, &mut span);
+    let full = protocol::Rpc {
+        status: Some(13),
+        message: "used",
+        request_messages: Some(9),
+        response_messages: Some(9),
+        timeout: Some(9),
+        is_cancelled: true,
+        is_web: true,
+    };
+    let (_, socket) = chat();
+    for semantics in [Semantics::Rpc(full), socket.semantics, exchange.semantics] {
+        let (path, response) = ("/used/1", Some(Response { status: None }));
+        let request = Request { path, ..used };
+        assembler.assemble(&Exchange { request, response, semantics, ..*exchange }, &service, 5, &mut span);
+    }
     assembler.assemble(exchange, &service, 1000, &mut span);
     span
 }
@@ -102,10 +168,169 @@ fn a_client_span_says_all() {
 }
 
 #[test]
+fn http2_and_encryption_show() {
+    let request = Request { version: Version::Http2, host: "shop.example:443", ..exchange().request };
+    let span = assemble(&Exchange { side: Side::Client, encrypted: true, request, ..exchange() });
+    let attributes = attributes(&span);
+    for expected in [
+        "url.scheme=https",
+        "network.protocol.version=2",
+        "url.full=https://shop.example/users/42",
+        "server.port=443",
+    ] {
+        assert!(attributes.iter().any(|attribute| attribute == expected), "{expected}: {attributes:?}");
+    }
+}
+
+#[test]
+fn what_could_not_be_read_is_left_out() {
+    let request = Request { method: "", path: "", version: Version::Http2, ..exchange().request };
+    let response = Some(Response { status: None });
+    let span = assemble(&Exchange { request, response, ..exchange() });
+    assert_eq!((span.name().to_string().as_str(), span.status()), ("HTTP", Status::Unset));
+    let expected = [
+        "http.request.method=_OTHER",
+        "url.scheme=http",
+        "server.address=192.0.2.1",
+        "network.protocol.version=2",
+        "client.address=2001:db8::2",
+        "server.port=8080",
+        "client.port=5000",
+        "http.request.body.size=0",
+        "http.response.body.size=7",
+        "obi.queue_wait_ns=5",
+    ];
+    assert_eq!(attributes(&span), expected);
+    assert_eq!(span.detail.answer(), Answer::Unknown);
+    // What broke is an error, whatever its status was.
+    let span = assemble(&Exchange { request, response, failure: Some(Failure::Truncated), ..exchange() });
+    assert_eq!((span.status(), span.detail.http().error_type), (Status::Error, "response_truncated"));
+}
+
+#[test]
+fn a_call_at_the_server_says_all() {
+    let exchange = with_rpc(|rpc| {
+        (rpc.status, rpc.message, rpc.timeout) = (Some(14), "try%20later", Some(5_000_000_000));
+    });
+    let span = assemble(&exchange);
+    assert_eq!(span.name().to_string(), "shop.Cart/Add");
+    assert_eq!((span.status(), span.status_message()), (Status::Error, "try later"));
+    let expected = [
+        "rpc.system.name=grpc",
+        "rpc.method=shop.Cart/Add",
+        "rpc.response.status_code=UNAVAILABLE",
+        "error.type=UNAVAILABLE",
+        "server.address=cart",
+        "url.scheme=http",
+        "network.protocol.version=2",
+        "client.address=2001:db8::2",
+        "server.port=50051",
+        "client.port=5000",
+        "obi.rpc.request.messages=1",
+        "obi.rpc.response.messages=1",
+        "obi.rpc.timeout_ns=5000000000",
+        "obi.queue_wait_ns=5",
+    ];
+    assert_eq!(attributes(&span), expected);
+    assert_eq!((span.detail.is_streaming(), &*span.detail.http().route), (false, ""));
+}
+
+#[test]
+fn a_stream_at_the_client_says_all() {
+    let exchange = with_rpc(|rpc| {
+        (rpc.status, rpc.request_messages, rpc.response_messages) = (None, Some(1), Some(40));
+        (rpc.is_cancelled, rpc.is_web) = (true, true);
+    });
+    let request = Request { version: Version::Http11, ..exchange.request };
+    let failure = Some(Failure::Aborted);
+    let span = assemble(&Exchange { side: Side::Client, request, failure, encrypted: true, ..exchange });
+    let expected = [
+        "rpc.system.name=grpc",
+        "rpc.method=shop.Cart/Add",
+        "rpc.response.status_code=CANCELLED",
+        "error.type=CANCELLED",
+        "server.address=cart",
+        "url.scheme=https",
+        "network.protocol.version=1.1",
+        "server.port=50051",
+        "obi.rpc.request.messages=1",
+        "obi.rpc.response.messages=40",
+        "obi.rpc.streaming=true",
+        "obi.rpc.cancelled=true",
+        "obi.rpc.web=true",
+    ];
+    assert_eq!(attributes(&span), expected);
+    assert!(span.detail.is_streaming());
+}
+
+#[test]
+fn calls_without_a_method_of_their_own() {
+    let check = |path: &'static str, status: Option<u32>, original: Option<&str>| {
+        let exchange = with_rpc(|rpc| rpc.status = status);
+        let request = Request { path, ..exchange.request };
+        let span = assemble(&Exchange { request, ..exchange });
+        assert_eq!(span.name().to_string(), "grpc", "{path}");
+        let attributes = attributes(&span);
+        assert!(attributes.contains(&"rpc.method=_OTHER".to_owned()), "{attributes:?}");
+        let found = attributes.iter().find_map(|attribute| attribute.strip_prefix("rpc.method_original="));
+        assert_eq!(found, original, "{path}");
+    };
+    check("", Some(0), None);
+    check("/nothing", Some(0), Some("/nothing"));
+    check("/shop.Cart/Invented", Some(12), Some("shop.Cart/Invented"));
+}
+
+#[test]
+fn a_websocket_is_a_child_of_its_upgrade() {
+    let mut assembler = Assembler::new(Ids::from_entropy(), KnownMethods::default(), DEFAULT_ROUTES);
+    let service = Arc::new(Service::default());
+    let (upgrade, socket) = chat();
+    for traceparent in ["", PARENT] {
+        let mut spans = [upgrade, socket].map(|exchange| {
+            let request = Request { traceparent, ..exchange.request };
+            let mut span = Span::blank();
+            assembler.assemble(&Exchange { request, ..exchange }, &service, 1000, &mut span);
+            span
+        });
+        let [upgrade, socket] = &mut spans;
+        assert_eq!(socket.trace_id, upgrade.trace_id);
+        assert_eq!(socket.parent_span_id, Some(upgrade.span_id));
+        assert_ne!(socket.span_id, upgrade.span_id);
+        assert_eq!((socket.trace_flags, &socket.trace_state), (upgrade.trace_flags, &upgrade.trace_state));
+        assert_eq!(upgrade.parent_span_id.is_some(), !traceparent.is_empty());
+    }
+    let span = assemble(&socket);
+    assert_eq!(span.name().to_string(), "WEBSOCKET /chat/{id}");
+    assert_eq!((span.status(), span.start, span.end), (Status::Unset, 1040, 8000));
+    let expected = [
+        "network.protocol.name=websocket",
+        "url.scheme=http",
+        "url.path=/chat/7",
+        "http.route=/chat/{id}",
+        "server.address=shop.example",
+        "client.address=2001:db8::2",
+        "server.port=8080",
+        "client.port=5000",
+        "obi.websocket.client.messages=2",
+        "obi.websocket.client.bytes=11",
+        "obi.websocket.server.messages=1",
+        "obi.websocket.server.bytes=7",
+        "obi.websocket.close_code=1001",
+        "obi.websocket.closed_by=client",
+    ];
+    assert_eq!(attributes(&span), expected);
+}
+
+#[test]
 fn every_attribute_comes_once() {
-    for side in [Side::Server, Side::Client] {
+    let (_, socket) = chat();
+    for (side, semantics) in [Side::Server, Side::Client].into_iter().flat_map(|side| {
+        [Semantics::Http, with_rpc(|rpc| rpc.status = Some(12)).semantics, socket.semantics]
+            .map(|it| (side, it))
+    }) {
         let request = Request { method: "BREW", ..exchange().request };
-        let span = assemble(&Exchange { side, request, failure: Some(Failure::Timeout), ..exchange() });
+        let failure = Some(Failure::Timeout);
+        let span = assemble(&Exchange { side, request, failure, semantics, ..exchange() });
         let mut names = Vec::new();
         span.attributes(|name, value| {
             assert!(!matches!(value, AttributeValue::Str("")), "{name} is empty");
@@ -113,7 +338,12 @@ fn every_attribute_comes_once() {
         });
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
-        assert!(names.contains(&"http.request.method_original"));
+        let original = match semantics {
+            Semantics::Http => "http.request.method_original",
+            Semantics::Rpc(_) => "rpc.method_original",
+            Semantics::WebSocket(_) => "obi.websocket.closed_by",
+        };
+        assert!(names.contains(&original), "{names:?}");
     }
 }
 
@@ -122,7 +352,7 @@ fn errors_by_side() {
     let check = |side, status, failure, expected: &str| {
         let response = (status != 0).then_some(Response { status: Some(status) });
         let span = assemble(&Exchange { side, response, failure, ..exchange() });
-        let Detail::Http(http) = &span.detail;
+        let http = span.detail.http();
         let status_of_span = if expected.is_empty() { Status::Unset } else { Status::Error };
         assert_eq!(
             (http.error_type, span.status()),
@@ -178,7 +408,7 @@ fn server_addresses() {
     let check = |endpoints, host, expected: (&str, u16)| {
         let request = Request { host, ..exchange().request };
         let span = assemble(&Exchange { request, endpoints, ..exchange() });
-        let Detail::Http(http) = &span.detail;
+        let http = span.detail.http();
         assert_eq!((http.server_address.as_str(), http.server_port), expected, "host `{host}`");
         assert_eq!(http.client_address.is_some(), endpoints != Endpoints::Unix);
     };

@@ -1,9 +1,12 @@
 //! A span's name, status and attributes, once for all exporters.
 //!
-//! In: a [`Span`]. Out: what the HTTP semantic conventions call its parts. Refuses to know encodings.
+//! In: a [`Span`]. Out: what the semantic conventions for HTTP and gRPC call its parts; what they have no word for begins
+//! with `obi.`. Refuses to know encodings.
 
+use super::detail::GRPC;
+use super::grpc::Code;
 use super::method::OTHER;
-use super::{Detail, Http, Span, SpanKind};
+use super::{Detail, Http, Rpc, Span, SpanKind, WebSocket, call};
 use std::fmt::{self, Display, Formatter};
 
 /// Time between the arrival of a request and the process's first read of it, ns: an attribute of our own.
@@ -27,6 +30,8 @@ pub enum AttributeValue<'a> {
     Text(fmt::Arguments<'a>),
     /// A whole number.
     Int(i64),
+    /// Yes or no.
+    Bool(bool),
 }
 
 impl Display for AttributeValue<'_> {
@@ -35,13 +40,14 @@ impl Display for AttributeValue<'_> {
             Self::Str(text) => formatter.write_str(text),
             Self::Text(text) => formatter.write_fmt(*text),
             Self::Int(number) => number.fmt(formatter),
+            Self::Bool(yes) => yes.fmt(formatter),
         }
     }
 }
 
 impl Span {
-    /// `{method} {route}`, with `HTTP` for a method that is not known and without a route where there is
-    /// none (`CONNECT`). Low cardinality.
+    /// Of HTTP `{method} {route}`, with `HTTP` for a method that is not known and without a route where there is
+    /// none (`CONNECT`). Of a call its method, with `grpc` for one that is not known. Low cardinality.
     pub fn name(&self) -> impl Display + '_ {
         Name(self)
     }
@@ -49,57 +55,150 @@ impl Span {
     /// By the conventions' rule for this side.
     #[must_use]
     pub fn status(&self) -> Status {
-        let Detail::Http(http) = &self.detail;
-        if http.error_type.is_empty() { Status::Unset } else { Status::Error }
+        if self.detail.http().error_type.is_empty() { Status::Unset } else { Status::Error }
+    }
+
+    /// What the server said of an error; empty without one.
+    #[must_use]
+    pub fn status_message(&self) -> &str {
+        match &self.detail {
+            Detail::Rpc(rpc) if self.status() == Status::Error => &rpc.message,
+            _ => "",
+        }
     }
 
     /// Calls `visit` once with each attribute that has a value, in a fixed order. Resource attributes are
     /// not among them: see [`super::Service`].
-    pub fn attributes(&self, mut visit: impl FnMut(&'static str, AttributeValue<'_>)) {
-        let Detail::Http(http) = &self.detail;
-        let mut text = |name, value: &str| {
-            if !value.is_empty() {
-                visit(name, AttributeValue::Str(value));
+    pub fn attributes(&self, visit: impl FnMut(&'static str, AttributeValue<'_>)) {
+        let mut out = Attributes { kind: self.kind, visit };
+        match &self.detail {
+            Detail::Http(http) => out.http(http),
+            Detail::Rpc(rpc) => out.rpc(rpc),
+            Detail::WebSocket(socket) => out.websocket(socket),
+        }
+        if self.kind == SpanKind::Server && !matches!(self.detail, Detail::WebSocket(_)) {
+            out.number(QUEUE_WAIT, self.queue_wait);
+        }
+    }
+}
+
+/// Gives the parts of a detail their names.
+struct Attributes<V> {
+    kind: SpanKind,
+    visit: V,
+}
+
+impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
+    fn http(&mut self, http: &Http) {
+        self.text("http.request.method", http.method);
+        self.text("http.request.method_original", &http.method_original);
+        self.target(http);
+        self.text("user_agent.original", &http.user_agent);
+        self.text("network.protocol.version", http.version);
+        self.text("error.type", http.error_type);
+        if self.kind == SpanKind::Client {
+            (self.visit)("url.full", AttributeValue::Text(format_args!("{}", FullUrl(http))));
+        }
+        self.ends(http);
+        if let Some(status) = http.status {
+            self.number("http.response.status_code", status.into());
+        }
+        self.number("http.request.body.size", http.request_body_bytes);
+        if http.status.is_some() || http.status_unknown {
+            self.number("http.response.body.size", http.response_body_bytes);
+        }
+    }
+
+    fn rpc(&mut self, rpc: &Rpc) {
+        let http = &rpc.http;
+        self.text("rpc.system.name", GRPC);
+        self.text("rpc.method", &rpc.method);
+        if *rpc.method == *OTHER {
+            self.text("rpc.method_original", call::method_of(&http.path).unwrap_or(&http.path));
+        }
+        self.text("rpc.response.status_code", rpc.status.map_or("", Code::name));
+        self.text("error.type", http.error_type);
+        self.text("server.address", &http.server_address);
+        self.text("url.scheme", http.scheme);
+        self.text("network.protocol.version", http.version);
+        self.ends(http);
+        for (name, count) in [
+            ("obi.rpc.request.messages", rpc.request_messages.map(u64::from)),
+            ("obi.rpc.response.messages", rpc.response_messages.map(u64::from)),
+            ("obi.rpc.timeout_ns", rpc.timeout),
+        ] {
+            if let Some(count) = count {
+                self.number(name, count);
             }
-        };
+        }
+        self.mark("obi.rpc.streaming", rpc.streaming);
+        self.mark("obi.rpc.cancelled", rpc.cancelled);
+        self.mark("obi.rpc.web", rpc.web);
+    }
+
+    /// Without method and status: those are the upgrade's, and whoever derives metrics of HTTP from spans must not take
+    /// this for a request.
+    fn websocket(&mut self, socket: &WebSocket) {
+        let http = &socket.http;
+        self.text("network.protocol.name", "websocket");
+        self.target(http);
+        self.text("user_agent.original", &http.user_agent);
+        self.text("error.type", http.error_type);
+        self.ends(http);
+        self.number("obi.websocket.client.messages", socket.client_messages.into());
+        self.number("obi.websocket.client.bytes", http.request_body_bytes);
+        self.number("obi.websocket.server.messages", socket.server_messages.into());
+        self.number("obi.websocket.server.bytes", http.response_body_bytes);
+        if let Some(code) = socket.close_code {
+            self.number("obi.websocket.close_code", code.into());
+        }
+        let closed_by = socket.closed_by.map(|side| match side {
+            SpanKind::Server => "server",
+            SpanKind::Client => "client",
+        });
+        self.text("obi.websocket.closed_by", closed_by.unwrap_or_default());
+    }
+
+    /// What was asked for, and whom.
+    fn target(&mut self, http: &Http) {
         let route_name = match self.kind {
             SpanKind::Server => "http.route",
             SpanKind::Client => "url.template",
         };
-        text("http.request.method", http.method);
-        text("http.request.method_original", &http.method_original);
-        text("url.scheme", http.scheme);
-        text("url.path", &http.path);
-        text("url.query", &http.query);
-        text(route_name, &http.route);
-        text("server.address", &http.server_address);
-        text("user_agent.original", &http.user_agent);
-        text("network.protocol.version", http.version);
-        text("error.type", http.error_type);
-        if self.kind == SpanKind::Client {
-            visit("url.full", AttributeValue::Text(format_args!("{}", FullUrl(http))));
-        }
+        self.text("url.scheme", http.scheme);
+        self.text("url.path", &http.path);
+        self.text("url.query", &http.query);
+        self.text(route_name, &http.route);
+        self.text("server.address", &http.server_address);
+    }
+
+    /// The ends of the connection, but for the server's address.
+    fn ends(&mut self, http: &Http) {
         if let Some(address) = http.client_address {
-            visit("client.address", AttributeValue::Text(format_args!("{address}")));
+            (self.visit)("client.address", AttributeValue::Text(format_args!("{address}")));
         }
-        let mut number = |name, value: u64| {
-            visit(name, AttributeValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
-        };
         if http.server_port != 0 {
-            number("server.port", http.server_port.into());
+            self.number("server.port", http.server_port.into());
         }
         if http.client_port != 0 {
-            number("client.port", http.client_port.into());
+            self.number("client.port", http.client_port.into());
         }
-        if let Some(status) = http.status {
-            number("http.response.status_code", status.into());
+    }
+
+    fn text(&mut self, name: &'static str, value: &str) {
+        if !value.is_empty() {
+            (self.visit)(name, AttributeValue::Str(value));
         }
-        number("http.request.body.size", http.request_body_bytes);
-        if http.status.is_some() {
-            number("http.response.body.size", http.response_body_bytes);
-        }
-        if self.kind == SpanKind::Server {
-            number(QUEUE_WAIT, self.queue_wait);
+    }
+
+    fn number(&mut self, name: &'static str, value: u64) {
+        (self.visit)(name, AttributeValue::Int(i64::try_from(value).unwrap_or(i64::MAX)));
+    }
+
+    /// Something that is said only where it holds.
+    fn mark(&mut self, name: &'static str, holds: bool) {
+        if holds {
+            (self.visit)(name, AttributeValue::Bool(true));
         }
     }
 }
@@ -108,9 +207,16 @@ struct Name<'a>(&'a Span);
 
 impl Display for Name<'_> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
-        let Detail::Http(http) = &self.0.detail;
-        formatter.write_str(if http.method == OTHER { "HTTP" } else { http.method })?;
-        if http.route.is_empty() { Ok(()) } else { write!(formatter, " {}", http.route) }
+        let operation = self.0.detail.operation();
+        let place = operation.place;
+        match operation.verb {
+            GRPC if **place == *OTHER => formatter.write_str(GRPC),
+            GRPC => formatter.write_str(place),
+            verb => {
+                formatter.write_str(if verb == OTHER { "HTTP" } else { verb })?;
+                if place.is_empty() { Ok(()) } else { write!(formatter, " {place}") }
+            }
+        }
     }
 }
 
@@ -119,6 +225,7 @@ struct FullUrl<'a>(&'a Http);
 impl Display for FullUrl<'_> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         const HTTP_PORT: u16 = 80;
+        const HTTPS_PORT: u16 = 443;
         let http = self.0;
         let address = &http.server_address;
         if address.contains(':') {
@@ -126,7 +233,8 @@ impl Display for FullUrl<'_> {
         } else {
             write!(formatter, "{}://{address}", http.scheme)?;
         }
-        if !matches!(http.server_port, 0 | HTTP_PORT) {
+        let usual_port = if http.scheme == "https" { HTTPS_PORT } else { HTTP_PORT };
+        if http.server_port != 0 && http.server_port != usual_port {
             write!(formatter, ":{}", http.server_port)?;
         }
         if http.path.starts_with('/') {

@@ -125,6 +125,17 @@ fn is_member(member: &str) -> bool {
 pub struct Ids {
     high: Rng,
     low: Rng,
+    /// What ids are made of that have to be found again.
+    tie: [u64; 2],
+}
+
+/// A request that was upgraded, or the WebSocket that it was upgraded to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Half {
+    /// The request.
+    Upgrade,
+    /// The WebSocket, a child of the request.
+    Socket,
 }
 
 impl Ids {
@@ -133,13 +144,13 @@ impl Ids {
     pub fn from_entropy() -> Self {
         // The hasher's keys come from the operating system's random number generator; each use differs.
         let seed = || std::hash::RandomState::new().hash_one(std::process::id());
-        Self { high: Rng::with_seed(seed()), low: Rng::with_seed(seed()) }
+        Self { high: Rng::with_seed(seed()), low: Rng::with_seed(seed()), tie: [seed(), seed()] }
     }
 
     /// Always the same ids, for tests.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
-        Self { high: Rng::with_seed(seed), low: Rng::with_seed(!seed) }
+        Self { high: Rng::with_seed(seed), low: Rng::with_seed(!seed), tie: [seed, !seed] }
     }
 
     /// A new span's place: below the caller's span when `traceparent` names one, else a new, sampled trace.
@@ -154,6 +165,25 @@ impl Ids {
                 let trace_id = trace_id.to_be_bytes();
                 Context { trace_id, span_id, parent_span_id: None, flags: FLAG_SAMPLED | FLAG_RANDOM }
             }
+        }
+    }
+
+    /// The place of one half of an upgraded exchange. Both halves carry the same number and the same header, so that the
+    /// second, which may end hours later, finds the first without anyone remembering it.
+    #[must_use]
+    pub fn tied(&self, traceparent: &str, number: u64, half: Half) -> Context {
+        let mut ids = self.clone();
+        // An odd factor keeps numbers apart; those of one connection would differ in few bits.
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (ids.high, ids.low) = (Rng::with_seed(self.tie[0] ^ mixed), Rng::with_seed(self.tie[1] ^ mixed));
+        let upgrade = ids.context(traceparent);
+        match half {
+            Half::Upgrade => upgrade,
+            Half::Socket => Context {
+                span_id: ids.low.u64(1..).to_be_bytes(),
+                parent_span_id: Some(upgrade.span_id),
+                ..upgrade
+            },
         }
     }
 }
@@ -234,6 +264,25 @@ mod tests {
         let child = ids.context("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
         assert_eq!(child.parent_span_id, Some(0xb7ad_6b71_6920_3331_u64.to_be_bytes()));
         assert_eq!((child.trace_id[0], child.flags), (0x0a, 0));
+    }
+
+    #[test]
+    fn the_halves_of_an_upgrade_find_each_other() {
+        let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let ids = Ids::from_entropy();
+        let mut seen = std::collections::HashSet::new();
+        for number in (0..1_000).map(|nth| nth << 24 | 1) {
+            for header in ["", caller] {
+                let upgrade = ids.tied(header, number, Half::Upgrade);
+                let socket = ids.tied(header, number, Half::Socket);
+                assert_eq!(upgrade, ids.tied(header, number, Half::Upgrade));
+                assert_eq!((socket.trace_id, socket.flags), (upgrade.trace_id, upgrade.flags));
+                assert_eq!(socket.parent_span_id, Some(upgrade.span_id));
+                assert_eq!(upgrade.parent_span_id.is_some(), !header.is_empty());
+                assert!(seen.insert((header, upgrade.span_id)) && seen.insert((header, socket.span_id)));
+            }
+        }
+        assert_ne!(Ids::from_entropy().tied("", 1, Half::Upgrade), ids.tied("", 1, Half::Upgrade));
     }
 
     proptest! {

@@ -7,23 +7,29 @@
 //! - [`attribute`]: name, status and attributes of a span, once for all exporters.
 //! - [`context`]: parents from `traceparent`, ids.
 //! - [`service`]: what a process is called; its attributes are a [`resource`].
+//! - [`grpc`]: statuses of gRPC, which of them are errors. [`call`]: methods of remote procedure calls.
+//! - [`websocket`]: how a WebSocket ended.
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, learned [`segment`] by segment.
 #![forbid(unsafe_code)]
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 pub mod assemble;
 pub mod attribute;
+pub mod call;
 pub mod context;
+pub mod detail;
+pub mod grpc;
 pub mod method;
 pub mod resource;
 pub mod route;
 pub mod segment;
 pub mod service;
+pub mod websocket;
 
 pub use assemble::Assembler;
 pub use attribute::{AttributeValue, Status};
+pub use detail::{Answer, Detail, Http, Operation, Rpc, WebSocket};
 pub use resource::Resource;
 
 /// The version of OpenTelemetry's semantic conventions that all names and values follow.
@@ -50,7 +56,7 @@ pub struct Instance {
     pub attributes: Resource,
 }
 
-/// Span kind; HTTP knows these two.
+/// Span kind; the protocols we read know these two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpanKind {
     /// The process received the request.
@@ -126,48 +132,4 @@ impl Span {
             self.service.attributes.iter().filter(|(name, _)| own.iter().all(|(held, _)| held != *name));
         own.iter().chain(shared)
     }
-}
-
-/// What is particular to a protocol.
-#[derive(Debug, Clone)]
-pub enum Detail {
-    /// An HTTP request.
-    Http(Http),
-}
-
-/// HTTP attributes, semantic-convention meaning.
-#[derive(Debug, Clone, Default)]
-pub struct Http {
-    /// `http.request.method`: a known method or `_OTHER`.
-    pub method: &'static str,
-    /// `http.request.method_original` when `method` is `_OTHER`, else empty.
-    pub method_original: String,
-    /// `url.path`.
-    pub path: String,
-    /// `url.query` with values redacted; empty when absent.
-    pub query: String,
-    /// `url.scheme`.
-    pub scheme: &'static str,
-    /// `http.route` (server) or `url.template` (client): the templated path; bounded in number, empty where there is none.
-    pub route: Arc<str>,
-    /// `network.protocol.version`.
-    pub version: &'static str,
-    /// `http.response.status_code`, if one was received.
-    pub status: Option<u16>,
-    /// `error.type`; empty when the span is no error.
-    pub error_type: &'static str,
-    /// `server.address`: from `Host`, else the address; a unix socket has its own marker `unix`.
-    pub server_address: String,
-    /// `server.port`, 0 when unknown.
-    pub server_port: u16,
-    /// `client.address` (server spans); `None` over unix sockets.
-    pub client_address: Option<IpAddr>,
-    /// `client.port`, 0 when unknown.
-    pub client_port: u16,
-    /// `user_agent.original`.
-    pub user_agent: String,
-    /// `http.request.body.size`, bytes.
-    pub request_body_bytes: u64,
-    /// `http.response.body.size`, bytes.
-    pub response_body_bytes: u64,
 }

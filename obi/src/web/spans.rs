@@ -19,7 +19,7 @@ const DEFAULT_LIMIT_AFTER: usize = 1_000;
 /// `limit` of a request without.
 const DEFAULT_LIMIT_NEWEST: usize = 100;
 
-/// Parameters: `service`, `kind=server|client`, `method`, `route`, `path` (prefix), `status=404|5xx`,
+/// Parameters: `service`, `kind=server|client`, `method`, `route`, `path` (prefix), `status=404|5xx|UNAVAILABLE`,
 /// `error=true|false`, `trace_id`, `min_duration_ms`, `after=SEQUENCE`, `limit`.
 pub(super) async fn serve(
     State(state): State<super::State>,

@@ -47,6 +47,9 @@ pub struct Classifier {
     good: Vec<Pattern>,
     own_errors: bool,
     own_texts: bool,
+    /// The verdict depends on the status itself; it depends on whether that is an error.
+    needs_status: bool,
+    needs_outcome: bool,
     queue_wait: QueueWait,
     total_numbers: Numbers,
     counted_numbers: Numbers,
@@ -99,8 +102,15 @@ impl Classifier {
     /// Prepares an indicator.
     pub fn new(indicator: &EventIndicator) -> Self {
         let errors = &indicator.errors;
+        let (total, counted) = (&indicator.total, &indicator.counted);
+        let own_errors = !(errors.ignored.is_empty() && errors.bad.is_empty() && errors.good.is_empty());
+        let needs_outcome = total.outcome.is_some() || counted.outcome.is_some();
+        // A list of ignored statuses decides whether the event counts, whatever else is asked.
+        let needs_list = own_errors && (needs_outcome || !errors.ignored.is_empty());
         Self {
-            own_errors: !(errors.ignored.is_empty() && errors.bad.is_empty() && errors.good.is_empty()),
+            own_errors,
+            needs_status: total.status.is_some() || counted.status.is_some() || needs_list,
+            needs_outcome,
             own_texts: has_texts(&indicator.counted),
             total_numbers: Numbers::new(&indicator.total),
             counted_numbers: Numbers::new(&indicator.counted),
@@ -143,6 +153,11 @@ impl Classifier {
 
     /// The verdict over an event that [`Self::selects`] selected.
     pub fn judge(&self, subject: &Subject<'_>) -> Option<Outcome> {
+        if matches!(subject.status, Status::Unknown)
+            && (self.needs_status || (self.needs_outcome && !subject.error))
+        {
+            return None;
+        }
         let error = if self.own_errors { self.error(subject)? } else { subject.error };
         let duration = match self.queue_wait {
             QueueWait::Included => subject.duration_ns,
@@ -159,9 +174,8 @@ impl Classifier {
 
     /// Whether it is an error by the objective's own rule; `None` when it is ignored.
     fn error(&self, subject: &Subject<'_>) -> Option<bool> {
-        let mut digits = [0; 5];
-        let status = status_text(subject.status, &mut digits);
-        let among = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(status));
+        let among =
+            |patterns: &[Pattern]| patterns.iter().any(|pattern| status_matches(pattern, subject.status));
         if among(&self.ignored) {
             None
         } else if among(&self.bad) {
@@ -198,28 +212,29 @@ fn attributes_match(wanted: &[(String, Pattern)], attributes: &dyn Attributes) -
 }
 
 fn status_matches(pattern: &Pattern, status: Status<'_>) -> bool {
-    let mut digits = [0; 5];
-    pattern.matches(status_text(status, &mut digits))
-}
-
-/// The status as text; empty when there is none.
-fn status_text<'a>(status: Status<'a>, digits: &'a mut [u8; 5]) -> &'a str {
+    let mut text = [0; 5];
     match status {
-        Status::None => "",
-        Status::Name(name) => name,
-        Status::Code(mut code) => {
-            let mut at = digits.len();
-            loop {
-                at -= 1;
-                digits[at] = b'0' + u8::try_from(code % 10).expect("a digit is below ten");
-                code /= 10;
-                if code == 0 {
-                    break;
-                }
-            }
-            std::str::from_utf8(&digits[at..]).expect("digits are ASCII")
+        Status::None => pattern.matches(""),
+        Status::Unknown => false,
+        Status::Code(code) => pattern.matches(digits(code, &mut text)),
+        Status::Rpc { name, number } => {
+            pattern.matches(name) || pattern.exact() == Some(digits(number, &mut text))
         }
     }
+}
+
+/// A number in decimal digits.
+fn digits(mut number: u16, text: &mut [u8; 5]) -> &str {
+    let mut at = text.len();
+    loop {
+        at -= 1;
+        text[at] = b'0' + u8::try_from(number % 10).expect("a digit is below ten");
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    std::str::from_utf8(&text[at..]).expect("digits are ASCII")
 }
 
 impl Kind {
@@ -282,6 +297,8 @@ mod tests {
         assert_eq!(Classifier::new(indicator).classify(subject), expected, "{indicator:?} on {subject:?}");
     }
 
+    const UNAVAILABLE: Status<'static> = Status::Rpc { name: "UNAVAILABLE", number: 14 };
+
     fn pattern(text: &str) -> Option<Pattern> {
         Some(Pattern::new(text))
     }
@@ -306,8 +323,26 @@ mod tests {
         select(Selector { status: pattern("UNAVAILABLE"), ..all() }, &subject(), false);
         select(
             Selector { status: pattern("UNAVAIL*"), ..all() },
-            &Subject { status: Status::Name("UNAVAILABLE"), ..subject() },
+            &Subject { status: UNAVAILABLE, ..subject() },
             true,
+        );
+        select(
+            Selector { status: pattern("14"), ..all() },
+            &Subject { status: UNAVAILABLE, ..subject() },
+            true,
+        );
+        // Of HTTP.
+        for http in ["1*", "1?", "5*", "4"] {
+            select(
+                Selector { status: pattern(http), ..all() },
+                &Subject { status: UNAVAILABLE, ..subject() },
+                false,
+            );
+        }
+        select(
+            Selector { status: pattern("*"), ..all() },
+            &Subject { status: Status::Unknown, ..subject() },
+            false,
         );
         select(
             Selector { status: pattern("?*"), ..all() },
@@ -368,9 +403,51 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_written_in_digits() {
-        for (code, text) in [(0, "0"), (7, "7"), (200, "200"), (65_535, "65535")] {
-            assert_eq!(status_text(Status::Code(code), &mut [0; 5]), text);
+    fn statuses_of_calls_may_be_errors_of_an_objective() {
+        let mut ratio = indicator(Selector::default(), good(), Outcome::Good);
+        ratio.errors = ErrorDefinition {
+            ignored: vec![Pattern::new("CANCELLED")],
+            bad: vec![Pattern::new("RESOURCE_EXHAUSTED"), Pattern::new("9")],
+            good: vec![Pattern::new("UN*")],
+        };
+        let with = |name, number, error| Subject { status: Status::Rpc { name, number }, error, ..subject() };
+        check(&ratio, &with("CANCELLED", 1, true), None);
+        check(&ratio, &with("RESOURCE_EXHAUSTED", 8, false), Some(Outcome::Bad));
+        check(&ratio, &with("FAILED_PRECONDITION", 9, false), Some(Outcome::Bad));
+        check(&ratio, &with("UNAVAILABLE", 14, true), Some(Outcome::Good));
+        check(&ratio, &with("INTERNAL", 13, true), Some(Outcome::Bad));
+        check(&ratio, &with("OK", 0, false), Some(Outcome::Good));
+    }
+
+    #[test]
+    fn what_depends_on_an_unknown_status_does_not_count() {
+        let unknown = Subject { status: Status::Unknown, ..subject() };
+        let broken = Subject { error: true, ..unknown };
+        let all = Selector::default;
+        let fast = DurationCondition { operator: Operator::Lte, limit: Duration::from_secs(1) };
+        let fast = Selector { duration: Some(fast), ..all() };
+        let by_status = Selector { status: pattern("5*"), ..all() };
+        let of =
+            |total: &Selector, counted: &Selector| indicator(total.clone(), counted.clone(), Outcome::Good);
+        let ignoring = |mut indicator: EventIndicator| {
+            indicator.errors.ignored.push(Pattern::new("499"));
+            indicator
+        };
+        check(&of(&all(), &good()), &unknown, None);
+        // What broke is an error with any status.
+        check(&of(&all(), &good()), &broken, Some(Outcome::Bad));
+        check(&of(&all(), &fast), &unknown, Some(Outcome::Good));
+        check(&of(&good(), &fast), &unknown, None);
+        check(&of(&all(), &by_status), &unknown, None);
+        check(&of(&by_status, &fast), &unknown, None);
+        check(&ignoring(of(&all(), &fast)), &unknown, None);
+        check(&ignoring(of(&all(), &good())), &broken, None);
+    }
+
+    #[test]
+    fn numbers_are_written_in_digits() {
+        for (number, text) in [(0, "0"), (7, "7"), (200, "200"), (65_535, "65535")] {
+            assert_eq!(digits(number, &mut [0; 5]), text);
         }
     }
 }

@@ -45,11 +45,11 @@ pub struct Selector {
     pub service: Option<Pattern>,
     /// Server or client side; a selector for `total` without one means servers.
     pub kind: Option<Kind>,
-    /// Route template, such as `/users/{id}`.
+    /// Route template, such as `/users/{id}`; empty for RPC.
     pub route: Option<Pattern>,
-    /// Request method.
+    /// Request method; for RPC the method called, such as `shop.Cart/Add`.
     pub method: Option<Pattern>,
-    /// Status code, in digits, or its name for RPC.
+    /// Status code in digits; for RPC its name, or exactly its number.
     pub status: Option<Pattern>,
     /// Name or address of the other side.
     pub peer: Option<Pattern>,

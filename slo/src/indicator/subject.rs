@@ -19,10 +19,17 @@ pub enum Status<'a> {
     /// It ended without one.
     #[default]
     None,
+    /// It had one that nobody knows. Where the verdict depends on it, the event does not count.
+    Unknown,
     /// HTTP.
     Code(u16),
-    /// RPC, for example `UNAVAILABLE`.
-    Name(&'a str),
+    /// RPC.
+    Rpc {
+        /// For example `UNAVAILABLE`.
+        name: &'a str,
+        /// For example 14. Only a selector that is exactly this number means it: in globs, `2*` means HTTP.
+        number: u16,
+    },
 }
 
 /// Look-up of attributes by name.

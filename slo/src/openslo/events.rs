@@ -6,16 +6,28 @@
 //!
 //! | key | value | means |
 //! |---|---|---|
-//! | `service`, `route`, `method`, `status`, `peer` | exact, or a glob with `*` and `?` | selectors |
+//! | `service`, `route`, `peer` | exact, or a glob with `*` and `?` | selectors |
+//! | `method` | likewise | HTTP method; for RPC the method called: `shop.Cart/Add`, `shop.Cart/*` |
+//! | `status` | likewise | HTTP status: `404`, `5*`; for RPC the name, or exactly the number: `UNAVAILABLE`, `14` |
 //! | `kind` | `server` (default in `total`), `client` | side of the exchange |
 //! | `attributes` | `{name: value}` | attributes that must be present and match |
 //! | `outcome` | `good`, `bad` | not an error, an error |
 //! | `faster_than` | `300ms` | duration up to and including this |
-//! | `streaming` | `include` (default), `exclude`, `only` | streaming exchanges |
+//! | `streaming` | `include` (default), `exclude`, `only` | exchanges that last as long as their ends like: calls of methods that stream. WebSockets count with `only` |
 //! | `queue_wait` | `included` (default), `excluded` | whether the wait in the server's receive queue belongs to the duration |
 //! | `bad_statuses`, `good_statuses` | list of statuses | errors, or none, for this objective |
 //! | `ignore_statuses` | list of statuses | these events do not count |
 //! | `unit` | `s` (default), `ms`, `us` | unit of an objective's `value`; threshold metrics only |
+//!
+//! A latency objective for the calls of a service leaves its streams out:
+//!
+//! ```yaml
+//! good:  {metricSource: {type: obi, spec: {faster_than: 100ms}}}
+//! total: {metricSource: {type: obi, spec: {service: cart, method: "shop.Cart/*", streaming: exclude}}}
+//! ```
+//!
+//! An event whose status is not known (a connection of HTTP/2 was joined in the middle) does not count where the verdict
+//! depends on the status: with `status`, with `outcome` unless it broke in any case, with lists of statuses.
 
 use std::time::Duration;
 

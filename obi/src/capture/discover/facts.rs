@@ -237,16 +237,4 @@ mod tests {
         check("no spaces allowed", None);
         check(&"x".repeat(100_000), None);
     }
-
-    #[test]
-    fn a_process_is_read_in_microseconds() {
-        let mut reader = Reader::new();
-        let own = std::process::id();
-        let started = std::time::Instant::now();
-        for _ in 0..100 {
-            reader.facts(own).unwrap();
-        }
-        // Ten times the goal: other programs may keep both cores of a small machine busy.
-        assert!(started.elapsed().as_micros() / 100 < 2000, "{:?} for 100", started.elapsed());
-    }
 }

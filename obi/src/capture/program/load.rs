@@ -14,6 +14,7 @@ use obi_ebpf::Flavour;
 
 use super::maps::try_storage;
 use super::table::{Entry, Hook, Need, programs};
+use super::user::UserPrograms;
 use super::{LoadError, Settings, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
 use crate::capture::hook_set::HookSet;
@@ -28,6 +29,8 @@ pub(super) struct Loaded {
     /// Loaded, to be attached when wanted.
     pub(super) waiting: Vec<(Entry, u32)>,
     pub(super) skipped: Vec<(&'static str, String)>,
+    /// For TLS libraries, to be attached when one is found.
+    pub(super) user: Option<UserPrograms>,
     /// Hash maps hold all their memory from the start.
     pub(super) preallocated: bool,
 }
@@ -41,6 +44,8 @@ pub(super) struct Attached {
 
 /// Connections in a hash map that allocates on demand.
 const CONNECTIONS: u32 = 65_536;
+/// Threads that call a TLS library, in one.
+const THREADS: u32 = 32_768;
 /// `flags` of `tcp_recvmsg` in kernels that lost `nonblock` (5.18).
 const RECVMSG_FLAGS_AT: u32 = 3;
 /// Long walks go on in these programs, by tail call: along heads, along frames. In the order of the map.
@@ -82,12 +87,18 @@ impl Loaded {
         } else if !in_storage {
             loader.map_max_entries("connection", CONNECTIONS);
         }
+        if !preallocated {
+            loader.map_max_entries("tls_connection", CONNECTIONS).map_max_entries("tls_call", THREADS);
+        }
         let ebpf = loader.load(&object).map_err(LoadError::Object)?;
         try_storage(&ebpf).map_err(LoadError::Storage)?;
-        let mut loaded =
-            Self { ebpf, attached: Vec::new(), waiting: Vec::new(), skipped: Vec::new(), preallocated };
-        let entries = loaded.load_programs(set, &types.btf)?;
+        let (attached, waiting, skipped) = (Vec::new(), Vec::new(), Vec::new());
+        let mut loaded = Self { ebpf, attached, waiting, skipped, user: None, preallocated };
+        let entries = loaded.load_programs(set, settings.is_preempted, &types.btf)?;
         loaded.connect_walk(&types.btf)?;
+        if settings.tls {
+            loaded.user = Some(UserPrograms::load(&object, &loaded.ebpf, &types.btf));
+        }
         for entry in entries {
             loaded.attach_program(entry)?;
         }
@@ -95,9 +106,14 @@ impl Loaded {
     }
 
     /// Returns those to be attached.
-    fn load_programs(&mut self, set: HookSet, btf: &Btf) -> Result<Vec<Entry>, LoadError> {
+    fn load_programs(
+        &mut self,
+        set: HookSet,
+        is_preempted: bool,
+        btf: &Btf,
+    ) -> Result<Vec<Entry>, LoadError> {
         let mut entries = Vec::new();
-        for entry in programs(set) {
+        for entry in programs(set).filter(|entry| is_preempted || entry.need != Need::Again) {
             let result = load(program(&mut self.ebpf, entry.name)?, entry.hook.target(), btf);
             match (result.map_err(|error| refusal(&error)), entry.need) {
                 (Ok(()), Need::Wanted(wanted)) => self.waiting.push((entry, wanted)),
@@ -131,7 +147,7 @@ impl Loaded {
     pub(super) fn attach_program(&mut self, entry: Entry) -> Result<(), LoadError> {
         match (attach(program(&mut self.ebpf, entry.name)?, entry.hook), entry.need) {
             (Ok(attachment), _) => self.attached.push(Attached { entry, attachment }),
-            (Err(error), Need::Optional) => {
+            (Err(error), Need::Optional | Need::Again) => {
                 self.skipped.push((entry.name, format!("failed to attach it: {error}")))
             }
             (Err(source), _) => {

@@ -42,6 +42,9 @@ pub enum Need {
     Required,
     /// It can: the kernel may lack the place, and what is missed without it is known.
     Optional,
+    /// As `Optional`, and loaded only where the kernel can preempt the set's programs: does what another, which was
+    /// skipped, has not done.
+    Again,
     /// As `Optional`, and attached only when the kernel side first asks for it (`enum wanted`).
     Wanted(u32),
 }
@@ -99,6 +102,10 @@ const fn tracepoint(name: &'static str) -> Entry {
     required(name, Hook::BtfTracepoint(name))
 }
 
+const fn again(name: &'static str, tracepoint: &'static str) -> Entry {
+    Entry { name, hook: Hook::BtfTracepoint(tracepoint), need: Need::Again }
+}
+
 const fn entry(name: &'static str) -> Entry {
     required(name, Hook::FunctionEntry(name))
 }
@@ -122,9 +129,11 @@ pub const LIFE: [Entry; 4] = [
 /// `tcp_rcv_space_adjust` shows splice from a socket: without it, from the start, bytes that passed would look like
 /// bytes that never came. `tcp_sendmsg_locked` shows sends of io_uring: what is missed before it is attached counts
 /// as lost, no more.
-const SOCKET: [Entry; 4] = [
+const SOCKET: [Entry; 6] = [
     tracepoint("sock_send_length"),
     tracepoint("sock_recv_length"),
+    again("sock_send_length_again", "sock_send_length"),
+    again("sock_recv_length_again", "sock_recv_length"),
     optional("tcp_rcv_space_adjust", Hook::BtfTracepoint("tcp_rcv_space_adjust")),
     Entry {
         name: "tcp_sendmsg_locked",
@@ -195,6 +204,7 @@ mod tests {
     use obi_ebpf::{Flavour, OBJECTS};
 
     use super::*;
+    use crate::capture::tls::program::Program;
 
     /// How an object says that a program belongs here.
     fn fits(hook: Hook, section: &ProgramSection) -> bool {
@@ -222,8 +232,15 @@ mod tests {
                     "{set}: {entry:?} {section:?}"
                 );
             }
+            for program in Program::ALL {
+                let section = there.remove(program.name());
+                assert!(
+                    matches!(section, Some(ProgramSection::UProbe { sleepable: false })),
+                    "{set}: {program:?}"
+                );
+            }
             // Reached by tail call, attached nowhere.
-            for walk in ["walk", "walk_frames"] {
+            for walk in ["walk", "walk_frames", "tls_walk", "tls_walk_frames"] {
                 assert!(there.remove(walk).is_none() || *flavour == Flavour::Portable, "{set}");
             }
             assert!(there.is_empty(), "{set}: not in the table: {there:?}");

@@ -19,13 +19,14 @@ const STATUS_ERROR: u64 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Encoder {
     message: Vec<u8>,
+    status: Vec<u8>,
     text: String,
 }
 
 impl Encoder {
     /// Appends `span` as a length-delimited field of number `field`.
     pub(super) fn append(&mut self, out: &mut Vec<u8>, field: u8, span: &Span, kept: Kept) {
-        let Self { message, text } = self;
+        let Self { message, status, text } = self;
         message.clear();
         wire::bytes(message, 1, &span.trace_id);
         wire::bytes(message, 2, &span.span_id);
@@ -44,13 +45,17 @@ impl Encoder {
         span.attributes(|name, value| match value {
             AttributeValue::Str(value) => wire::text_attribute(message, 9, name, value),
             AttributeValue::Int(value) => wire::number_attribute(message, 9, name, value),
+            AttributeValue::Bool(value) => wire::bool_attribute(message, 9, name, value),
             AttributeValue::Text(value) => {
                 let _ = cleared(text).write_fmt(value);
                 wire::text_attribute(message, 9, name, text);
             }
         });
         if span.status() == Status::Error {
-            wire::bytes(message, 15, &[wire::tag(3, 0), STATUS_ERROR.to_le_bytes()[0]]);
+            status.clear();
+            wire::bytes_unless_empty(status, 2, span.status_message().as_bytes());
+            wire::number(status, 3, STATUS_ERROR);
+            wire::bytes(message, 15, status);
         }
         // Field 16, fixed32: its tag is two bytes long.
         message.extend_from_slice(&[0x85, 0x01]);

@@ -21,7 +21,9 @@ use self::point::{Time, attribute, text};
 use super::queue::Payload;
 use super::resource::{self, SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION};
 use crate::config::export::Histograms;
-use crate::red::{ActiveLabels, Labels, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS, Snapshot, SpanLabels, StatusLabel};
+use crate::red::{
+    ActiveLabels, CallLabels, Labels, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS, Snapshot, SpanLabels, StatusLabel,
+};
 use crate::span::{AttributeValue, Service, SpanKind, Status};
 
 /// Points in a payload, about 2 KiB each with all exemplars.
@@ -55,6 +57,16 @@ static SERVER_ACTIVE: Family =
     family("http.server.active_requests", "{request}", "Number of active HTTP server requests.");
 static CLIENT_ACTIVE: Family =
     family("http.client.active_requests", "{request}", "Number of active HTTP requests.");
+static SERVER_CALL: Family = family(
+    "rpc.server.call.duration",
+    "s",
+    "Measures the duration of an incoming Remote Procedure Call (RPC).",
+);
+static CLIENT_CALL: Family = family(
+    "rpc.client.call.duration",
+    "s",
+    "Measures the duration of an outgoing Remote Procedure Call (RPC).",
+);
 // Those of OpenTelemetry's span metrics connector.
 static SPAN_CALLS: Family = family("traces.span.metrics.calls", "", "Spans.");
 static SPAN_DURATION: Family = family("traces.span.metrics.duration", "s", "Duration of spans.");
@@ -86,11 +98,22 @@ pub(super) fn encode(snapshot: &Snapshot, start: u64, now: u64, histograms: Hist
     let mut gathered = Gathered(BTreeMap::new());
     let time = |created: u64| Time::new(created, now);
     requests(&mut gathered, snapshot, now, histograms);
+    for series in &snapshot.calls {
+        let family = match series.labels.kind {
+            SpanKind::Server => &SERVER_CALL,
+            SpanKind::Client => &CLIENT_CALL,
+        };
+        let attributes = call_attributes(&series.labels);
+        let data = point::durations(&series.counts, attributes, time(series.created), histograms);
+        gathered.add(&series.labels.service, family, data);
+    }
     for series in &snapshot.spans {
         let attributes = span_attributes(&series.labels);
         let (service, counts, time) = (&series.labels.service, &series.counts, time(series.created));
         gathered.add(service, &SPAN_CALLS, point::calls(counts.buckets.count(), attributes.clone(), time));
-        gathered.add(service, &SPAN_DURATION, point::durations(counts, attributes, time, histograms));
+        if series.labels.timed {
+            gathered.add(service, &SPAN_DURATION, point::durations(counts, attributes, time, histograms));
+        }
     }
     for active in &snapshot.active {
         let family = match active.labels.kind {
@@ -175,6 +198,7 @@ fn request(service: &Service, metrics: Vec<Metric>) -> ExportMetricsServiceReque
     resource::attributes(service, |key, value| {
         attributes.push(match value {
             AttributeValue::Int(value) => attribute(key, Value::IntValue(value)),
+            AttributeValue::Bool(value) => attribute(key, Value::BoolValue(value)),
             other => text(key, &other.to_string()),
         });
     });
@@ -217,6 +241,17 @@ fn request_attributes(labels: &Labels) -> Vec<KeyValue> {
             attributes.push(text("http.response.status_code", &format!("{digit}xx")));
         }
     }
+    overflow(&mut attributes, labels.overflow);
+    attributes
+}
+
+fn call_attributes(labels: &CallLabels) -> Vec<KeyValue> {
+    let mut attributes = texts([
+        ("rpc.system.name", labels.system),
+        ("rpc.method", &labels.method),
+        ("rpc.response.status_code", labels.status),
+        ("error.type", labels.error_type),
+    ]);
     overflow(&mut attributes, labels.overflow);
     attributes
 }

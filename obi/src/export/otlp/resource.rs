@@ -23,6 +23,7 @@ pub(super) fn encode(out: &mut Vec<u8>, span: &Span) {
     let mut append = |key: &str, value: AttributeValue<'_>| match value {
         AttributeValue::Int(value) => wire::number_attribute(out, 1, key, value),
         AttributeValue::Str(value) => wire::text_attribute(out, 1, key, value),
+        AttributeValue::Bool(value) => wire::bool_attribute(out, 1, key, value),
         AttributeValue::Text(value) => wire::text_attribute(out, 1, key, &value.to_string()),
     };
     identity(&span.service, &mut append);

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 
 use crate::config::export::Sampling;
 use crate::span::context::FLAG_SAMPLED;
-use crate::span::{Detail, Span, Status};
+use crate::span::{Span, Status};
 
 /// Thresholds and the randomness of trace ids have 56 bits.
 const RANDOM_BITS: u32 = 56;
@@ -125,8 +125,7 @@ impl Sampler {
 
     /// Whether the span is slower than all of its route that ended in this minute before.
     fn is_slowest(&mut self, span: &Span) -> bool {
-        let Detail::Http(http) = &span.detail;
-        let mut key = self.hasher.hash_one((span.service.id, span.kind, http.method, &*http.route));
+        let mut key = self.hasher.hash_one((span.service.id, span.kind, span.detail.operation()));
         let window = span.end / WINDOW;
         if self.slowest.len() >= ROUTES && !self.slowest.contains_key(&key) {
             if self.swept != window {

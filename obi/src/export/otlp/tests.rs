@@ -17,10 +17,11 @@ use prost::Message as _;
 use super::meter::Lost;
 use super::sample::Kept;
 use super::*;
-use crate::red::tests::{START, service, span, span_with};
+use crate::red::tests::{START, call_ended, call_with, service, span, span_with, websocket};
 use crate::red::{self, Registry};
 use crate::span::SCHEMA_URL;
-use crate::span::{Detail, SpanKind};
+use crate::span::SpanKind;
+use crate::span::grpc::Code;
 
 /// Attributes as `key=value`, numbers marked.
 fn plain(attributes: &[KeyValue]) -> BTreeMap<String, String> {
@@ -102,6 +103,37 @@ fn a_span_has_all_its_fields() {
             ("obi.queue_wait_ns", "2000000i"),
         ])
     );
+}
+
+#[test]
+fn a_call_has_all_its_fields() {
+    let call = call_with(SpanKind::Client, |rpc| {
+        (rpc.status, rpc.http.error_type) = (Code::of_name("UNAVAILABLE"), "UNAVAILABLE");
+        (rpc.message, rpc.streaming, rpc.response_messages) = ("try later".to_owned(), true, Some(300));
+    });
+    let resources = decoded(&[call, websocket(SpanKind::Server)]);
+    let [call, socket] = [0, 1].map(|nth| &resources[nth].scope_spans[0].spans[0]);
+    assert_eq!((call.name.as_str(), call.kind), ("shop.Cart/Add", 3));
+    let status = call.status.as_ref().map(|status| (status.code, status.message.as_str()));
+    assert_eq!(status, Some((2, "try later")));
+    assert_eq!(
+        plain(&call.attributes),
+        expected([
+            ("rpc.system.name", "grpc"),
+            ("rpc.method", "shop.Cart/Add"),
+            ("rpc.response.status_code", "UNAVAILABLE"),
+            ("error.type", "UNAVAILABLE"),
+            ("server.address", "shop.example"),
+            ("server.port", "8080i"),
+            ("url.scheme", "http"),
+            ("network.protocol.version", "2"),
+            ("obi.rpc.request.messages", "1i"),
+            ("obi.rpc.response.messages", "300i"),
+            ("obi.rpc.streaming", "trueb"),
+        ])
+    );
+    assert_eq!((socket.name.as_str(), &socket.status), ("WEBSOCKET /item/{id}", &None));
+    assert_eq!(plain(&socket.attributes)["obi.websocket.client.messages"], "3i");
 }
 
 #[test]
@@ -256,6 +288,9 @@ fn everything_of_the_snapshot_goes_out() {
         http.response_body_bytes = 9_000;
     }));
     registry.record(&span_with(SpanKind::Client, |http| http.request_body_bytes = 7));
+    registry.record(&call_ended(SpanKind::Server, Code::DEADLINE_EXCEEDED));
+    registry.record(&call_ended(SpanKind::Client, Code::OK));
+    registry.record(&websocket(SpanKind::Server));
     let active = crate::red::ActiveLabels {
         service: service(1),
         kind: SpanKind::Server,
@@ -278,6 +313,8 @@ fn everything_of_the_snapshot_goes_out() {
             "http.server.request.duration s",
             "http.server.response.body.size By",
             "obi.server.queue_wait s",
+            "rpc.client.call.duration s",
+            "rpc.server.call.duration s",
             "traces.span.metrics.calls ",
             "traces.span.metrics.duration s",
         ]
@@ -293,13 +330,30 @@ fn everything_of_the_snapshot_goes_out() {
         expected([("http.request.method", "GET"), ("url.scheme", "http")])
     );
     let (monotonic, calls) = sums("traces.span.metrics.calls ");
-    assert_eq!((monotonic, calls.len()), (true, 2));
+    assert_eq!((monotonic, calls.len()), (true, 5));
     assert_eq!(
         plain(&calls[0].attributes),
         expected([
             ("span.name", "GET /item/{id}"),
             ("span.kind", "SPAN_KIND_SERVER"),
             ("status.code", "STATUS_CODE_UNSET"),
+        ])
+    );
+    let names = |points: &[HistogramDataPoint]| {
+        points.iter().map(|point| plain(&point.attributes)["span.name"].clone()).collect::<Vec<_>>()
+    };
+    let timed = names(&histograms(&payloads)["traces.span.metrics.duration s"]);
+    assert!(calls.iter().any(|point| plain(&point.attributes)["span.name"].starts_with("WEBSOCKET")));
+    assert_eq!(timed.iter().filter(|name| name.starts_with("WEBSOCKET")).count(), 0, "{timed:?}");
+    let durations = &histograms(&payloads)["rpc.server.call.duration s"][0];
+    assert_eq!((durations.count, durations.exemplars.len()), (1, 1));
+    assert_eq!(
+        plain(&durations.attributes),
+        expected([
+            ("rpc.system.name", "grpc"),
+            ("rpc.method", "shop.Cart/Add"),
+            ("rpc.response.status_code", "DEADLINE_EXCEEDED"),
+            ("error.type", "DEADLINE_EXCEEDED"),
         ])
     );
     let sizes = &histograms(&payloads)["http.server.response.body.size By"][0];
@@ -505,7 +559,7 @@ proptest! {
         let mut span = span(SpanKind::Client);
         (span.start, span.end, span.trace_flags) = (start, end, flags);
         span.trace_state = state;
-        let Detail::Http(http) = &mut span.detail;
+        let http = span.detail.http_mut();
         (http.path, http.query, http.user_agent, http.request_body_bytes) = (path, query, agent, bytes);
         let mut chunk = Chunk::new(1);
         let payload = chunk.push(&span, kept).expect("full with one");
@@ -513,7 +567,7 @@ proptest! {
         let read = &request.resource_spans[0].scope_spans[0].spans[0];
         prop_assert_eq!((read.start_time_unix_nano, read.end_time_unix_nano), (start, end.max(start)));
         let attributes = plain(&read.attributes);
-        let Detail::Http(http) = &span.detail;
+        let http = span.detail.http();
         prop_assert_eq!(attributes.get("user_agent.original").map_or("", String::as_str), &http.user_agent);
         prop_assert_eq!(attributes.get("url.path").map_or("", String::as_str), &http.path);
         prop_assert!(NonZeroU64::new(u64::from(read.flags)).is_some());

@@ -85,6 +85,13 @@ pub(super) fn number_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: i
     number(out, 3, value);
 }
 
+/// A `KeyValue` field with yes or no.
+#[inline]
+pub(super) fn bool_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: bool) {
+    attribute(out, field, key, 2);
+    number(out, 2, value.into());
+}
+
 /// Everything of a `KeyValue` up to its `AnyValue`, which has `value_len` bytes.
 #[inline]
 fn attribute(out: &mut Vec<u8>, field: u8, key: &str, value_len: usize) {

@@ -1,4 +1,5 @@
-//! The families of spans: request durations and body sizes, span metrics, requests under way, queue wait, resources.
+//! The families of spans: durations of requests and calls, body sizes, span metrics, requests under way, queue wait,
+//! resources.
 //!
 //! In: [`crate::red::Snapshot`], a position in it. Out: samples to an [`Encoder`], a piece at a time, so that no
 //! exposition has to be in memory as a whole. Refuses to know formats.
@@ -7,7 +8,9 @@ use std::borrow::Cow;
 
 use super::family::{Distribution, Encoder, Family, Kind, LabelSink, Point};
 use crate::export::{Metrics, Unseen};
-use crate::red::{ActiveLabels, Bodies, Buckets, Histogram, Labels, Sizes, SpanLabels, StatusLabel};
+use crate::red::{
+    ActiveLabels, Bodies, Buckets, CallLabels, Histogram, Labels, Sizes, SpanLabels, StatusLabel,
+};
 use crate::span::{Service, SpanKind, Status};
 
 const fn family(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Family {
@@ -15,7 +18,7 @@ const fn family(name: &'static str, unit: &'static str, kind: Kind, help: &'stat
 }
 
 /// All families, in the order they are written.
-static FAMILIES: [Family; 12] = [
+static FAMILIES: [Family; 14] = [
     family(
         "http_server_request_duration_seconds",
         "seconds",
@@ -51,6 +54,18 @@ static FAMILIES: [Family; 12] = [
         "bytes",
         Kind::Histogram,
         "Size of response bodies that HTTP clients received, from the first that was not empty",
+    ),
+    family(
+        "rpc_server_call_duration_seconds",
+        "seconds",
+        Kind::Histogram,
+        "Duration of incoming remote procedure calls, from the arrival of the request to the end of the stream",
+    ),
+    family(
+        "rpc_client_call_duration_seconds",
+        "seconds",
+        Kind::Histogram,
+        "Duration of outgoing remote procedure calls, from sending the request to the end of the stream",
     ),
     family("traces_span_metrics_calls", "", Kind::Counter, "Spans"),
     family("traces_span_metrics_duration_seconds", "seconds", Kind::Histogram, "Duration of spans"),
@@ -134,21 +149,34 @@ fn write_item(
             }
         }
         6 | 7 => {
+            let Some(series) = red.calls.get(item) else { return false };
+            if series.labels.kind == kind {
+                let point = durations(&series.counts, series.created, unseen.in_red(series.born));
+                out.sample(&|sink| call_labels(&series.labels, sink), point);
+            }
+        }
+        8 | 9 => {
             let Some(series) = red.spans.get(item) else { return false };
             let (created, new) = (series.created, unseen.in_red(series.born));
             let point = match family {
-                6 => Point::Counter { value: if new { 0 } else { series.counts.buckets.count() }, created },
-                _ => durations(&series.counts, created, new),
+                8 => Some(Point::Counter {
+                    value: if new { 0 } else { series.counts.buckets.count() },
+                    created,
+                }),
+                _ if series.labels.timed => Some(durations(&series.counts, created, new)),
+                _ => None,
             };
-            out.sample(&|sink| span_labels(&series.labels, sink), point);
+            if let Some(point) = point {
+                out.sample(&|sink| span_labels(&series.labels, sink), point);
+            }
         }
-        8 | 9 => {
+        10 | 11 => {
             let Some(gauge) = red.active.get(item) else { return false };
             if gauge.labels.kind == kind {
                 out.sample(&|sink| active_labels(&gauge.labels, sink), Point::Gauge(gauge.n));
             }
         }
-        10 => {
+        12 => {
             let Some(totals) = red.services.get(item) else { return false };
             if totals.server_spans.value > 0 {
                 let empty = Buckets::default();
@@ -200,6 +228,15 @@ fn request_labels(labels: &Labels, sink: &mut LabelSink<'_>) {
     sink("error_type", labels.error_type);
     sink("url_scheme", labels.scheme);
     sink("network_protocol_version", labels.version);
+    overflow_label(labels.overflow, sink);
+}
+
+fn call_labels(labels: &CallLabels, sink: &mut LabelSink<'_>) {
+    service_labels(&labels.service, sink);
+    sink("rpc_system_name", labels.system);
+    sink("rpc_method", &labels.method);
+    sink("rpc_response_status_code", labels.status);
+    sink("error_type", labels.error_type);
     overflow_label(labels.overflow, sink);
 }
 

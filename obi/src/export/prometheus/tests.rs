@@ -6,9 +6,10 @@ use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::{
 use prost::Message;
 
 use super::*;
-use crate::red::tests::{START, service, span, span_with};
+use crate::red::tests::{START, call_ended, call_with, service, span, span_with, websocket};
 use crate::red::{ActiveLabels, Limits, Registry as Spans};
 use crate::span::SpanKind;
+use crate::span::grpc::Code;
 use crate::stats::{HookSetState, Loss, MapMemory, Process, Program, Stage, Stats};
 
 /// A little of everything, without the process.
@@ -21,6 +22,9 @@ fn sources() -> (Spans, Stats) {
     }));
     registry.record(&span(SpanKind::Client));
     registry.record(&span_with(SpanKind::Client, |http| http.server_address = "x".repeat(300)));
+    registry.record(&call_ended(SpanKind::Server, Code::DEADLINE_EXCEEDED));
+    registry.record(&call_with(SpanKind::Client, |rpc| rpc.status = None));
+    registry.record(&websocket(SpanKind::Server));
     let active = |kind| ActiveLabels {
         service: service(1),
         kind,
@@ -127,7 +131,10 @@ fn exemplars_stand_in_their_bucket_and_fit() {
         assert!(labels.chars().filter(|char| char.is_alphanumeric() || *char == '_').count() <= 128);
         assert_eq!(rest, "0.012 1700000000.012");
     }
-    assert_eq!(exemplars, 7, "four of requests, three of spans");
+    assert_eq!(exemplars, 11, "four of requests, two of calls, five of spans");
+    assert!(text.contains("\ntraces_span_metrics_calls_total{") && text.contains("span_name=\"WEBSOCKET"));
+    let timed = text.lines().filter(|line| line.starts_with("traces_span_metrics_duration_seconds"));
+    assert_eq!(timed.filter(|line| line.contains("WEBSOCKET")).count(), 0);
     assert!(text.ends_with("\n# EOF\n"));
 }
 

@@ -2,15 +2,18 @@
 //!
 //! In: a span. Out: yes or no. Refuses to know where the wishes come from.
 
-use crate::span::{Detail, Span, SpanKind, Status};
+use crate::span::grpc::Code;
+use crate::span::{Answer, Detail, Span, SpanKind, Status};
 
-/// A condition on `http.response.status_code`.
+/// A condition on `http.response.status_code`, or on `rpc.response.status_code` of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusFilter {
     /// Exactly this code.
     Code(u16),
     /// Codes with this first digit.
     Class(u8),
+    /// This status of a call.
+    Rpc(Code),
 }
 
 /// Conditions that must all hold; an absent one always does.
@@ -20,7 +23,7 @@ pub struct Filter {
     pub service: Option<String>,
     /// Server or client.
     pub kind: Option<SpanKind>,
-    /// `http.request.method`.
+    /// `http.request.method`, or `rpc.method` of a call.
     pub method: Option<String>,
     /// `http.route` or `url.template`.
     pub route: Option<String>,
@@ -43,24 +46,34 @@ impl Filter {
         fn holds<T>(condition: Option<&T>, test: impl FnOnce(&T) -> bool) -> bool {
             condition.is_none_or(test)
         }
-        let Detail::Http(http) = &span.detail;
+        let http = span.detail.http();
         holds(self.trace_id.as_ref(), |id| *id == span.trace_id)
             && holds(self.kind.as_ref(), |kind| *kind == span.kind)
             && holds(self.error.as_ref(), |error| *error == (span.status() == Status::Error))
             && holds(self.min_duration.as_ref(), |least| span.end.saturating_sub(span.start) >= *least)
-            && holds(self.status.as_ref(), |status| status.matches(http.status))
+            && holds(self.status.as_ref(), |status| status.matches(span.detail.answer()))
             && holds(self.service.as_ref(), |name| *name == span.service.name)
-            && holds(self.method.as_ref(), |method| method == http.method)
+            && holds(self.method.as_ref(), |method| method == method_of(&span.detail))
             && holds(self.route.as_ref(), |route| **route == *http.route)
             && holds(self.path.as_ref(), |prefix| http.path.starts_with(prefix.as_str()))
     }
 }
 
+fn method_of(detail: &Detail) -> &str {
+    match detail {
+        Detail::Http(http) => http.method,
+        Detail::Rpc(rpc) => &rpc.method,
+        Detail::WebSocket(_) => "",
+    }
+}
+
 impl StatusFilter {
-    fn matches(self, status: Option<u16>) -> bool {
-        match self {
-            Self::Code(code) => status == Some(code),
-            Self::Class(digit) => status.is_some_and(|status| status / 100 == u16::from(digit)),
+    fn matches(self, answer: Answer) -> bool {
+        match (self, answer) {
+            (Self::Code(code), Answer::Http(status)) => status == code,
+            (Self::Class(digit), Answer::Http(status)) => status / 100 == u16::from(digit),
+            (Self::Rpc(code), Answer::Rpc(status)) => status == code,
+            _ => false,
         }
     }
 }

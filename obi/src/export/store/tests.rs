@@ -59,7 +59,7 @@ fn a_poller_sees_every_match_once() {
     }
     let query = Query { filter: Filter::default(), order: Order::After(0), limit: usize::MAX };
     let is_match = |stored: &Stored| {
-        let Detail::Http(http) = &stored.span.detail;
+        let http = stored.span.detail.http();
         http.status == Some(201) && stored.sequence <= after
     };
     let expected: Vec<_> = store

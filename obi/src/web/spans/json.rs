@@ -55,6 +55,9 @@ impl Serialize for SpanJson<'_> {
             Status::Error => "error",
         };
         out.serialize_entry("status", status)?;
+        if !span.status_message().is_empty() {
+            out.serialize_entry("status_message", span.status_message())?;
+        }
         out.serialize_entry("service", &ServiceJson(&span.service))?;
         out.serialize_entry("pid", &span.pid)?;
         out.serialize_entry("exchange", &Text(span.exchange))?;
@@ -104,6 +107,7 @@ impl Serialize for Value<'_> {
             AttributeValue::Str(text) => out.serialize_str(text),
             AttributeValue::Text(text) => out.collect_str(&text),
             AttributeValue::Int(number) => out.serialize_i64(number),
+            AttributeValue::Bool(yes) => out.serialize_bool(yes),
         }
     }
 }

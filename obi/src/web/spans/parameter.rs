@@ -3,6 +3,7 @@
 use super::{DEFAULT_LIMIT_AFTER, DEFAULT_LIMIT_NEWEST, MAX_LIMIT};
 use crate::export::store::{Filter, Order, Query, StatusFilter};
 use crate::span::SpanKind;
+use crate::span::grpc::Code;
 use crate::web::Error;
 
 const UNKNOWN: &str = "unknown parameter, expected one of service, kind, method, route, path, status, error, \
@@ -50,7 +51,11 @@ fn parse_kind(value: &str) -> Result<SpanKind, &'static str> {
 }
 
 fn parse_status(value: &str) -> Result<StatusFilter, &'static str> {
-    let expected = "expected a status from 100 to 999, or a class such as 5xx";
+    let expected =
+        "expected a status from 100 to 999, a class such as 5xx, or a status of gRPC such as UNAVAILABLE";
+    if let Some(code) = Code::of_name(value) {
+        return Ok(StatusFilter::Rpc(code));
+    }
     match value.as_bytes() {
         [digit @ b'1'..=b'9', b'x', b'x'] => Ok(StatusFilter::Class(digit - b'0')),
         [b'1'..=b'9', _, _] => value.parse().map(StatusFilter::Code).map_err(|_| expected),
@@ -112,6 +117,8 @@ mod tests {
         check("path=/a", Filter { path: text("/a"), ..none() }, Order::Newest, 100);
         check("status=404", Filter { status: Some(StatusFilter::Code(404)), ..none() }, Order::Newest, 100);
         check("status=5xx", Filter { status: Some(StatusFilter::Class(5)), ..none() }, Order::Newest, 100);
+        let unavailable = Code::of_name("UNAVAILABLE").map(StatusFilter::Rpc);
+        check("status=UNAVAILABLE", Filter { status: unavailable, ..none() }, Order::Newest, 100);
         check("error=false", Filter { error: Some(false), ..none() }, Order::Newest, 100);
         let id = "000102030405060708090a0b0c0d0e0F";
         let bytes = std::array::from_fn(|index| index as u8);
@@ -131,6 +138,7 @@ mod tests {
         check("status=99", "expected a status");
         check("status=5xX", "expected a status");
         check("status=1+2", "expected a status");
+        check("status=unavailable", "expected a status");
         check("error=yes", "expected true or false");
         check("trace_id=+0102030405060708090a0b0c0d0e0f1", "32 hexadecimal digits");
         check("trace_id=12", "32 hexadecimal digits");

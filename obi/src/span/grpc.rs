@@ -1,0 +1,153 @@
+//! Statuses of gRPC: their names, where they come from when nobody sent one, and which of them are errors.
+//!
+//! In: what the exchange tells of a call. Out: a [`Code`], names, `error.type`. The rules are those of gRPC
+//! (`doc/statuscodes.md`, `doc/http-grpc-status-mapping.md`, `doc/PROTOCOL-HTTP2.md`) and of the semantic conventions for
+//! gRPC. Refuses to know methods.
+
+use crate::protocol::{Exchange, Rpc, Side};
+
+/// A status code of gRPC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Code(u8);
+
+/// By number.
+const NAMES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
+/// How many there are.
+pub const CODES: usize = NAMES.len();
+
+impl Code {
+    /// Success.
+    pub const OK: Self = Self(0);
+    /// The client gave up.
+    pub const CANCELLED: Self = Self(1);
+    /// Any number that has no name.
+    pub const UNKNOWN: Self = Self(2);
+    /// The time that the client gave has passed.
+    pub const DEADLINE_EXCEEDED: Self = Self(4);
+    /// The server has no such method.
+    pub const UNIMPLEMENTED: Self = Self(12);
+    const PERMISSION_DENIED: Self = Self(7);
+    const INTERNAL: Self = Self(13);
+    const UNAVAILABLE: Self = Self(14);
+    const DATA_LOSS: Self = Self(15);
+    const UNAUTHENTICATED: Self = Self(16);
+
+    /// The code of a number as sent; numbers without a name are `UNKNOWN` to every library, and here.
+    #[must_use]
+    pub fn of_number(number: u32) -> Self {
+        u8::try_from(number).ok().filter(|number| usize::from(*number) < CODES).map_or(Self::UNKNOWN, Self)
+    }
+
+    /// The code that a name stands for.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        (0..).zip(NAMES).find(|(_, known)| *known == name).map(|(number, _)| Self(number))
+    }
+
+    /// What a client makes of an HTTP status that came without a status of gRPC.
+    #[must_use]
+    pub fn of_http(status: u16) -> Self {
+        match status {
+            400 => Self::INTERNAL,
+            401 => Self::UNAUTHENTICATED,
+            403 => Self::PERMISSION_DENIED,
+            404 => Self::UNIMPLEMENTED,
+            429 | 502 | 503 | 504 => Self::UNAVAILABLE,
+            _ => Self::UNKNOWN,
+        }
+    }
+
+    /// `rpc.response.status_code`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        NAMES[usize::from(self.0)]
+    }
+
+    /// 0 to 16.
+    #[must_use]
+    pub fn number(self) -> u16 {
+        self.0.into()
+    }
+
+    /// Whether this side calls it an error: a client everything but `OK`, a server what is not the client's doing.
+    #[must_use]
+    pub fn is_error(self, side: Side) -> bool {
+        const OF_SERVERS: [Code; 6] = [
+            Code::UNKNOWN,
+            Code::DEADLINE_EXCEEDED,
+            Code::UNIMPLEMENTED,
+            Code::INTERNAL,
+            Code::UNAVAILABLE,
+            Code::DATA_LOSS,
+        ];
+        match side {
+            Side::Client => self != Self::OK,
+            Side::Server => OF_SERVERS.contains(&self),
+        }
+    }
+}
+
+/// The status of a call: the one that was sent; else the one that the protocol gives to an HTTP status other than 200, or
+/// to a client that gave up, before or after its time had passed. `None` when none came or could be read.
+#[must_use]
+pub fn status(exchange: &Exchange<'_>, rpc: &Rpc<'_>) -> Option<Code> {
+    const HTTP_OK: u16 = 200;
+    let http = exchange.response.and_then(|response| response.status);
+    match (rpc.status, http) {
+        (Some(number), _) => Some(Code::of_number(number)),
+        (None, Some(status)) if status != HTTP_OK => Some(Code::of_http(status)),
+        (None, _) if rpc.is_cancelled => Some(given_up(exchange, rpc.timeout)),
+        (None, _) => None,
+    }
+}
+
+/// `error.type`: the status when this side calls it an error; without a status what broke; else empty.
+#[must_use]
+pub fn error_type(exchange: &Exchange<'_>, status: Option<Code>) -> &'static str {
+    match (status, exchange.failure) {
+        (Some(code), _) if code.is_error(exchange.side) => code.name(),
+        (Some(_), _) | (None, None) => "",
+        (None, Some(failure)) => failure.error_type(),
+    }
+}
+
+/// A client's clock runs before the request is on its way, and the time is rounded up when it is sent: who gives up in the
+/// last tenth of it, or in the last few milliseconds, is taken for one whose time has passed.
+fn given_up(exchange: &Exchange<'_>, timeout: Option<u64>) -> Code {
+    const LEAST: u64 = 10_000_000;
+    let lasted = exchange.ended.saturating_sub(exchange.arrival);
+    let is_over = |timeout: u64| lasted.saturating_add((timeout / 10).max(LEAST)) >= timeout;
+    if timeout.is_some_and(is_over) { Code::DEADLINE_EXCEEDED } else { Code::CANCELLED }
+}
+
+/// Writes `grpc-message` decoded: `%XX` stands for a byte; what is then no UTF-8 or a control character becomes
+/// U+FFFD, so that it can be shown.
+pub fn write_message(text: &mut String, sent: &str) {
+    text.clear();
+    for chunk in percent_encoding::percent_decode_str(sent).decode_utf8_lossy().chars() {
+        text.push(if chunk.is_control() && chunk != '\n' && chunk != '\t' { '\u{fffd}' } else { chunk });
+    }
+}
+
+#[cfg(test)]
+#[path = "grpc_tests.rs"]
+mod tests;
