@@ -14,6 +14,9 @@ use obi_ebpf::{
 };
 use zerocopy::IntoBytes;
 
+pub mod header_block;
+pub mod http2;
+
 /// A head in one piece.
 pub const ONE_PIECE: u32 = FLAG_FIRST_PIECE | FLAG_LAST_PIECE;
 /// A whole message in one piece.
