@@ -125,8 +125,10 @@ pub struct SimplePlan {
     pub host: String,
     /// Server's port.
     pub port: u16,
-    /// Connections.
+    /// Connections; of HTTP/2: streams of one connection.
     pub concurrency: usize,
+    /// HTTP/2 without TLS and without asking; only the clients that can look at it.
+    pub http2: bool,
     /// Calls.
     pub calls: Vec<SimpleCall>,
 }

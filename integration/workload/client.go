@@ -26,6 +26,7 @@ type plan struct {
 	Host        string `json:"host"`
 	Port        int    `json:"port"`
 	Concurrency int    `json:"concurrency"`
+	HTTP2       bool   `json:"http2"`
 	Calls       []call `json:"calls"`
 }
 
@@ -73,8 +74,15 @@ func main() {
 	fail(err)
 	var all plan
 	fail(json.Unmarshal(text, &all))
+	transport := &http.Transport{MaxConnsPerHost: all.Concurrency, MaxIdleConnsPerHost: all.Concurrency, DisableCompression: true}
+	if all.HTTP2 {
+		// All of it as streams of one connection.
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetUnencryptedHTTP2(true)
+		transport.MaxConnsPerHost = 1
+	}
 	client := &http.Client{
-		Transport:     &http.Transport{MaxConnsPerHost: all.Concurrency, MaxIdleConnsPerHost: all.Concurrency, DisableCompression: true},
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	base := fmt.Sprintf("http://%s:%d", all.Host, all.Port)

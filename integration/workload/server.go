@@ -58,5 +58,8 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println("ready", listener.Addr().(*net.TCPAddr).Port)
-	http.Serve(listener, http.HandlerFunc(answer))
+	server := &http.Server{Handler: http.HandlerFunc(answer), Protocols: new(http.Protocols)}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetUnencryptedHTTP2(true)
+	server.Serve(listener)
 }

@@ -18,21 +18,27 @@ const REPORT: &str = r#"{\"id\":\"ID\",\"status\":%{http_code},\"request_bytes\"
 ///
 /// # Errors
 /// When curl fails or does not report every call.
-pub(super) fn call(address: &Address, calls: &[Call]) -> anyhow::Result<Done> {
+pub(super) fn call(kind: Kind, address: &Address, calls: &[Call]) -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     let mut config = String::new();
     for call in calls {
-        section(&mut config, folder.path(), address, call)?;
+        section(&mut config, folder.path(), address, call, kind == Kind::CurlHttp2)?;
     }
     let file = folder.path().join("curl.conf");
     fs::write(&file, config)?;
     let mut command = Command::new("curl");
     command.arg("--disable").arg("--config").arg(&file);
-    super::report(Kind::Curl.name(), command, calls.len())
+    super::report(kind.name(), command, calls.len())
 }
 
 /// Adds one transfer to the configuration file.
-fn section(config: &mut String, folder: &Path, address: &Address, call: &Call) -> anyhow::Result<()> {
+fn section(
+    config: &mut String,
+    folder: &Path,
+    address: &Address,
+    call: &Call,
+    is_http2: bool,
+) -> anyhow::Result<()> {
     let shape = &call.shape;
     if !config.is_empty() {
         config.push_str("next\n");
@@ -54,7 +60,9 @@ fn section(config: &mut String, folder: &Path, address: &Address, call: &Call) -
         }
         writeln!(config, "data-binary = \"@{}\"", body.display())?;
     }
-    if shape.request_framing == RequestFraming::Chunked {
+    if is_http2 {
+        config.push_str("http2-prior-knowledge\n");
+    } else if shape.request_framing == RequestFraming::Chunked {
         config.push_str("header = \"transfer-encoding: chunked\"\n");
     }
     let report = REPORT.replace("ID", &call.id).replace("SIZE", &shape.request_bytes.to_string());

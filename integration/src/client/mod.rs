@@ -33,11 +33,17 @@ pub enum Kind {
     Node,
     /// Go's `net/http`.
     Go,
+    /// curl over HTTP/2, one stream after the other.
+    CurlHttp2,
+    /// Go's `net/http` over HTTP/2: streams at the same time on one connection.
+    GoHttp2,
 }
 
 impl Kind {
-    /// All of them.
+    /// All that speak HTTP/1.
     pub const ALL: [Self; 5] = [Self::Shape, Self::Curl, Self::Python, Self::Node, Self::Go];
+    /// All that speak HTTP/2.
+    pub const HTTP2: [Self; 2] = [Self::CurlHttp2, Self::GoHttp2];
 
     /// Its name in service names and reports.
     #[must_use]
@@ -48,6 +54,8 @@ impl Kind {
             Self::Python => "client-python",
             Self::Node => "client-node",
             Self::Go => "client-go",
+            Self::CurlHttp2 => "client-curl-http2",
+            Self::GoHttp2 => "client-go-http2",
         }
     }
 
@@ -83,10 +91,10 @@ pub fn call(kind: Kind, address: &Address, calls: &[Call], concurrency: usize) -
                 .collect();
             return follow(&Plan { seed: 0, concurrency, rate: 0, connections });
         }
-        Kind::Curl => return curl::call(address, calls),
+        Kind::Curl | Kind::CurlHttp2 => return curl::call(kind, address, calls),
         Kind::Python => Command::new("python3"),
         Kind::Node => Command::new("node"),
-        Kind::Go => Command::new(program::go("client")?),
+        Kind::Go | Kind::GoHttp2 => Command::new(program::go("client")?),
     };
     match kind {
         Kind::Python => drop(command.arg(program::source("client.py"))),
@@ -98,6 +106,7 @@ pub fn call(kind: Kind, address: &Address, calls: &[Call], concurrency: usize) -
         host: server.ip().to_string(),
         port: server.port(),
         concurrency,
+        http2: kind == Kind::GoHttp2,
         calls: calls.iter().map(SimpleCall::from).collect(),
     };
     serde_json::to_writer(file.as_file(), &plan)?;

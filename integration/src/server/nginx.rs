@@ -30,6 +30,8 @@ pub enum Files {
     Sendfile,
     /// With `sendfile off`.
     Buffered,
+    /// HTTP/2 without TLS.
+    Http2,
 }
 
 /// How a reverse proxy reaches its upstream.
@@ -72,9 +74,11 @@ pub fn files(how: Files) -> anyhow::Result<Server> {
     let name = match how {
         Files::Sendfile => "nginx-sendfile",
         Files::Buffered => "nginx-buffered",
+        Files::Http2 => "nginx-http2",
     };
     let mut block = format!(
-        "listen 127.0.0.1:{port} reuseport; listen unix:{}; root {}; sendfile {};\n",
+        "listen 127.0.0.1:{port} reuseport{}; listen unix:{}; root {}; sendfile {};\n",
+        if how == Files::Http2 { " http2" } else { "" },
         socket.display(),
         folder.path().display(),
         if how == Files::Sendfile { "on" } else { "off" },

@@ -16,6 +16,7 @@ mod failure;
 mod fleet;
 mod gate;
 mod http1;
+mod http2;
 mod join;
 mod objective;
 mod otlp;
