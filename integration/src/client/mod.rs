@@ -33,7 +33,7 @@ pub enum Kind {
     Node,
     /// Go's `net/http`.
     Go,
-    /// curl over HTTP/2, one stream after the other.
+    /// curl over HTTP/2, one connection per stream.
     CurlHttp2,
     /// Go's `net/http` over HTTP/2: streams at the same time on one connection.
     GoHttp2,
