@@ -34,11 +34,22 @@ pub enum Kind {
     Node,
     /// Go's `net/http`.
     Go,
+    /// golang.org/x/net/http2 over one connection, by prior knowledge; so are the following.
+    Http2Go,
+    /// Node's `http2`.
+    Http2Node,
+    /// curl, by prior knowledge.
+    Http2Curl,
+    /// curl, by `Upgrade`.
+    UpgradeCurl,
 }
 
 impl Kind {
-    /// All of them.
+    /// All of HTTP/1.
     pub const ALL: [Self; 5] = [Self::Shape, Self::Curl, Self::Python, Self::Node, Self::Go];
+
+    /// Those that need no upgrade to HTTP/2.
+    pub const HTTP2: [Self; 3] = [Self::Http2Go, Self::Http2Node, Self::Http2Curl];
 
     /// Its name in service names and reports.
     #[must_use]
@@ -49,6 +60,10 @@ impl Kind {
             Self::Python => "client-python",
             Self::Node => "client-node",
             Self::Go => "client-go",
+            Self::Http2Go => "client-http2-go",
+            Self::Http2Node => "client-http2-node",
+            Self::Http2Curl => "client-http2-curl",
+            Self::UpgradeCurl => "client-upgrade-curl",
         }
     }
 
@@ -124,14 +139,17 @@ fn call_over(
                 .collect();
             return follow(&Plan { seed: 0, concurrency, rate: 0, connections });
         }
-        Kind::Curl => return curl::call(address, tls, calls),
+        Kind::Curl | Kind::Http2Curl | Kind::UpgradeCurl => return curl::call(kind, address, tls, calls),
         Kind::Python => Command::new("python3"),
-        Kind::Node => Command::new("node"),
+        Kind::Node | Kind::Http2Node => Command::new("node"),
+        Kind::Http2Go => Command::new(program::multiplex()?),
         Kind::Go => Command::new(program::go("client")?),
     };
     match kind {
         Kind::Python => drop(command.arg(program::source("client.py"))),
         Kind::Node => drop(command.arg(program::source("client.js"))),
+        Kind::Http2Node => drop(command.arg(program::source("http2_client.js"))),
+        Kind::Http2Go => drop(command.arg("call-http2")),
         _ => {}
     }
     report_plan(kind.name(), command, &simple_plan(address, tls, calls, concurrency)?)

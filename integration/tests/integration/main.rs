@@ -17,6 +17,7 @@ mod fleet;
 mod gate;
 mod http1;
 mod join;
+mod multiplexed;
 mod objective;
 mod otlp;
 mod overload;

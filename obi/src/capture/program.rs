@@ -20,10 +20,10 @@ use obi_ebpf::Flavour;
 use thiserror::Error as ThisError;
 
 use self::load::{Attached, Loaded};
-pub use self::user::UserPrograms;
 pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState};
 use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
+pub use self::user::UserPrograms;
 use super::bpf::info::{self, ProgramInfo};
 use super::hook_set::HookSet;
 use super::kernel_types::KernelTypes;
@@ -205,12 +205,24 @@ impl Programs {
         };
         let preallocated = loaded.preallocated.then(|| Preallocated {
             connections: whole_bytes(&loaded.ebpf, &["connection", "spare"]),
-            capture: whole_bytes(&loaded.ebpf, &["thread", "note", "tally", "tls_connection", "tls_call", "tls_process"]),
+            capture: whole_bytes(
+                &loaded.ebpf,
+                &["thread", "note", "tally", "tls_connection", "tls_call", "tls_process"],
+            ),
             discover: whole_bytes(&loaded.ebpf, &["process"]),
         });
         let connection_bytes = connection_bytes(&loaded.ebpf);
         let ring_bytes = settings.ring_bytes;
-        Self { set, flavour, loaded, ring_bytes, connection_bytes, preallocated, statistics, user: Vec::new() }
+        Self {
+            set,
+            flavour,
+            loaded,
+            ring_bytes,
+            connection_bytes,
+            preallocated,
+            statistics,
+            user: Vec::new(),
+        }
     }
 
     /// Takes the maps out of the loader and lets the programs begin: all at once, since a view of
@@ -289,7 +301,9 @@ impl Programs {
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
         let attached = self.loaded.attached.iter().filter_map(|attached| self.measure_one(attached));
-        attached.chain(self.user.iter().filter_map(|(name, program)| self.measure_user(name, program))).collect()
+        attached
+            .chain(self.user.iter().filter_map(|(name, program)| self.measure_user(name, program)))
+            .collect()
     }
 
     /// What a skipped run has not seen is missing between the calls of a thread, and counted there.

@@ -127,7 +127,11 @@ impl PrivatePage {
         // SAFETY: a new mapping at an address that the kernel chooses; nothing else is touched.
         let address =
             unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), start) };
-        if address == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(Self { address, length }) }
+        if address == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Self { address, length })
+        }
     }
 
     /// Read by the kernel, for whom a page that has gone is an error and no signal.

@@ -14,8 +14,8 @@ use super::{chain, telling_line};
 use crate::capture::bpf::{create, load, uprobe};
 use crate::capture::tls::program::Program;
 
-/// Long walks go on in this program, by tail call.
-const WALK: &str = "tls_walk";
+/// Long walks go on in these programs, by tail call: along heads, along frames.
+const WALK: [&str; 2] = ["tls_walk", "tls_walk_frames"];
 const WALKS: &str = "tls_walks";
 
 /// The programs, and how they are attached.
@@ -40,7 +40,9 @@ impl UserPrograms {
 
     fn fill(&mut self, object: &[u8], ebpf: &Ebpf, btf: &Btf) -> Result<(), String> {
         let mut object = Object::parse(object).map_err(|error| chain(&error))?;
-        object.programs.retain(|name, _| name == WALK || Program::ALL.iter().any(|program| program.name() == name));
+        object.programs.retain(|name, _| {
+            WALK.contains(&name.as_str()) || Program::ALL.iter().any(|program| program.name() == name)
+        });
         if object.programs.is_empty() {
             return Err("not part of this build".to_owned());
         }
@@ -51,7 +53,9 @@ impl UserPrograms {
         let types = types.and_then(|types| load::types(&types.to_bytes()).ok());
         object.relocate_btf(btf).map_err(|error| chain(&error))?;
         let maps = std::mem::take(&mut object.maps);
-        let opened = maps.iter().filter_map(|(name, map)| Some((name.as_str(), open(ebpf.map(name)?)?.as_raw_fd(), map)));
+        let opened = maps
+            .iter()
+            .filter_map(|(name, map)| Some((name.as_str(), open(ebpf.map(name)?)?.as_raw_fd(), map)));
         let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
         object.relocate_maps(opened, &text).map_err(|error| chain(&error))?;
         object.relocate_calls(&text).map_err(|error| chain(&error))?;
@@ -64,15 +68,21 @@ impl UserPrograms {
                 Err(reason) => self.skipped.push((name, reason)),
             }
         }
-        if object.programs.contains_key(WALK) {
-            let walk = self.load_one(&object, types, WALK)?;
+        for (index, name) in (0..).zip(WALK).filter(|(_, name)| object.programs.contains_key(*name)) {
+            let walk = self.load_one(&object, types, name)?;
             let map = ebpf.map(WALKS).and_then(open).ok_or("no map for the walk")?;
-            create::set_program(map, 0, walk.as_fd()).map_err(|error| format!("failed to connect the walk: {error}"))?;
+            create::set_program(map, index, walk.as_fd())
+                .map_err(|error| format!("failed to connect `{name}`: {error}"))?;
         }
         Ok(())
     }
 
-    fn load_one(&self, object: &Object, types: Option<BorrowedFd<'_>>, name: &str) -> Result<OwnedFd, String> {
+    fn load_one(
+        &self,
+        object: &Object,
+        types: Option<BorrowedFd<'_>>,
+        name: &str,
+    ) -> Result<OwnedFd, String> {
         let program = object.programs.get(name).ok_or("not part of this object")?;
         let function = object.functions.get(&program.function_key()).ok_or("a program without code")?;
         let code = load::Code { name, function, license: &object.license, types };

@@ -34,7 +34,11 @@ const LIBRARIES: [(&str, &str); 9] = [
 /// What an executable with TLS inside holds somewhere, and what that is.
 const MARKS: [(&str, &str, &str); 4] = [
     ("rustls-", "rustls, compiled in", "rustls is not probed yet"),
-    ("BoringSSL", "BoringSSL, compiled in", "the executable shows no SSL_read and SSL_write among its symbols"),
+    (
+        "BoringSSL",
+        "BoringSSL, compiled in",
+        "the executable shows no SSL_read and SSL_write among its symbols",
+    ),
     ("OpenSSL ", "OpenSSL, compiled in", "the executable shows no SSL_read and SSL_write among its symbols"),
     ("mbedtls_", "Mbed TLS, compiled in", "Mbed TLS is not probed"),
 ];
@@ -45,7 +49,8 @@ const CHUNK: usize = 256 * 1024;
 
 /// Finds out why nobody reads the TLS of a process.
 pub(super) fn why(tgid: u32) -> Why {
-    let unknown = || Why { library: String::new(), reason: "no TLS library that we know was found in it".to_owned() };
+    let unknown =
+        || Why { library: String::new(), reason: "no TLS library that we know was found in it".to_owned() };
     let Ok(process) = Process::open(tgid) else {
         return Why { reason: "the process had ended before it was looked at".to_owned(), ..unknown() };
     };
@@ -71,7 +76,8 @@ const DELETED: &str = " (deleted)";
 
 fn by_library(mapped: &[Mapping]) -> Option<Why> {
     LIBRARIES.iter().find_map(|(start, reason)| {
-        let named = |mapping: &&Mapping| mapping.path.rsplit('/').next().is_some_and(|name| name.starts_with(start));
+        let named =
+            |mapping: &&Mapping| mapping.path.rsplit('/').next().is_some_and(|name| name.starts_with(start));
         let mapping = mapped.iter().find(named)?;
         let reason = if is_deleted_library(&mapping.path) {
             "the file was replaced while the process runs; restart the process"
@@ -104,7 +110,8 @@ fn first_mark(source: &dyn Source) -> Option<usize> {
         let length = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
         source.read_at(offset, &mut buffer[kept..kept + length]).ok()?;
         let filled = kept + length;
-        best = (0..best).find(|index| contains(&buffer[..filled], MARKS[*index].0.as_bytes())).unwrap_or(best);
+        best =
+            (0..best).find(|index| contains(&buffer[..filled], MARKS[*index].0.as_bytes())).unwrap_or(best);
         let keep = filled.min(longest);
         buffer.copy_within(filled - keep..filled, 0);
         (offset, kept) = (offset + length as u64, keep);

@@ -15,8 +15,8 @@ use iced_x86::{
 /// Bytes of a function that are looked at; those of TLS libraries have some hundred.
 pub(super) const CODE_BYTES: usize = 8 * 1024;
 
-/// The arguments of the ABI, in order: `rdi`, `rsi`, `rdx`, `rcx`.
-pub(super) const ARGUMENTS: [Register; 4] = [Register::RDI, Register::RSI, Register::RDX, Register::RCX];
+/// The arguments of the ABI, in order.
+const ARGUMENTS: [Register; 5] = [Register::RDI, Register::RSI, Register::RDX, Register::RCX, Register::R8];
 
 /// A function, taken apart.
 #[derive(Debug)]
@@ -26,6 +26,15 @@ pub(super) struct Function<'a> {
     instructions: Vec<Instruction>,
     /// Targets of all its direct jumps.
     targets: BTreeSet<u64>,
+}
+
+/// A place near a function's beginning that is cheap to probe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Its address.
+    pub(super) address: u64,
+    /// The stack pointer is where it was: a return probe finds the return address there.
+    pub(super) can_return: bool,
 }
 
 /// Where the arguments of an inner function are that is called with those of the outer one.
@@ -53,17 +62,13 @@ impl<'a> Function<'a> {
         Self { address, bytes, instructions, targets }
     }
 
-    /// Whether the kernel emulates the first instruction: only then are a probe and a return probe there cheap.
-    pub(super) fn begins_emulated(&self) -> bool {
-        self.instructions.first().is_some_and(|first| self.is_emulated(first))
-    }
-
-    /// The first emulated instruction that every call passes with its first `n_arguments` arguments in their registers.
-    pub(super) fn entry_point(&self, n_arguments: usize) -> Option<u64> {
+    /// The first emulated instruction, if every call passes it with its first `n_arguments` arguments in their registers.
+    pub(super) fn entry(&self, n_arguments: usize) -> Option<Entry> {
         let mut clobbered = Clobbered::default();
         for instruction in self.straight_line() {
             if self.is_emulated(instruction) {
-                return Some(instruction.ip());
+                let can_return = !clobbered.contains(Register::RSP);
+                return Some(Entry { address: instruction.ip(), can_return });
             }
             clobbered.add(instruction);
             if ARGUMENTS[..n_arguments].iter().any(|argument| clobbered.contains(*argument)) {
@@ -73,25 +78,26 @@ impl<'a> Function<'a> {
         None
     }
 
-    /// The call of another function with exactly these four arguments (the fourth maybe as the fifth), on the way that
-    /// every call takes.
-    pub(super) fn inner_call(&self) -> Option<InnerCall> {
+    /// The call of another function with exactly these four arguments, on the way that every call takes. `fifth`: the
+    /// last of them is the fifth argument here already, behind one that is its own.
+    pub(super) fn inner_call(&self, fifth: bool) -> Option<InnerCall> {
+        let [object, buffer, length, count, fifth_argument] = ARGUMENTS;
+        let (mut in_fourth, mut in_fifth) = (!fifth, fifth);
         let mut clobbered = Clobbered::default();
-        let mut fifth = false;
         for instruction in self.straight_line() {
             if matches!(instruction.flow_control(), FlowControl::Call | FlowControl::UnconditionalBranch) {
                 let target = direct_target(instruction)?;
-                let [object, buffer, length, count] = ARGUMENTS.map(|argument| !clobbered.contains(argument));
-                let passed = object && buffer && length && (count || fifth);
-                return passed.then_some(InnerCall { target, fifth: !count });
+                let live = [object, buffer, length].iter().all(|argument| !clobbered.contains(*argument));
+                return (live && (in_fourth || in_fifth)).then_some(InnerCall { target, fifth: !in_fourth });
             }
-            let moves_count = instruction.mnemonic() == Mnemonic::Mov
-                && instruction.op0_kind() == OpKind::Register
-                && instruction.op0_register() == Register::R8
-                && instruction.op1_kind() == OpKind::Register
-                && instruction.op1_register() == Register::RCX
-                && !clobbered.contains(Register::RCX);
-            fifth = moves_count || fifth && !writes(instruction, Register::R8);
+            let moved = in_fourth && is_move(instruction, fifth_argument, count);
+            // Whoever keeps a copy needs it after the call: then the call is of something on the way.
+            if !moved && [buffer, length, count, fifth_argument].iter().any(|kept| reads(instruction, *kept))
+            {
+                return None;
+            }
+            in_fifth = moved || in_fifth && !writes(instruction, fifth_argument);
+            in_fourth &= !writes(instruction, count);
             clobbered.add(instruction);
         }
         None
@@ -204,24 +210,46 @@ impl Clobbered {
     }
 }
 
+fn is_move(instruction: &Instruction, to: Register, from: Register) -> bool {
+    let registers = [instruction.op0_kind(), instruction.op1_kind()] == [OpKind::Register; 2];
+    let (op0, op1) = (instruction.op0_register(), instruction.op1_register());
+    instruction.mnemonic() == Mnemonic::Mov && registers && (op0, op1) == (to, from)
+}
+
+fn reads(instruction: &Instruction, register: Register) -> bool {
+    used(instruction).any(|(used, access)| {
+        used == register
+            && !matches!(
+                access,
+                OpAccess::None | OpAccess::Write | OpAccess::CondWrite | OpAccess::NoMemAccess
+            )
+    })
+}
+
 fn writes(instruction: &Instruction, register: Register) -> bool {
     written(instruction).any(|written| written == register)
 }
 
 fn written(instruction: &Instruction) -> impl Iterator<Item = Register> {
-    let mut factory = InstructionInfoFactory::new();
-    let used = factory.info(instruction).used_registers().to_vec();
-    used.into_iter().filter(|used| is_write(used.access())).map(|used| used.register().full_register())
+    let is_write = |access| {
+        !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+    };
+    used(instruction).filter(move |(_, access)| is_write(*access)).map(|(register, _)| register)
 }
 
-fn is_write(access: OpAccess) -> bool {
-    !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+/// Whole registers.
+fn used(instruction: &Instruction) -> impl Iterator<Item = (Register, OpAccess)> {
+    let mut factory = InstructionInfoFactory::new();
+    let used = factory.info(instruction).used_registers().to_vec();
+    used.into_iter().map(|used| (used.register().full_register(), used.access()))
 }
 
 /// Where a direct jump goes.
 fn jump_target(instruction: &Instruction) -> Option<u64> {
-    let jumps =
-        matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+    let jumps = matches!(
+        instruction.flow_control(),
+        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+    );
     jumps.then(|| direct_target(instruction)).flatten()
 }
 

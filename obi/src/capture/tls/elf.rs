@@ -94,10 +94,15 @@ impl Image {
             return Err(ElfError::Foreign);
         }
         source.read_at(0, &mut bytes)?;
-        let (header, _) = pod::from_bytes::<elf::FileHeader64<Little>>(&bytes).map_err(|()| ElfError::Foreign)?;
+        let (header, _) =
+            pod::from_bytes::<elf::FileHeader64<Little>>(&bytes).map_err(|()| ElfError::Foreign)?;
         let ident = &header.e_ident;
         let program = matches!(header.e_type.get(Little), elf::ET_EXEC | elf::ET_DYN);
-        if ident.magic != elf::ELFMAG || ident.class != elf::ELFCLASS64 || ident.data != elf::ELFDATA2LSB || !program {
+        if ident.magic != elf::ELFMAG
+            || ident.class != elf::ELFCLASS64
+            || ident.data != elf::ELFDATA2LSB
+            || !program
+        {
             return Err(ElfError::Foreign);
         }
         let segments = Table {
@@ -112,7 +117,11 @@ impl Image {
         };
         Ok(Self {
             machine: header.e_machine.get(Little),
-            segments: segments.read::<elf::ProgramHeader64<Little>>(source)?.iter().filter_map(executable).collect(),
+            segments: segments
+                .read::<elf::ProgramHeader64<Little>>(source)?
+                .iter()
+                .filter_map(executable)
+                .collect(),
             sections: sections.read::<elf::SectionHeader64<Little>>(source)?.iter().map(section).collect(),
         })
     }
@@ -126,13 +135,15 @@ impl Image {
     /// Offset in the file of a virtual address that is mapped to be executed.
     #[must_use]
     pub fn offset(&self, address: u64) -> Option<u64> {
-        let segment = self.segments.iter().find(|segment| address.wrapping_sub(segment.address) < segment.length)?;
+        let segment =
+            self.segments.iter().find(|segment| address.wrapping_sub(segment.address) < segment.length)?;
         (address - segment.address).checked_add(segment.offset)
     }
 
     /// The machine code at an address, `most` bytes of it at the most; cut at the end of its segment.
     pub fn code(&self, source: &dyn Source, address: u64, most: usize) -> Option<Vec<u8>> {
-        let segment = self.segments.iter().find(|segment| address.wrapping_sub(segment.address) < segment.length)?;
+        let segment =
+            self.segments.iter().find(|segment| address.wrapping_sub(segment.address) < segment.length)?;
         let offset = self.offset(address)?;
         let left = (segment.length - (address - segment.address)).min(source.length().checked_sub(offset)?);
         let mut code = vec![0; usize::try_from(left).unwrap_or(usize::MAX).min(most)];
@@ -164,7 +175,9 @@ impl Image {
         let mut tables = self.sections.iter().filter(|section| section.kind == elf::SHT_STRTAB);
         tables.any(|table| {
             let places = places(source, table, &[wanted]).unwrap_or_default();
-            places.iter().any(|(place, _)| self.sections.iter().any(|section| u64::from(section.name) == *place))
+            places
+                .iter()
+                .any(|(place, _)| self.sections.iter().any(|section| u64::from(section.name) == *place))
         })
     }
 
@@ -212,7 +225,8 @@ fn places(source: &dyn Source, table: &Section, wanted: &[&str]) -> Result<Vec<(
         let start = offset - table.offset - kept as u64;
         let ends = bytes.iter().enumerate().skip(kept).filter(|(_, byte)| **byte == 0);
         for (end, _) in ends {
-            let ending = wanted.iter().enumerate().filter(|(_, name)| bytes[..end].ends_with(name.as_bytes()));
+            let ending =
+                wanted.iter().enumerate().filter(|(_, name)| bytes[..end].ends_with(name.as_bytes()));
             for (index, name) in ending {
                 if places.len() < NAME_PLACES {
                     places.push((start + (end - name.len()) as u64, index));
@@ -228,7 +242,11 @@ fn places(source: &dyn Source, table: &Section, wanted: &[&str]) -> Result<Vec<(
 }
 
 /// A section in pieces: offset and length of each.
-fn chunks(source: &dyn Source, section: &Section, size: usize) -> Result<impl Iterator<Item = (u64, usize)>, ElfError> {
+fn chunks(
+    source: &dyn Source,
+    section: &Section,
+    size: usize,
+) -> Result<impl Iterator<Item = (u64, usize)>, ElfError> {
     let end = section.offset.checked_add(section.length).filter(|end| *end <= source.length());
     let end = end.ok_or(ElfError::Malformed("a section beyond the end"))?;
     if section.length > TABLE_BYTES {
@@ -286,7 +304,7 @@ impl Table {
     }
 }
 
-impl Source for [u8] {
+impl Source for &[u8] {
     fn length(&self) -> u64 {
         self.len() as u64
     }

@@ -122,7 +122,9 @@ impl Finder {
     pub fn look_in_usual_places(&mut self) {
         match Root::own() {
             Ok(root) => self.look_below(&root, true),
-            Err(error) => tracing::warn!(%error, "failed to open the root directory: TLS libraries are found when used"),
+            Err(error) => {
+                tracing::warn!(%error, "failed to open the root directory: TLS libraries are found when used")
+            }
         }
     }
 
@@ -164,7 +166,8 @@ impl Finder {
         let mapped = self.look(tgid);
         let covered = mapped.iter().any(|key| self.is_probed(*key));
         self.changed = true;
-        let known = self.uncovered.iter_mut().find(|known| known.pid == tgid && known.executable == executable);
+        let known =
+            self.uncovered.iter_mut().find(|known| known.pid == tgid && known.executable == executable);
         if let Some(known) = known {
             known.connections += connections;
             return;
@@ -172,7 +175,10 @@ impl Finder {
         let refused = mapped.iter().find_map(|key| self.refused(*key));
         let why = match (covered, refused) {
             // The probes came after the connection's beginning.
-            (true, _) => Why { library: String::new(), reason: "its probes came later than the connections".to_owned() },
+            (true, _) => Why {
+                library: String::new(),
+                reason: "its probes came later than the connections".to_owned(),
+            },
             (false, Some((path, reason))) => Why { library: path.to_owned(), reason: reason.to_owned() },
             (false, None) => blind::why(tgid),
         };
@@ -180,7 +186,13 @@ impl Finder {
             self.uncovered.remove(0);
         }
         let Why { library, reason } = why;
-        self.uncovered.push(Uncovered { pid: tgid, executable: executable.to_owned(), library, reason, connections });
+        self.uncovered.push(Uncovered {
+            pid: tgid,
+            executable: executable.to_owned(),
+            library,
+            reason,
+            connections,
+        });
     }
 
     /// Looks at one process whose time has come, or goes on with the round when that is due. Returns when to call again.
@@ -201,7 +213,9 @@ impl Finder {
             for (key, entry) in &self.files {
                 let path = entry.path.clone();
                 match &entry.known {
-                    Known::Probed(probed) => view.probed.push(ProbedFile::new(path, key.inode, &probed.points)),
+                    Known::Probed(probed) => {
+                        view.probed.push(ProbedFile::new(path, key.inode, &probed.points))
+                    }
                     Known::Refused(reason) => view.refused.push(Refused { path, reason: reason.clone() }),
                     Known::Plain | Known::SameAs(_) => {}
                 }
@@ -333,7 +347,8 @@ impl Finder {
 
     /// A probed file of the same size and with the same points, when the kernel shows that it is the same inode in truth.
     fn twin(&self, key: FileKey, file: &File, points: &[ProbePoint]) -> Option<FileKey> {
-        let alike = |(other, probed): &(FileKey, &Probed)| other.length == key.length && probed.points == points;
+        let alike =
+            |(other, probed): &(FileKey, &Probed)| other.length == key.length && probed.points == points;
         let (twin, _) = self.probed().find(alike)?;
         attach::is_probed(file, points).then_some(twin)
     }
@@ -399,7 +414,9 @@ impl Finder {
         self.looks_at_all = false;
         self.let_go();
         self.to_mark = std::fs::read_dir("/proc")
-            .map(|entries| entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+            .map(|entries| {
+                entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
+            })
             .unwrap_or_default();
         self.uncovered.retain(|known| std::fs::exists(format!("/proc/{}", known.pid)).unwrap_or(true));
     }
@@ -409,7 +426,10 @@ impl Finder {
         let gone = |entry: &Entry| !entry.standing && entry.round + ROUNDS < round;
         for (_, entry) in self.files.extract_if(|_, entry| gone(entry)) {
             if let Known::Probed(probed) = entry.known {
-                tracing::debug!(path = entry.path, "nobody uses it any more: TLS functions are probed no longer");
+                tracing::debug!(
+                    path = entry.path,
+                    "nobody uses it any more: TLS functions are probed no longer"
+                );
                 self.changed = true;
                 probed.probes.detach();
             }

@@ -37,7 +37,9 @@ pub(super) fn paths(cache: &[u8]) -> Vec<String> {
 
 fn is_library(path: &str) -> bool {
     let Some((_, name)) = path.rsplit_once('/') else { return false };
-    path.starts_with('/') && path.len() < 4096 && (name.starts_with("libssl.so") || name.starts_with("libcrypto.so"))
+    path.starts_with('/')
+        && path.len() < 4096
+        && (name.starts_with("libssl.so") || name.starts_with("libcrypto.so"))
 }
 
 #[cfg(test)]

@@ -52,7 +52,10 @@ fn mapping(line: &[u8]) -> Option<Mapping> {
     let executed = permissions.as_bytes().get(2) == Some(&b'x');
     (executed && path.starts_with('/')).then(|| Mapping {
         range: range.to_owned(),
-        identity: Identity { device: number(major).zip(number(minor)).map_or(0, |(major, minor)| major << 32 | minor), inode },
+        identity: Identity {
+            device: number(major).zip(number(minor)).map_or(0, |(major, minor)| major << 32 | minor),
+            inode,
+        },
         path: path.to_owned(),
     })
 }

@@ -1,16 +1,17 @@
 //! Where in a TLS library's functions the kernel programs go.
 //!
 //! In: functions by name, their addresses and code. Out: the [`ProbePoint`]s with the least cost. The kernel
-//! emulates some instructions at a probe and single-steps the others, some 0.4 µs against 14; a return probe is added to
-//! a probe at a function's very first instruction. So places are looked for where the kernel emulates and the arguments
-//! or the result are provably in their registers: at the function's entry; in front of its first jump and at the check
-//! of the stack's canary; or at the entry of an inner function that gets the same arguments. Pure.
+//! emulates some instructions at a probe and single-steps the others, some 0.4 µs against 14; a return probe comes with
+//! a probe where the return address is on top of the stack. So places are looked for that the kernel emulates, with the
+//! arguments or the result provably in their registers: near the function's beginning, before its stack pointer moves; in
+//! front of its first jump and at the check of the stack's canary; or in an inner function that gets the same arguments.
+//! Pure.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::TLS_FIFTH_BIT;
 use serde::Serialize;
 
-use super::code::{Function, InnerCall};
+use super::code::{Entry, Function, InnerCall};
 use super::program::Program;
 
 /// A place for a kernel program.
@@ -109,6 +110,9 @@ const fn without_result(name: &'static str, enter: Program, n_arguments: usize) 
     Call { name, enter, has_result: false, n_arguments }
 }
 
+/// Functions around the innermost one; OpenSSL has two.
+const WRAPPERS: usize = 3;
+
 struct Planner<'a> {
     symbols: &'a [Symbol],
     machine: Machine,
@@ -116,8 +120,9 @@ struct Planner<'a> {
     points: Vec<ProbePoint>,
 }
 
-struct Placement {
-    at_return: bool,
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    address: u64,
     cost: Cost,
     cookie: u64,
 }
@@ -125,57 +130,68 @@ struct Placement {
 impl Planner<'_> {
     /// Two functions that most builds make wrappers of a third: one pair of probes there serves both.
     fn pair(&mut self, plain: Call, extended: Call) {
-        let Some(inner) = self.inner(extended) else {
+        let Some((InnerCall { target, fifth }, entry)) = self.inner(extended) else {
             self.single(plain);
             self.single(extended);
             return;
         };
-        let cookie = if inner.fifth { 1 << TLS_FIFTH_BIT } else { 0 };
-        self.at_entry(extended, inner.target, Cost::Emulated, cookie);
-        let calls_inner = |symbol: &Symbol| Function::new(symbol.address, &symbol.code).calls(inner.target);
+        let cookie = if fifth { 1 << TLS_FIFTH_BIT } else { 0 };
+        self.at_entry(extended, Place { address: entry, cost: Cost::Emulated, cookie });
+        let calls_inner = |symbol: &Symbol| Function::new(symbol.address, &symbol.code).calls(target);
         if self.symbol(plain).is_some_and(|symbol| !calls_inner(symbol)) {
             self.single(plain);
         }
     }
 
-    /// The inner function of `call`, when probes at its entry are cheap.
-    fn inner(&mut self, call: Call) -> Option<InnerCall> {
+    /// The innermost function that gets the arguments of `call`, and where near its beginning probes are cheap.
+    fn inner(&self, call: Call) -> Option<(InnerCall, u64)> {
         let symbol = self.symbol(call).filter(|_| self.machine == Machine::X86)?;
-        let inner = Function::new(symbol.address, &symbol.code).inner_call()?;
-        let code = self.text.code(inner.target)?;
-        Function::new(inner.target, &code).begins_emulated().then_some(inner)
+        let mut inner = Function::new(symbol.address, &symbol.code).inner_call(false)?;
+        for _ in 0..WRAPPERS {
+            let code = self.text.code(inner.target)?;
+            let function = Function::new(inner.target, &code);
+            let n_arguments = if inner.fifth { 5 } else { 4 };
+            match function.inner_call(inner.fifth) {
+                Some(next) => inner = next,
+                None => {
+                    let entry = function.entry(n_arguments).filter(|entry| entry.can_return)?;
+                    return Some((inner, entry.address));
+                }
+            }
+        }
+        None
     }
 
     fn single(&mut self, call: Call) {
         let Some(symbol) = self.symbol(call) else { return };
-        let address = symbol.address;
-        if self.machine == Machine::Other {
-            return self.at_entry(call, address, Cost::SingleStepped, 0);
-        }
-        let function = Function::new(address, &symbol.code);
-        if function.begins_emulated() {
-            return self.at_entry(call, address, Cost::Emulated, 0);
-        }
-        let results = if call.has_result { function.result_points() } else { Some(Vec::new()) };
-        let (Some(entry), Some(results)) = (function.entry_point(call.n_arguments), results) else {
-            return self.at_entry(call, address, Cost::SingleStepped, 0);
-        };
-        self.add(call.enter, entry, Placement { at_return: false, cost: Cost::Emulated, cookie: 0 });
-        for result in results {
-            self.add(Program::TlsExit, result, Placement { at_return: false, cost: Cost::Emulated, cookie: 0 });
+        let first = Place { address: symbol.address, cost: Cost::SingleStepped, cookie: 0 };
+        let function = Function::new(symbol.address, &symbol.code);
+        let entry = function.entry(call.n_arguments).filter(|_| self.machine == Machine::X86);
+        let results = function.result_points();
+        match (entry, results) {
+            (Some(Entry { address, can_return }), _) if can_return || !call.has_result => {
+                self.at_entry(call, Place { address, cost: Cost::Emulated, ..first });
+            }
+            (Some(Entry { address, .. }), Some(results)) => {
+                self.add(call.enter, false, Place { address, cost: Cost::Emulated, ..first });
+                for address in results {
+                    self.add(Program::TlsExit, false, Place { address, cost: Cost::Emulated, ..first });
+                }
+            }
+            _ => self.at_entry(call, first),
         }
     }
 
-    /// Both probes at the first instruction: the second costs no further trap.
-    fn at_entry(&mut self, call: Call, address: u64, cost: Cost, cookie: u64) {
-        self.add(call.enter, address, Placement { at_return: false, cost, cookie });
+    /// Both probes at one instruction, where the return address is on top of the stack: the second costs no further trap.
+    fn at_entry(&mut self, call: Call, place: Place) {
+        self.add(call.enter, false, place);
         if call.has_result {
-            self.add(Program::TlsExit, address, Placement { at_return: true, cost, cookie: 0 });
+            self.add(Program::TlsExit, true, Place { cookie: 0, ..place });
         }
     }
 
-    fn add(&mut self, program: Program, address: u64, placement: Placement) {
-        let Placement { at_return, cost, cookie } = placement;
+    fn add(&mut self, program: Program, at_return: bool, place: Place) {
+        let Place { address, cost, cookie } = place;
         let offset = self.text.offset(address);
         self.points.extend(offset.map(|offset| ProbePoint { program, offset, at_return, cost, cookie }));
     }
@@ -184,3 +200,6 @@ impl Planner<'_> {
         self.symbols.iter().find(|symbol| symbol.name == call.name)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,6 +59,9 @@ impl Program {
     /// Whether plain bytes are seen there.
     #[must_use]
     pub fn moves_bytes(self) -> bool {
-        matches!(self, Self::TlsReadEnter | Self::TlsReadExEnter | Self::TlsWriteEnter | Self::TlsWriteExEnter)
+        matches!(
+            self,
+            Self::TlsReadEnter | Self::TlsReadExEnter | Self::TlsWriteEnter | Self::TlsWriteExEnter
+        )
     }
 }
