@@ -2,6 +2,10 @@
 //!
 //! In: a copy of this machine's libssl, nginx, curl, python. Out: failure when a request is, or when a breakpoint is
 //! where none should be. Needs root. `OBI_TEST_ATTACHMENTS` scales the number of attachments under load.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
+)]
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
