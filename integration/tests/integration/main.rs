@@ -28,4 +28,5 @@ mod resource;
 mod selection;
 mod shape;
 mod system_call;
+mod tls_library;
 mod workload;
