@@ -45,7 +45,9 @@ impl Client {
             Self::Simple(kind) => load::calls(rng, features, kind, count),
             Self::Asyncio(1) => load::calls(rng, features, Kind::Python, count),
             // What ends a connection cannot have requests behind it.
-            Self::Asyncio(_) => load::calls(rng, &Features { framings: KEPT, ..*features }, Kind::Python, count),
+            Self::Asyncio(_) => {
+                load::calls(rng, &Features { framings: KEPT, ..*features }, Kind::Python, count)
+            }
         }
     }
 
@@ -125,6 +127,30 @@ fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
     of.map(|entry| entry["connections"].as_u64().unwrap()).sum()
 }
 
+/// Streams of HTTP/2 over TLS, one and many at a time.
+#[test]
+fn http2() {
+    let mut rng = seeded("tls-http2");
+    let certificates = Certificates::new().unwrap();
+    let servers =
+        [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
+    let mut agent = agent_that_probes(&["/libssl.so", "/node"]);
+    let mut ledger = Ledger::default();
+    for server in &servers {
+        for (kind, concurrency) in [(Kind::Http2Curl, 1), (Kind::Http2Node, 1), (Kind::Http2Node, 100)] {
+            let calls = load::calls(&mut rng, &server.features, kind, 3 * CALLS);
+            let done = client::call_encrypted(kind, &server.address, &calls, concurrency)
+                .unwrap_or_else(|error| panic!("{} by {kind:?}: {error:#}", server.name));
+            ledger.enter(&calls, &done, &server.roles());
+        }
+    }
+    gate::assert_exact(&mut agent, &ledger);
+    for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
+        let told = (span.text("url.scheme"), span.text("network.protocol.version"));
+        assert_eq!(told, (Some("https"), Some("2")), "{span:?}");
+    }
+}
+
 /// Bodies of many records, pieces and chunks, in both directions at once.
 #[test]
 fn large_bodies() {
@@ -164,7 +190,8 @@ fn joined() {
         [encrypted::nginx(&certificates).unwrap(), encrypted::python_asyncio(&certificates).unwrap()];
     let folder = tempfile::tempdir().unwrap();
     let n_connections = 4;
-    let calls: Vec<Call> = (0..40).map(|_| Call::new(Shape { response_bytes: 4096, ..Shape::default() })).collect();
+    let calls: Vec<Call> =
+        (0..40).map(|_| Call::new(Shape { response_bytes: 4096, ..Shape::default() })).collect();
     let gates = [folder.path().join("first"), folder.path().join("second")];
     let (mut agent, done) = thread::scope(|scope| {
         let clients: Vec<_> = servers
@@ -222,7 +249,8 @@ fn foreign_tls_is_uncovered_once() {
     let done = client::call_encrypted(Kind::Python, &go.address, &calls, 3).unwrap();
     ledger.enter(&calls, &done, &[]);
     // And the other way round: as many connections as the client likes.
-    let calls: Vec<Call> = (0..20).map(|_| Call::new(Shape { response_bytes: 17, ..Shape::default() })).collect();
+    let calls: Vec<Call> =
+        (0..20).map(|_| Call::new(Shape { response_bytes: 17, ..Shape::default() })).collect();
     let done = client::call_encrypted(Kind::Go, &nginx.address, &calls, 2).unwrap();
     ledger.enter_server(&calls, &done, &nginx.roles());
     gate::assert_exact(&mut agent, &ledger);
@@ -230,9 +258,8 @@ fn foreign_tls_is_uncovered_once() {
     let is_seen = |span: &Span| span.service.name == go.service || span.service.name == done.service;
     assert_eq!(agent.spans().unwrap().iter().filter(|span| is_seen(span)).count(), 0);
     let least = before + 3.0 + 1.0;
-    let metrics = agent
-        .metrics_until(gate::PATIENCE, |metrics| gate::uncovered(metrics, "tls") >= least)
-        .unwrap();
+    let metrics =
+        agent.metrics_until(gate::PATIENCE, |metrics| gate::uncovered(metrics, "tls") >= least).unwrap();
     assert!(gate::uncovered(&metrics, "tls") >= least, "{} of {least}", gate::uncovered(&metrics, "tls"));
     let deadline = Instant::now() + patience(gate::PATIENCE);
     while uncovered_of(&agent, go.pid()) < 3 && Instant::now() < deadline {
