@@ -273,6 +273,28 @@ impl Agent {
         Ok(status["tls"].take())
     }
 
+    /// Waits until it has probed a file of each of these names.
+    ///
+    /// # Errors
+    /// When it takes longer than `limit`; says what is probed.
+    pub fn await_probes(&self, names: &[&str], limit: Duration) -> anyhow::Result<()> {
+        let deadline = Instant::now() + patience(limit);
+        loop {
+            let tls = self.tls()?;
+            let probed = tls["probed"].as_array().map_or(&[][..], Vec::as_slice);
+            let is_probed = |name: &&str| {
+                probed.iter().any(|file| file["path"].as_str().is_some_and(|path| path.contains(*name)))
+            };
+            if names.iter().all(is_probed) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("not all of {names:?} are probed: {tls}");
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
     /// From its start to the first 200 of `/readyz`.
     #[must_use]
     pub fn ready_after(&self) -> Duration {

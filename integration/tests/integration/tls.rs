@@ -65,19 +65,8 @@ impl Client {
 #[track_caller]
 fn agent_that_probes(names: &[&str]) -> Agent {
     let agent = Agent::start(Config::default()).unwrap();
-    let deadline = Instant::now() + patience(PROBING);
-    loop {
-        let tls = agent.tls().unwrap();
-        let probed = tls["probed"].as_array().cloned().unwrap_or_default();
-        let is_probed = |name: &&str| {
-            probed.iter().any(|file| file["path"].as_str().is_some_and(|path| path.contains(*name)))
-        };
-        if names.iter().all(is_probed) {
-            return agent;
-        }
-        assert!(Instant::now() < deadline, "not all of {names:?} are probed: {tls}");
-        thread::sleep(Duration::from_millis(20));
-    }
+    agent.await_probes(names, PROBING).unwrap();
+    agent
 }
 
 /// The spans of the ledger's services say that they were encrypted, and between whom.

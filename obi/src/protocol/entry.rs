@@ -83,10 +83,15 @@ impl Entry {
     pub(super) fn identify(&mut self, head: &head_event) {
         self.tgid = head.header.tgid;
         self.side = Side::from_wire(head.side).or(self.side);
-        let (local, remote) =
-            ((head.local_address, head.local_port), (head.remote_address, head.remote_port));
-        self.endpoints = Some(Endpoints::from_wire(head.family, local, remote));
+        self.endpoints = Some(endpoints(head));
         self.encrypted = head.encrypted != 0;
+    }
+
+    /// Where, when the request's head could not tell: at a TLS library the socket may show later.
+    pub(super) fn place(&mut self, head: &head_event) {
+        if self.endpoints == Some(Endpoints::Unknown) {
+            self.endpoints = Some(endpoints(head));
+        }
     }
 
     pub(super) fn begin_request(&mut self, head: &head_event) {
@@ -241,3 +246,8 @@ impl Entry {
 
 const TO_HTTP2: u32 = FLAG_TUNNEL | FLAG_HTTP2;
 const TO_WEBSOCKET: u32 = FLAG_TUNNEL | FLAG_WEBSOCKET;
+
+fn endpoints(head: &head_event) -> Endpoints {
+    let (local, remote) = ((head.local_address, head.local_port), (head.remote_address, head.remote_port));
+    Endpoints::from_wire(head.family, local, remote)
+}

@@ -222,6 +222,8 @@ impl Exchanges {
         entry.touched = head.header.time;
         if entry.request_head == RequestHead::Unseen {
             entry.identify(head);
+        } else {
+            entry.place(head);
         }
         if first {
             entry.begin_response();

@@ -60,6 +60,8 @@ pub enum Endpoints {
     },
     /// A unix stream socket.
     Unix,
+    /// Read at a TLS library whose socket has not been seen yet.
+    Unknown,
 }
 
 impl Endpoints {
@@ -67,8 +69,10 @@ impl Endpoints {
     #[must_use]
     pub fn from_wire(family: u16, local: ([u8; 16], u16), remote: ([u8; 16], u16)) -> Self {
         const AF_UNIX: u16 = 1;
-        if family == AF_UNIX {
-            return Self::Unix;
+        match family {
+            AF_UNIX => return Self::Unix,
+            0 => return Self::Unknown,
+            _ => {}
         }
         let address = |(ip, port)| SocketAddr::new(canonical_ip(ip), port);
         Self::Ip { local: address(local), remote: address(remote) }

@@ -152,7 +152,7 @@ impl Assembler {
 #[must_use]
 pub fn server_of(under_way: &UnderWay<'_>) -> (String, u16) {
     let server = match under_way.endpoints {
-        Endpoints::Unix => None,
+        Endpoints::Unix | Endpoints::Unknown => None,
         Endpoints::Ip { remote, .. } => Some(remote),
     };
     let (host, port) = split_host(under_way.request.host);
@@ -224,7 +224,7 @@ fn describe(http: &mut Http, exchange: &Exchange<'_>) {
     http.request_body_bytes = exchange.request_body_bytes;
     http.response_body_bytes = exchange.response_body_bytes;
     let (server, client) = match (exchange.side, exchange.endpoints) {
-        (_, Endpoints::Unix) => (None, None),
+        (_, Endpoints::Unix | Endpoints::Unknown) => (None, None),
         (Side::Server, Endpoints::Ip { local, remote }) => (Some(local), Some(remote)),
         (Side::Client, Endpoints::Ip { remote, .. }) => (Some(remote), None),
     };
@@ -233,6 +233,9 @@ fn describe(http: &mut Http, exchange: &Exchange<'_>) {
     let (host, port) = split_host(request.host);
     http.server_port = port.or(server.map(|server| server.port())).unwrap_or(0);
     write_server_address(&mut http.server_address, host, server);
+    if host.is_empty() && exchange.endpoints == Endpoints::Unknown {
+        http.server_address.clear();
+    }
 }
 
 /// `error.type`: the status code when the side's rule calls it an error, else what broke, else empty. An

@@ -410,7 +410,7 @@ fn server_addresses() {
         let span = assemble(&Exchange { request, endpoints, ..exchange() });
         let http = span.detail.http();
         assert_eq!((http.server_address.as_str(), http.server_port), expected, "host `{host}`");
-        assert_eq!(http.client_address.is_some(), endpoints != Endpoints::Unix);
+        assert_eq!(http.client_address.is_some(), matches!(endpoints, Endpoints::Ip { .. }));
     };
     let tcp = exchange().endpoints;
     check(tcp, "", ("192.0.2.1", 8080));
@@ -424,6 +424,8 @@ fn server_addresses() {
     check(tcp, "[oops", ("[oops", 8080));
     check(Endpoints::Unix, "", (UNIX_ADDRESS, 0));
     check(Endpoints::Unix, "localhost", ("localhost", 0));
+    check(Endpoints::Unknown, "", ("", 0));
+    check(Endpoints::Unknown, "a.example:81", ("a.example", 81));
 }
 
 #[test]

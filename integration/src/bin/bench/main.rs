@@ -6,6 +6,7 @@
 mod fleet;
 mod nginx;
 mod table;
+mod tls;
 
 use std::time::Duration;
 
@@ -32,6 +33,7 @@ fn main() -> anyhow::Result<()> {
     let mut table = Table::default();
     table.add(ready()?);
     nginx::measure(effort, &mut table)?;
+    tls::measure(effort, &mut table)?;
     fleet::measure(effort, &mut table)?;
     print!("{table}");
     Ok(())

@@ -19,9 +19,9 @@ use crate::table::{Row, Table};
 use crate::{Effort, cpu_time};
 
 /// What `wrk` saw.
-struct Load {
-    requests: f64,
-    per_second: f64,
+pub(crate) struct Load {
+    pub(crate) requests: f64,
+    pub(crate) per_second: f64,
 }
 
 /// Cost of one exchange on one side, microseconds.
@@ -78,7 +78,7 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn watching(include: &[Value], has_statistics: bool) -> Config {
+pub(crate) fn watching(include: &[Value], has_statistics: bool) -> Config {
     // The agent's defaults, not those of the accuracy tests, which keep every span.
     Config::plain().set("discover", "include", include.to_vec()).set("capture", "statistics", has_statistics)
 }
@@ -114,9 +114,14 @@ fn cost(
 }
 
 fn load(server: &Server, client: &str, seconds: u32) -> anyhow::Result<Load> {
+    load_over("http", server, client, seconds)
+}
+
+/// 64 connections ask for 1 KiB over and over; `scheme` is `http` or `https`.
+pub(crate) fn load_over(scheme: &str, server: &Server, client: &str, seconds: u32) -> anyhow::Result<Load> {
     let Address::Tcp(address) = server.address else { bail!("nginx listens on TCP") };
     let mut command = Command::new("wrk");
-    command.args(["-c64", "-t2", &format!("-d{seconds}s"), &format!("http://{address}/plain/1024")]);
+    command.args(["-c64", "-t2", &format!("-d{seconds}s"), &format!("{scheme}://{address}/plain/1024")]);
     command.env("OTEL_SERVICE_NAME", client);
     let lines = run("wrk", command, Duration::from_secs(u64::from(seconds) + 30))?;
     if let Some(failure) =

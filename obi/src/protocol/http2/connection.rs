@@ -70,6 +70,9 @@ impl Connection {
         self.tgid = frame.header.tgid;
         self.side = self.side.or(Side::from_wire(frame.side));
         self.touched = frame.header.time;
+        if self.endpoints == Endpoints::Unknown {
+            self.endpoints = Self::of(self.number, frame).endpoints;
+        }
         self.is_recent = true;
     }
 
