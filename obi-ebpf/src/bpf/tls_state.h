@@ -207,8 +207,8 @@ static __always_inline int end_tls(struct tls_connection *t, u32 reason, u32 los
 	return end_connection(&t->connection, &how);
 }
 
-/* The object is used for another connection, or cannot be followed for a while. What it still owed is lost. */
-SHARED int renew_tls(struct tls_connection *t, u32 from_start)
+/* The object is used for another connection, or cannot be followed for a while. What it still owed is lost. Inlined as above. */
+static __always_inline int renew_tls(struct tls_connection *t, u32 from_start)
 {
 	struct tls_key key;
 	if (!t)
