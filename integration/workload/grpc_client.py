@@ -31,8 +31,13 @@ def run(channel, call):
             turn.get()
 
     timeout = call["timeout_ms"] / 1e3 if call["end"] == "deadline" else None
-    stream = channel.stream_stream("/test.Shape/" + call["method"])
-    responses = stream(requests(), metadata=metadata(call), timeout=timeout)
+    path = "/test.Shape/" + call["method"]
+    if call["method"] in ("Collect", "Chat"):
+        responses = channel.stream_stream(path)(requests(), metadata=metadata(call), timeout=timeout)
+    else:
+        # The message and the end of the stream go together, as in every unary call.
+        sent[0] = 1
+        responses = channel.unary_stream(path)(message, metadata=metadata(call), timeout=timeout)
     code = 0
     try:
         if call["end"] == "cancel" and call["responses"] == 0:

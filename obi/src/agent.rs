@@ -301,7 +301,7 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
     let address = listener.local_addr().context("failed to read the listen address")?;
     tracing::info!(
         processes = pipeline.outlet.processes.watched(),
-        "watching; not covered yet: TLS, HTTP/2, gRPC (counted in obi_uncovered_connections_total)"
+        "watching; not covered yet: TLS by other libraries than OpenSSL's family (counted in obi_uncovered_connections_total)"
     );
     tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");

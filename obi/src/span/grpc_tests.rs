@@ -122,6 +122,11 @@ fn clients_that_gave_up() {
         check(cancelled(Some(0)), None, failure, late);
         check(cancelled(Some(u64::MAX)), None, failure, early);
     }
+    // The server let go of it first.
+    let reset = Some(Failure::Aborted);
+    check(Rpc { timeout: Some(100 * MS), ..Rpc::default() }, Some(200), reset, late);
+    let early = ("", "connection_aborted", "connection_aborted");
+    check(Rpc { timeout: Some(200 * MS), ..Rpc::default() }, Some(200), reset, early);
     // It gave up, and the status came all the same.
     check(Rpc { status: Some(0), ..cancelled(None) }, Some(200), None, ("OK", "", ""));
 }
