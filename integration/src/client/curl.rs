@@ -21,14 +21,14 @@ const EACH: &str = r#"for file in "$1"/*.conf; do curl --disable --config "$file
 ///
 /// # Errors
 /// When curl fails or does not report every call.
-pub(super) fn call(kind: Kind, address: &Address, calls: &[Call]) -> anyhow::Result<Done> {
+pub(super) fn call(kind: Kind, address: &Address, tls: bool, calls: &[Call]) -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     // By prior knowledge, curl 7.88 sends its preface anew over a kept connection: it gets a process for each call.
     let at_once = if kind == Kind::Http2Curl { 1 } else { calls.len().max(1) };
     for (number, part) in calls.chunks(at_once).enumerate() {
         let mut config = String::new();
         for call in part {
-            section(&mut config, folder.path(), address, (kind, call))?;
+            section(&mut config, folder.path(), &Target { kind, address, tls }, call)?;
             config.push_str(match kind {
                 Kind::Http2Curl => "http2-prior-knowledge\n",
                 Kind::UpgradeCurl => "http2\n",
@@ -42,19 +42,27 @@ pub(super) fn call(kind: Kind, address: &Address, calls: &[Call]) -> anyhow::Res
     super::report(kind.name(), command, calls.len())
 }
 
+/// Who is asked, and how.
+#[derive(Debug)]
+struct Target<'a> {
+    kind: Kind,
+    address: &'a Address,
+    tls: bool,
+}
+
 /// Adds one transfer to the configuration file.
-fn section(
-    config: &mut String,
-    folder: &Path,
-    address: &Address,
-    (kind, call): (Kind, &Call),
-) -> anyhow::Result<()> {
+fn section(config: &mut String, folder: &Path, target: &Target<'_>, call: &Call) -> anyhow::Result<()> {
+    let Target { kind, address, tls } = *target;
     let shape = &call.shape;
     if !config.is_empty() {
         config.push_str("next\n");
     }
     config.push_str("silent\nshow-error\npath-as-is\noutput = /dev/null\nmax-time = 60\n");
-    let url = format!("http://{}{}", address.host(), shape.target(&call.id));
+    let scheme = if tls { "https" } else { "http" };
+    if tls {
+        config.push_str("insecure\nhttp1.1\n");
+    }
+    let url = format!("{scheme}://{}{}", address.host(), shape.target(&call.id));
     writeln!(config, "url = \"{url}\"")?;
     if let Address::Unix(path) = address {
         writeln!(config, "unix-socket = \"{}\"", path.display())?;

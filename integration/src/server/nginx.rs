@@ -61,8 +61,13 @@ pub fn features() -> Features {
 /// # Errors
 /// When it does not get ready.
 pub fn files(how: Files) -> anyhow::Result<Server> {
-    let folder = tempfile::tempdir()?;
     let port = free_port()?;
+    files_at(how, port, &format!("listen 127.0.0.1:{port} reuseport;"))
+}
+
+/// The same, listening on `port` as the directives in `listen` say.
+pub(super) fn files_at(how: Files, port: u16, listen: &str) -> anyhow::Result<Server> {
+    let folder = tempfile::tempdir()?;
     let root = folder.path().join("file");
     fs::create_dir(&root)?;
     for &size in SIZES {
@@ -74,7 +79,7 @@ pub fn files(how: Files) -> anyhow::Result<Server> {
         Files::Buffered => "nginx-buffered",
     };
     let mut block = format!(
-        "listen 127.0.0.1:{port} reuseport; listen unix:{}; root {}; sendfile {};\n",
+        "{listen} listen unix:{}; root {}; sendfile {};\n",
         socket.display(),
         folder.path().display(),
         if how == Files::Sendfile { "on" } else { "off" },

@@ -29,4 +29,6 @@ mod resource;
 mod selection;
 mod shape;
 mod system_call;
+mod tls;
+mod tls_library;
 mod workload;
