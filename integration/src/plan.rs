@@ -125,10 +125,12 @@ pub struct SimplePlan {
     pub host: String,
     /// Server's port.
     pub port: u16,
-    /// Connections; of HTTP/2: streams of one connection.
+    /// Speak TLS, whatever the certificate.
+    pub tls: bool,
+    /// Connections.
     pub concurrency: usize,
-    /// HTTP/2 without TLS and without asking; only the clients that can look at it.
-    pub http2: bool,
+    /// Requests that are sent before their answers are read; only some clients can do more than one.
+    pub depth: usize,
     /// Calls.
     pub calls: Vec<SimpleCall>,
 }

@@ -10,6 +10,7 @@ mod pipeline;
 mod reload;
 mod route_state;
 mod tally;
+mod tls;
 mod wait;
 
 use std::collections::HashSet;
@@ -80,8 +81,15 @@ pub async fn run(
     let stopping = Arc::new(AtomicBool::new(false));
     let (tap, exporter) = plan.start();
     let mut pipeline = build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
+    let probing = prepare_probing(&mut pipeline);
     let bell = pipeline.wait.bell();
-    let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
+    let kept = privilege::reduce(by_event, || pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    let mut probing_running = None;
+    if let Some(prepared) = probing {
+        let (watch, running) = prepared.start().context("failed to start the thread for TLS libraries")?;
+        (pipeline.tls, probing_running) = (Some(watch), Some(running));
+    }
     announce(&pipeline, &listener, &kept)?;
 
     let reloading = tokio::spawn(reloader.run(bell.clone()));
@@ -125,6 +133,9 @@ pub async fn run(
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
     outlet.hand_over();
+    if let Some(running) = probing_running {
+        tokio::task::spawn_blocking(move || running.finish()).await?;
+    }
     if let Some(running) = objectives_running {
         running.finish().await;
     }
@@ -190,6 +201,7 @@ fn build(
         head_limit: config.capture.head_limit,
         tick_ns: tick_ns(),
         statistics: config.capture.statistics,
+        tls: config.capture.tls,
         is_preempted: false,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
@@ -250,7 +262,22 @@ fn build(
         reloads,
         wait,
         stopping,
+        tls: None,
     })
+}
+
+/// Probes the first TLS libraries, where that is wanted and possible.
+fn prepare_probing(pipeline: &mut Pipeline) -> Option<tls::Prepared> {
+    let programs = pipeline.programs.take_user_programs()?;
+    for (program, reason) in programs.skipped() {
+        tracing::debug!(program, reason, "kernel program for TLS libraries not used");
+    }
+    if programs.loaded().next().is_none() {
+        let reason = programs.skipped().first().map_or("", |(_, reason)| reason);
+        tracing::warn!(reason, "TLS is not read: the kernel takes no program for it");
+        return None;
+    }
+    Some(tls::prepare(programs, pipeline.outlet.processes.watched_processes().collect()))
 }
 
 /// Which set captures and why; what should have worked and did not.
@@ -275,7 +302,9 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
     let address = listener.local_addr().context("failed to read the listen address")?;
     tracing::info!(
         processes = pipeline.outlet.processes.watched(),
-        "watching; not covered yet: TLS, HTTP/2, gRPC (counted in obi_uncovered_connections_total)"
+        tls = pipeline.tls.is_some(),
+        "watching; not covered yet: TLS of other libraries than OpenSSL and its relatives (counted in \
+         obi_uncovered_connections_total)"
     );
     tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");

@@ -113,6 +113,9 @@ pub struct Capture {
     /// Let the kernel measure the run time of our programs (needs `CAP_SYS_ADMIN`, costs about 50 ns per program
     /// run). Default: `true`. Example: `false`.
     pub statistics: bool,
+    /// Read TLS traffic at the programs' TLS libraries (OpenSSL and its relatives) before it is encrypted and after it
+    /// is decrypted. Without, connections with TLS are counted and not read. Default: `true`. Example: `false`.
+    pub tls: bool,
 }
 
 /// Section `protocol`.
@@ -186,6 +189,7 @@ impl Default for Capture {
             ring_bytes: 8 << 20,
             head_limit: 8192,
             statistics: true,
+            tls: true,
         }
     }
 }

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
 
+use crate::capture::tls::view::View as Tls;
+
 pub use process::Process;
 
 /// Where in the flow something was counted.
@@ -171,6 +173,8 @@ pub struct Stats {
     pub lanes: Vec<Lane>,
     /// Spans that sampling kept from being exported; `None` when no spans are.
     pub unsampled: Option<u64>,
+    /// TLS libraries; `None` when they are not probed.
+    pub tls: Option<Arc<Tls>>,
     received: [u64; Stage::ALL.len()],
     lost: HashMap<OwnedLoss, Counter, RandomState>,
     uncovered: Vec<(&'static str, Counter)>,
@@ -252,6 +256,7 @@ impl Stats {
             maps: self.maps.clone(),
             lanes: self.lanes.clone(),
             unsampled: self.unsampled,
+            tls: self.tls.clone(),
         }
     }
 }
@@ -285,6 +290,8 @@ pub struct Snapshot {
     pub lanes: Vec<Lane>,
     /// Spans that sampling kept from being exported; `None` when no spans are.
     pub unsampled: Option<u64>,
+    /// TLS libraries; `None` when they are not probed.
+    pub tls: Option<Arc<Tls>>,
 }
 
 #[cfg(test)]

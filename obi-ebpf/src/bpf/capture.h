@@ -48,28 +48,42 @@ static __always_inline int go(struct connection *k, struct segment *s, struct so
 	return 0;
 }
 
-static long step(u32 index, struct walk *walk)
+/* One step on along frames. */
+static __always_inline long frame_step(struct walk *walk)
 {
 	struct segment *s = walk->segment;
-	(void)index;
-	if (is_framed(cursor_of(walk->connection, s)->mode)) {
-		int over = follow_frames(walk->connection, s);
-		if (s->outcome)
-			settle(walk->connection, s);
-		return over || (!s->gap && !s->left);
-	}
+	int over = follow_frames(walk->connection, s);
+	if (s->outcome)
+		settle(walk->connection, s);
+	return over || (!s->gap && !s->left);
+}
+
+/* Inlined: programs that cannot keep anything with a socket say so by `sk`, a constant. */
+static __always_inline long one_step(struct walk *walk, struct sock *sk)
+{
+	struct segment *s = walk->segment;
+#ifndef OBI_PORTABLE
+	if (is_framed(cursor_of(walk->connection, s)->mode))
+		return frame_step(walk);
+#endif
 	if (is_skipping(cursor_of(walk->connection, s)->mode) && (s->gap || s->left)) {
 		skip_body(walk->connection, s);
 		if (s->outcome)
 			settle(walk->connection, s);
 		barrier();
 	}
-	if (go(walk->connection, s, walk->sk))
+	if (go(walk->connection, s, sk))
 		return 1;
 	barrier(); /* see settle() */
 	if (s->outcome)
 		settle(walk->connection, s);
 	return !s->gap && !s->left;
+}
+
+static long step(u32 index, struct walk *walk)
+{
+	(void)index;
+	return one_step(walk, walk->sk);
 }
 
 static __always_inline void begin_walk(struct walk *walk)

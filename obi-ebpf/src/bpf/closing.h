@@ -123,6 +123,7 @@ int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 		how.reason = error == ERROR_TIMEOUT		      ? CLOSE_TIMEOUT
 			     : error == ERROR_RESET || error == ERROR_PIPE ? CLOSE_RESET
 									   : CLOSE_LOCAL;
+		close_tls(k, &how, how.reason == CLOSE_LOCAL);
 		if (how.reason == CLOSE_LOCAL)
 			check_unseen(k, sk, &how, 1);
 		end_connection(k, &how);
@@ -132,6 +133,7 @@ int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 	/* close() shuts both ways; a half-close only ends what we send. */
 	if (FIELD(sk, sk_shutdown) == SHUTDOWN_BOTH) {
 		how.reason = new == STATE_LAST_ACK ? CLOSE_REMOTE : CLOSE_LOCAL;
+		close_tls(k, &how, true);
 		check_unseen(k, sk, &how, 0);
 		return end_connection(k, &how);
 	}

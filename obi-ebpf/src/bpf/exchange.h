@@ -374,8 +374,12 @@ SHARED int end_connection(struct connection *k, const struct ending *how)
 	k->flags |= CONNECTION_FINISHED;
 	if (k->flags & CONNECTION_COUNTED)
 		__sync_fetch_and_add(&global.n_open, -1);
-	if (k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP) && k->n_resync)
+	if (k->tls & TLS_TRANSPORT) {
+		if (!(k->tls & TLS_READ))
+			tally_uncovered(k, UNCOVERED_TLS);
+	} else if (k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP) && k->n_resync) {
 		tally_uncovered(k, UNCOVERED_JOINED);
+	}
 	if (k->protocol) {
 		end_framed(k, how);
 		goto out;

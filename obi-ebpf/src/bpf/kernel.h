@@ -65,16 +65,19 @@ struct pt_regs {
 	unsigned long di;
 	unsigned long orig_ax;
 	unsigned long cs;
+	unsigned long sp;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {
 	u64 regs[31];
+	u64 sp;
 };
 struct pt_regs {
 	union {
 		struct user_pt_regs user_regs;
 		struct {
 			u64 regs[31];
+			u64 sp;
 		};
 	};
 	u64 orig_x0;

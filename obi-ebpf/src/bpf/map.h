@@ -205,6 +205,19 @@ struct segment {
 	u32 pad;
 };
 
+/* An object of a TLS library (SSL *) in a process. */
+struct tls_key {
+	u64 object;
+	u32 tgid;
+	u32 pad;
+};
+
+enum tls_flag {
+	TLS_TRANSPORT = 1, /* records of TLS pass at this socket */
+	TLS_READ = 2,      /* their plain bytes are read at the object in `tls_key` */
+	TLS_OBJECT = 4,    /* no socket: the plain bytes of that object */
+};
+
 /* State of one end of a connection. Never leaves the kernel. */
 struct connection {
 	u64 number;
@@ -222,7 +235,7 @@ struct connection {
 	u16 remote_port;
 	u8 side;
 	u8 flags;
-	u32 n_resync; /* segments in which no head was found */
+	u32 n_resync; /* segments in which no head was found; of a transport of TLS: segments that nobody read */
 	u32 ahead_body; /* 1: a response with a body has ended before its request was seen */
 	u8 protocol;    /* enum protocol */
 	u8 encrypted;   /* 1: its bytes are read at a TLS library */
@@ -233,7 +246,8 @@ struct connection {
 	u32 last_ended;  /* the stream whose response has ended last */
 	u32 n_opened;
 	u32 n_ended;
-	u32 pad_streams;
+	u32 tls; /* enum tls_flag */
+	struct tls_key tls_key;
 	u8 local_address[ADDRESS_BYTES];
 	u8 remote_address[ADDRESS_BYTES];
 	u64 last_response_byte;

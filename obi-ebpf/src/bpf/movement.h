@@ -12,6 +12,20 @@
 #include "closing.h"
 #include "message.h"
 
+/* A send or receive of TLS begins; when the bytes received had arrived is asked when they have moved. */
+static __always_inline int tls_begins(struct connection *k, struct msghdr *message, bool sending)
+{
+	struct transfer *t = sending ? &k->sends : &k->receives;
+	pass_tls(k, 0);
+	if (sending && message && awaits_tls(k)) {
+		struct source from = {};
+		message_source(t, message);
+		source_of_transfer(&from, t);
+		match_source(k, &from);
+	}
+	return 0;
+}
+
 /*
  * A send or receive begins. `message` is NULL when there is none: the bytes are not in user memory.
  * Not inlined: some programs go on with moved(), and one frame for both is too much stack for 6.1.
@@ -24,8 +38,10 @@ static __noinline int transfer_begins(struct sock *sk, struct msghdr *message, b
 	if (!is_stream(sk) || !is_watched(id >> 32))
 		return 0;
 	k = connection_of(sk, tcp_of(sk), 0, 0);
-	if (!k || (sending ? k->send.mode : k->receive.mode) == MODE_IGNORED)
+	if (!k)
 		return 0;
+	if ((sending ? k->send.mode : k->receive.mode) == MODE_IGNORED)
+		return carries_tls(k) ? tls_begins(k, message, sending) : 0;
 	t = sending ? &k->sends : &k->receives;
 	t->tid = 0;
 	if (message) {
@@ -113,6 +129,16 @@ static __noinline int moved(struct connection *k, const struct movement *m)
 	return 0;
 }
 
+/* Of what is read at a TLS object only the time of its arrival matters here. */
+static __always_inline int tls_moved(struct connection *k, struct sock *sk, struct tcp_sock *tcp)
+{
+	u32 position = read_position(sk, tcp);
+	if ((s32)(position - k->receive.next) <= 0)
+		return 0;
+	k->receive.next = position;
+	return pass_tls(k, arrival_time(tcp, bpf_ktime_get_ns()));
+}
+
 /* The lock of a socket is being given back: what has moved since the last time? */
 static __always_inline int lock_released(struct sock *sk, void *context)
 {
@@ -123,12 +149,13 @@ static __always_inline int lock_released(struct sock *sk, void *context)
 	if (!*(volatile u32 *)&global.active)
 		return 0;
 	k = find_connection(sk);
-	if (!k || (k->send.mode == MODE_IGNORED && k->receive.mode == MODE_IGNORED) ||
-	    !is_watched(bpf_get_current_pid_tgid() >> 32))
+	if (!k || !is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
 	tcp = m.tcp = tcp_of(sk);
 	if (!tcp)
 		return 0;
+	if (k->send.mode == MODE_IGNORED && k->receive.mode == MODE_IGNORED)
+		return k->tls & TLS_READ ? tls_moved(k, sk, tcp) : 0;
 	m.n = read_position(sk, tcp) - k->receive.next;
 	/* A call moves bytes one way only: what else has moved is seen at the next release. */
 	if (m.n && (s32)m.n > 0)

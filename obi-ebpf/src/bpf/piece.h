@@ -7,6 +7,7 @@
 #define OBI_PIECE_H
 
 #include "head.h"
+#include "tls_state.h"
 
 struct small_record {
 	struct head_event head;
@@ -71,7 +72,8 @@ static __always_inline int head_piece(struct connection *k, struct segment *s, s
 
 static __always_inline void spare_piece(struct connection *k, struct segment *s, struct sock *sk)
 {
-	struct spare *memory = make_spare(k, sk);
+	/* Without a socket it is a TLS object; where that is so, it is a constant to the compiler. */
+	struct spare *memory = sk ? make_spare(k, sk) : make_tls_spare(k);
 	s->sendable = 0;
 	if (!memory)
 		come_to(s, OUTCOME_LOST, LOSS_NO_STATE);

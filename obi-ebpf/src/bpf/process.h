@@ -3,7 +3,7 @@
 #ifndef OBI_PROCESS_H
 #define OBI_PROCESS_H
 
-#include "emit.h"
+#include "tls_transport.h"
 
 static __always_inline int emit_process(struct task_struct *task, u32 parent, u32 action)
 {
@@ -28,6 +28,7 @@ static __always_inline int emit_process(struct task_struct *task, u32 parent, u3
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sched_process_exec, struct task_struct *task)
 {
+	forget_tls(task->tgid);
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXEC);
 }
 
@@ -43,9 +44,11 @@ static __always_inline int process_exits(struct task_struct *task)
 {
 	u32 tid = task->pid, tgid = task->tgid;
 	bpf_map_delete_elem(&thread, &tid);
+	bpf_map_delete_elem(&tls_call, &tid);
 	if (task->signal->live.counter)
 		return 0; /* other threads live on */
 	bpf_map_delete_elem(&process, &tgid);
+	forget_tls(tgid);
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXIT);
 }
 

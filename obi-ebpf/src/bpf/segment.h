@@ -64,6 +64,16 @@ static __always_inline void ignore_connection(struct connection *k)
 	cursor_reset(&k->send, MODE_IGNORED);
 }
 
+/* Records of TLS from here on. Whether a probe reads their plain bytes is seen later; at the end somebody counts. */
+static __always_inline void begin_tls(struct connection *k, u64 time)
+{
+	if (k->tls & TLS_OBJECT)
+		return; /* TLS inside TLS has an object of its own */
+	k->tls |= TLS_TRANSPORT;
+	k->n_resync = 0;
+	k->last_response_byte = time;
+}
+
 /*
  * The bytes are no head: are they frames of HTTP/2? `PRI * HTTP/2.0` at the very beginning is the first half of the
  * preface; and where no HTTP/1 was seen yet, frames may begin, or go on. Returns whether that is to be found out.
@@ -108,7 +118,7 @@ static __always_inline void rejected(struct connection *k, struct segment *s)
 		return;
 	}
 	if (result == SCAN_TLS && !(k->flags & CONNECTION_HTTP)) {
-		tally_uncovered(k, UNCOVERED_TLS);
+		begin_tls(k, s->time);
 		ignore_connection(k);
 	} else {
 		cursor_reset(c, MODE_RESYNC);
@@ -193,7 +203,7 @@ SHARED int settle(struct connection *k, struct segment *s)
 		ignore_connection(k);
 	} else if (s->outcome == OUTCOME_IGNORED) {
 		if (s->detail == SCAN_TLS)
-			tally_uncovered(k, UNCOVERED_TLS);
+			begin_tls(k, s->time);
 		else if (s->detail == SCAN_HTTP2)
 			tally_uncovered(k, UNCOVERED_HTTP2);
 		ignore_connection(k);

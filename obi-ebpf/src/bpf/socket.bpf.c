@@ -11,6 +11,7 @@
 #include "message.h"
 #include "registers.h"
 #include "process.h"
+#include "tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -51,6 +52,14 @@ static __always_inline int received(struct sock *sk, int ret, int flags)
 	return ret == 0 ? receive_end(sk) : 0;
 }
 
+static __always_inline int sent_record(struct connection *k, struct sock *sk, u32 n)
+{
+	struct source from = {};
+	if (source_of_call(&from, sk, n))
+		match_source(k, &from);
+	return 0;
+}
+
 static __always_inline int sent(struct sock *sk, int ret)
 {
 	struct walk walk = {};
@@ -61,7 +70,7 @@ static __always_inline int sent(struct sock *sk, int ret)
 		return send_failed(sk, ret);
 	}
 	if (!begin_transfer(&walk, sk, ret, true))
-		return 0;
+		return walk.connection && awaits_tls(walk.connection) ? sent_record(walk.connection, sk, ret) : 0;
 	k = walk.connection;
 	s = walk.segment;
 	if ((needs_source(s, &k->send) || walks_messages()) && !source_of_call(&s->source, sk, ret) &&

@@ -7,6 +7,7 @@
 #define OBI_STREAM_H
 
 #include "capture.h"
+#include "tls_transport.h"
 
 static __always_inline bool is_watched(u32 tgid)
 {

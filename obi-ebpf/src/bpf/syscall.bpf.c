@@ -12,6 +12,7 @@
 #include "call.h"
 #include "descriptor.h"
 #include "process.h"
+#include "tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -85,8 +86,15 @@ static __always_inline int moved(struct sock *sk, const struct call *call, u32 n
 	struct walk walk = { .context = call->context };
 	struct source *from;
 	u32 flags = flags_of(call);
-	if (!n || flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB) || !begin_transfer(&walk, sk, n, call->sending))
+	if (!n || flags & (FLAG_PEEK | FLAG_ERRQUEUE | FLAG_OOB))
 		return 0;
+	if (!begin_transfer(&walk, sk, n, call->sending)) {
+		struct source record = {};
+		if (call->sending && walk.connection && awaits_tls(walk.connection) &&
+		    source_of_arguments(&record, call->number, call->argument[1], call->argument[2], n))
+			match_source(walk.connection, &record);
+		return 0;
+	}
 	from = &walk.segment->source;
 	if (flags & FLAG_TRUNC && walk.connection->family != FAMILY_UNIX)
 		from->opaque = KERNEL_PAGES; /* thrown away, not copied */
@@ -179,10 +187,16 @@ int BPF_PROG(sched_process_exit, struct task_struct *task)
 }
 
 #ifdef OBI_PORTABLE
-/* Never attached: the target of tail calls. */
+/* Never attached: the targets of tail calls. */
 SEC("tracepoint/syscalls/sys_exit_read")
 int walk(void *ctx)
 {
 	return walk_on(ctx);
+}
+
+SEC("tracepoint/syscalls/sys_exit_read")
+int walk_frames(void *ctx)
+{
+	return walk_frames_on(ctx);
 }
 #endif

@@ -14,6 +14,7 @@ use super::misses::Misses;
 use super::outlet::Outlet;
 use super::reload::Reload;
 use super::tally::Tallies;
+use super::tls::Watch;
 use super::wait::Wait;
 use crate::capture::discover::Verdict;
 use crate::capture::event::{Event, decode};
@@ -49,6 +50,8 @@ pub(super) struct Pipeline {
     pub(super) reloads: mpsc::Receiver<Reload>,
     pub(super) wait: Wait,
     pub(super) stopping: Arc<AtomicBool>,
+    /// Who probes TLS libraries; nobody where that is not wanted or not possible.
+    pub(super) tls: Option<Watch>,
 }
 
 impl Pipeline {
@@ -106,7 +109,12 @@ impl Pipeline {
         let processes = &mut self.outlet.processes;
         let tgid = event.header.tgid;
         match event.action {
-            PROCESS_EXEC => drop(processes.exec(tgid, &event.comm)),
+            PROCESS_EXEC => {
+                let verdict = processes.exec(tgid, &event.comm);
+                if let (Some(Verdict::Watch), Some(tls)) = (verdict, &self.tls) {
+                    tls.begun(tgid);
+                }
+            }
             PROCESS_FORK => drop(processes.fork(tgid, event.parent)),
             PROCESS_EXIT => {
                 processes.exit(tgid, event.header.time);
@@ -157,6 +165,15 @@ impl Pipeline {
         }
     }
 
+    /// Whose TLS is not read may have mapped its library meanwhile.
+    fn tell_uncovered(&mut self) {
+        for (tgid, connections) in self.tallies.uncovered_tls() {
+            if let (Some(tls), Some(process)) = (&self.tls, self.outlet.processes.lookup(tgid)) {
+                tls.uncovered(tgid, Arc::clone(&process.executable), connections);
+            }
+        }
+    }
+
     fn keep_house(&mut self) {
         let now = monotonic_ns();
         self.attach_wanted();
@@ -164,6 +181,7 @@ impl Pipeline {
             self.exchanges.forget(number);
         }
         self.tallies.read(&mut self.maps, &mut self.outlet);
+        self.tell_uncovered();
         self.misses.read(&self.programs.measure(), &mut self.outlet.stats);
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
         self.outlet.processes.sweep(now);
@@ -213,6 +231,7 @@ impl Pipeline {
         stats.watched_processes = self.outlet.processes.watched() as u64;
         stats.lanes = self.outlet.tap.lanes();
         stats.unsampled = self.outlet.tap.unsampled();
+        stats.tls = self.tls.as_ref().map(Watch::view);
         stats.maps = vec![
             MapMemory { subsystem: "capture", bytes: capture },
             MapMemory { subsystem: "discover", bytes: tables.discover },

@@ -25,6 +25,8 @@ pub(super) struct Tallies {
     rest: [u64; 64],
     /// Processes that have ended since the last look: their entries go when they have been read.
     ended: Vec<u32>,
+    /// Processes whose TLS connections are not read, and how many more.
+    uncovered_tls: Vec<(u32, u64)>,
 }
 
 /// The label value of `obi_uncovered_connections_total`.
@@ -40,13 +42,18 @@ fn uncovered_reason(reason: u32) -> &'static str {
 
 impl Default for Tallies {
     fn default() -> Self {
-        Self { seen: HashMap::new(), rest: [0; 64], ended: Vec::new() }
+        Self { seen: HashMap::new(), rest: [0; 64], ended: Vec::new(), uncovered_tls: Vec::new() }
     }
 }
 
 impl Tallies {
     pub(super) fn process_ended(&mut self, tgid: u32) {
         self.ended.push(tgid);
+    }
+
+    /// Watched processes whose TLS connections are not read, and how many more since the last call.
+    pub(super) fn uncovered_tls(&mut self) -> Vec<(u32, u64)> {
+        std::mem::take(&mut self.uncovered_tls)
     }
 
     /// Adds what is new.
@@ -57,8 +64,8 @@ impl Tallies {
             let seen = self.seen.entry((key.tgid, key.kind, key.reason, key.side)).or_default();
             let new = total.saturating_sub(*seen);
             *seen = total;
-            if new > 0 {
-                count(outlet, &key, new);
+            if new > 0 && count(outlet, &key, new) && is_uncovered_tls(&key) {
+                self.uncovered_tls.push((key.tgid, new));
             }
             if ended.contains(&key.tgid) && maps.tally.remove(&TallyKey(key)).is_ok() {
                 self.seen.remove(&(key.tgid, key.kind, key.reason, key.side));
@@ -71,13 +78,18 @@ impl Tallies {
             if new > 0 {
                 let key =
                     tally_key { kind: (index / 16) as u8, reason: (index % 16) as u16, ..Default::default() };
-                count(outlet, &key, new);
+                let _ = count(outlet, &key, new);
             }
         }
     }
 }
 
-fn count(outlet: &mut Outlet, key: &tally_key, n: u64) {
+fn is_uncovered_tls(key: &tally_key) -> bool {
+    (u32::from(key.kind), u32::from(key.reason)) == (TALLY_UNCOVERED, UNCOVERED_TLS)
+}
+
+/// Whether it is of a watched process.
+fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
     let reason = u32::from(key.reason);
     match u32::from(key.kind) {
         TALLY_LOST => {
@@ -103,15 +115,22 @@ fn count(outlet: &mut Outlet, key: &tally_key, n: u64) {
                 };
                 outlet.stats.lose(loss, n);
             }
+            watched
         }
         TALLY_UNCOVERED => {
-            if key.tgid == 0 || outlet.service(key.tgid).1 {
+            let watched = key.tgid == 0 || outlet.service(key.tgid).1;
+            if watched {
                 outlet.stats.uncover(uncovered_reason(reason), n);
             }
+            watched
         }
         TALLY_THREAD_FULL => {
             tracing::warn!(n, "the table of threads is full: their current exchange is unknown");
+            true
         }
-        other => tracing::warn!(kind = other, n, "unknown kind of kernel tally"),
+        other => {
+            tracing::warn!(kind = other, n, "unknown kind of kernel tally");
+            false
+        }
     }
 }

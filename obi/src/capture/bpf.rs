@@ -6,6 +6,8 @@
 pub mod attach;
 pub mod create;
 pub mod info;
+pub mod load;
+pub mod uprobe;
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd};

@@ -242,8 +242,13 @@ impl<N: Naming> Processes<N> {
     /// Processes alive and watched.
     #[must_use]
     pub fn watched(&self) -> usize {
-        let watched = |process: &&Process<_, _>| process.ended.is_none() && process.verdict.is_watched();
-        self.table.values().filter(watched).count()
+        self.watched_processes().count()
+    }
+
+    /// Their pids.
+    pub fn watched_processes(&self) -> impl Iterator<Item = u32> {
+        let watched = |process: &Process<_, _>| process.ended.is_none() && process.verdict.is_watched();
+        self.table.iter().filter(move |(_, process)| watched(process)).map(|(tgid, _)| *tgid)
     }
 
     /// From now on these rules decide, also on the processes that are known. Looks at the ports of all of them when a

@@ -9,4 +9,5 @@ pub mod kernel_types;
 pub mod program;
 pub mod select;
 pub mod support;
+pub mod tls;
 pub mod tracefs;

@@ -7,10 +7,11 @@ mod load;
 mod maps;
 mod preallocate;
 pub mod table;
+mod user;
 
 use std::error::Error;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use aya::EbpfError;
 use aya::maps::MapError;
@@ -22,9 +23,11 @@ use self::load::{Attached, Loaded};
 pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState};
 use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
+pub use self::user::UserPrograms;
 use super::bpf::info::{self, ProgramInfo};
 use super::hook_set::HookSet;
 use super::kernel_types::KernelTypes;
+use super::tls::program::Program;
 
 /// Values that the programs are specialised with.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +42,8 @@ pub struct Settings {
     pub tick_ns: u64,
     /// Let the kernel measure the programs' run time (needs `CAP_SYS_ADMIN`).
     pub statistics: bool,
+    /// Load the programs for TLS libraries.
+    pub tls: bool,
     /// The kernel can preempt the programs of the set. Set by whoever chooses one.
     pub is_preempted: bool,
 }
@@ -116,7 +121,11 @@ pub fn flavour_name(flavour: Flavour) -> &'static str {
 /// What a kernel said of a program, on one line: the verifier's log is pages long, its last words tell why.
 fn refusal(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
-    let log = verifier_log.to_string();
+    telling_line(io_error, &verifier_log.to_string())
+}
+
+/// The last words of the verifier that tell why.
+fn telling_line(io_error: &io::Error, log: &str) -> String {
     let figures = ["processed ", "insns processed ", "stack depth ", "verification time ", "max_states"];
     let telling =
         |line: &&str| !line.trim().is_empty() && !figures.iter().any(|start| line.starts_with(start));
@@ -163,6 +172,8 @@ pub struct Programs {
     preallocated: Option<Preallocated>,
     // Statistics are on as long as this is open.
     statistics: Option<OwnedFd>,
+    /// Programs for TLS libraries, by name.
+    user: Vec<(&'static str, OwnedFd)>,
 }
 
 impl Programs {
@@ -194,12 +205,24 @@ impl Programs {
         };
         let preallocated = loaded.preallocated.then(|| Preallocated {
             connections: whole_bytes(&loaded.ebpf, &["connection", "spare"]),
-            capture: whole_bytes(&loaded.ebpf, &["thread", "note", "tally"]),
+            capture: whole_bytes(
+                &loaded.ebpf,
+                &["thread", "note", "tally", "tls_connection", "tls_call", "tls_process"],
+            ),
             discover: whole_bytes(&loaded.ebpf, &["process"]),
         });
         let connection_bytes = connection_bytes(&loaded.ebpf);
         let ring_bytes = settings.ring_bytes;
-        Self { set, flavour, loaded, ring_bytes, connection_bytes, preallocated, statistics }
+        Self {
+            set,
+            flavour,
+            loaded,
+            ring_bytes,
+            connection_bytes,
+            preallocated,
+            statistics,
+            user: Vec::new(),
+        }
     }
 
     /// Takes the maps out of the loader and lets the programs begin: all at once, since a view of
@@ -211,6 +234,16 @@ impl Programs {
         let mut maps = Maps::take(&mut self.loaded.ebpf)?;
         maps.activate()?;
         Ok(maps)
+    }
+
+    /// The programs for TLS libraries, once: whoever gets them attaches them. What they cost is still told here.
+    pub fn take_user_programs(&mut self) -> Option<UserPrograms> {
+        let user = self.loaded.user.take()?;
+        let keep = |(program, descriptor): (Program, BorrowedFd<'_>)| {
+            Some((program.name(), descriptor.try_clone_to_owned().ok()?))
+        };
+        self.user = user.loaded().filter_map(keep).collect();
+        Some(user)
     }
 
     /// Attaches what the kernel side has wanted (`global_state.wanted`) and does not have yet. Returns
@@ -267,7 +300,17 @@ impl Programs {
     /// What the kernel knows of each attached program.
     #[must_use]
     pub fn measure(&self) -> Vec<Measured> {
-        self.loaded.attached.iter().filter_map(|attached| self.measure_one(attached)).collect()
+        let attached = self.loaded.attached.iter().filter_map(|attached| self.measure_one(attached));
+        attached
+            .chain(self.user.iter().filter_map(|(name, program)| self.measure_user(name, program)))
+            .collect()
+    }
+
+    /// What a skipped run has not seen is missing between the calls of a thread, and counted there.
+    fn measure_user(&self, name: &'static str, program: &OwnedFd) -> Option<Measured> {
+        let info = info::program(program.as_fd()).ok()?;
+        let (misses, statistics) = (info.recursion_misses, self.statistics.is_some());
+        Some(Measured { name, info, misses, silent: false, statistics })
     }
 
     fn measure_one(&self, Attached { entry, attachment }: &Attached) -> Option<Measured> {

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::{Command, Error};
+use crate::capture::tls::view::View as Tls;
 use crate::export::Metrics;
 use crate::stats::HookSetState;
 
@@ -24,6 +25,8 @@ struct Status<'a> {
     watched_processes: u64,
     series: usize,
     lost: u64,
+    /// Where TLS is read, and where not; `null` when it is not wanted or this kernel cannot.
+    tls: Option<&'a Tls>,
     services: Vec<Service<'a>>,
 }
 
@@ -68,6 +71,7 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         watched_processes: metrics.stats.watched_processes,
         series: metrics.red.series(),
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
+        tls: metrics.stats.tls.as_deref(),
         services: services.collect(),
     }
 }

@@ -57,14 +57,14 @@ pub fn tracing(program: BorrowedFd<'_>) -> io::Result<Attachment> {
 pub fn kprobe(program: BorrowedFd<'_>, function: &str, at_return: bool) -> io::Result<Attachment> {
     let name = CString::new(function).map_err(io::Error::other)?;
     let mut attributes = event();
-    attributes.type_ = number_in("type", "")?;
+    attributes.type_ = number_in(KPROBE_SOURCE, "type", "")?;
     if at_return {
-        attributes.config = 1 << number_in::<u32>("format/retprobe", "config:")?;
+        attributes.config = 1 << number_in::<u32>(KPROBE_SOURCE, "format/retprobe", "config:")?;
     }
     attributes.__bindgen_anon_3.kprobe_func = name.as_ptr() as u64;
-    let event = open(&attributes).map_err(|error| step("perf_event_open", &error))?;
+    let event = open(&attributes, None).map_err(|error| step("perf_event_open", &error))?;
     drop(name);
-    attach(program, event)
+    attach(program, event, 0)
 }
 
 /// Attaches a program of kind `Tracepoint` to the tracepoint with this number.
@@ -75,25 +75,26 @@ pub fn tracepoint(program: BorrowedFd<'_>, number: u64) -> io::Result<Attachment
     let mut attributes = event();
     attributes.type_ = TRACEPOINT;
     attributes.config = number;
-    attach(program, open(&attributes).map_err(|error| step("perf_event_open", &error))?)
+    attach(program, open(&attributes, None).map_err(|error| step("perf_event_open", &error))?, 0)
 }
 
-fn event() -> perf_event_attr {
+pub(super) fn event() -> perf_event_attr {
     // SAFETY: a C structure of integers for which all zeroes is a valid value.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
     attributes.size = u32::try_from(size_of::<perf_event_attr>()).expect("a structure of some 130 bytes");
     attributes
 }
 
-/// An event of all processes; programs on it run on every CPU, whichever it is opened for.
-fn open(attributes: &perf_event_attr) -> io::Result<OwnedFd> {
-    let (every_process, cpu, no_group) = (-1, 0, -1);
+/// An event of one process or all; programs on it run on every CPU, whichever it is opened for.
+pub(super) fn open(attributes: &perf_event_attr, process: Option<u32>) -> io::Result<OwnedFd> {
+    let process = process.map_or(-1, |process| i32::try_from(process).unwrap_or(i32::MAX));
+    let (cpu, no_group) = (if process < 0 { 0 } else { -1 }, -1);
     // SAFETY: the pointer is to a live structure that tells its size; the name in it outlives the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             std::ptr::from_ref(attributes),
-            every_process,
+            process,
             cpu,
             no_group,
             CLOSE_ON_EXEC,
@@ -103,14 +104,16 @@ fn open(attributes: &perf_event_attr) -> io::Result<OwnedFd> {
 }
 
 /// By a link, which tells what it missed; before 5.15 the event itself takes the program.
-fn attach(program: BorrowedFd<'_>, event: OwnedFd) -> io::Result<Attachment> {
+pub(super) fn attach(program: BorrowedFd<'_>, event: OwnedFd, cookie: u64) -> io::Result<Attachment> {
     let mut attributes = empty();
     attributes.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().unsigned_abs();
     attributes.link_create.__bindgen_anon_2.target_fd = event.as_raw_fd().unsigned_abs();
     attributes.link_create.attach_type = bpf_attach_type::BPF_PERF_EVENT as u32;
+    attributes.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
     match make(bpf_cmd::BPF_LINK_CREATE, &mut attributes) {
         Ok(link) => Ok(Attachment::Link(link)),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+        // Such a kernel has no cookies either.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && cookie == 0 => {
             control(&event, SET_PROGRAM, program.as_raw_fd()).map_err(|error| step("set program", &error))?;
             control(&event, ENABLE, 0).map_err(|error| step("enable", &error))?;
             Ok(Attachment::Event(event))
@@ -125,9 +128,9 @@ fn control(event: &OwnedFd, request: libc::Ioctl, argument: i32) -> io::Result<(
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// A number that the source of kprobe events shows in one of its files.
-fn number_in<T: std::str::FromStr>(file: &str, before: &str) -> io::Result<T> {
-    let path = format!("{KPROBE_SOURCE}/{file}");
+/// A number that a source of events shows in one of its files.
+pub(super) fn number_in<T: std::str::FromStr>(source: &str, file: &str, before: &str) -> io::Result<T> {
+    let path = format!("{source}/{file}");
     let text = std::fs::read_to_string(&path)
         .map_err(|error| io::Error::new(error.kind(), format!("failed to read `{path}`: {error}")))?;
     let number = text.trim().strip_prefix(before).and_then(|number| number.parse().ok());
@@ -135,6 +138,6 @@ fn number_in<T: std::str::FromStr>(file: &str, before: &str) -> io::Result<T> {
 }
 
 /// Which of several calls failed; keeps the kind.
-fn step(call: &str, error: &io::Error) -> io::Error {
+pub(super) fn step(call: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{call}: {error}"))
 }

@@ -20,6 +20,8 @@ pub enum Kind {
     FunctionExit(u32),
     /// At a breakpoint.
     Kprobe,
+    /// At many places of a file that processes map.
+    UprobeMulti,
     /// At a tracepoint.
     Tracepoint,
 }
@@ -50,6 +52,21 @@ pub fn store(map: BorrowedFd<'_>, socket: BorrowedFd<'_>, value: &[u8]) -> io::R
     call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attributes).map(drop)
 }
 
+/// Puts a program into a map of programs, for tail calls.
+///
+/// # Errors
+/// As `bpf(2)` says; `EINVAL` for a program of another kind than those that use the map.
+pub fn set_program(map: BorrowedFd<'_>, index: u32, program: BorrowedFd<'_>) -> io::Result<()> {
+    let value = program.as_raw_fd();
+    let mut attributes = empty();
+    // SAFETY: every field of the union's member is a plain integer, and all bytes are initialised.
+    let element = unsafe { &mut attributes.__bindgen_anon_2 };
+    element.map_fd = map.as_raw_fd().unsigned_abs();
+    element.key = (&raw const index) as u64;
+    element.__bindgen_anon_1.value = (&raw const value) as u64;
+    call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attributes).map(drop)
+}
+
 /// Loads a program of this kind. It reads kernel and user memory, as ours do: a kernel that is locked down refuses
 /// these helpers and nothing else.
 ///
@@ -75,6 +92,9 @@ pub fn program(kind: Kind) -> io::Result<OwnedFd> {
         Kind::FunctionEntry(types) => tracing(bpf_attach_type::BPF_TRACE_FENTRY, types),
         Kind::FunctionExit(types) => tracing(bpf_attach_type::BPF_TRACE_FEXIT, types),
         Kind::Kprobe => (bpf_prog_type::BPF_PROG_TYPE_KPROBE, 0, 0),
+        Kind::UprobeMulti => {
+            (bpf_prog_type::BPF_PROG_TYPE_KPROBE, bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32, 0)
+        }
         Kind::Tracepoint => (bpf_prog_type::BPF_PROG_TYPE_TRACEPOINT, 0, 0),
     };
     load.prog_type = prog_type as u32;

@@ -14,6 +14,7 @@ use obi_ebpf::Flavour;
 
 use super::maps::try_storage;
 use super::table::{Entry, Hook, Need, programs};
+use super::user::UserPrograms;
 use super::{LoadError, Settings, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
 use crate::capture::hook_set::HookSet;
@@ -28,6 +29,8 @@ pub(super) struct Loaded {
     /// Loaded, to be attached when wanted.
     pub(super) waiting: Vec<(Entry, u32)>,
     pub(super) skipped: Vec<(&'static str, String)>,
+    /// For TLS libraries, to be attached when one is found.
+    pub(super) user: Option<UserPrograms>,
     /// Hash maps hold all their memory from the start.
     pub(super) preallocated: bool,
 }
@@ -41,10 +44,12 @@ pub(super) struct Attached {
 
 /// Connections in a hash map that allocates on demand.
 const CONNECTIONS: u32 = 65_536;
+/// Threads that call a TLS library, in one.
+const THREADS: u32 = 32_768;
 /// `flags` of `tcp_recvmsg` in kernels that lost `nonblock` (5.18).
 const RECVMSG_FLAGS_AT: u32 = 3;
-/// Long walks go on in this program, by tail call.
-const WALK: &str = "walk";
+/// Long walks go on in these programs, by tail call: along heads, along frames. In the order of the map.
+const WALK: [&str; 2] = ["walk", "walk_frames"];
 const WALKS: &str = "walks";
 
 impl Loaded {
@@ -82,12 +87,18 @@ impl Loaded {
         } else if !in_storage {
             loader.map_max_entries("connection", CONNECTIONS);
         }
+        if !preallocated {
+            loader.map_max_entries("tls_connection", CONNECTIONS).map_max_entries("tls_call", THREADS);
+        }
         let ebpf = loader.load(&object).map_err(LoadError::Object)?;
         try_storage(&ebpf).map_err(LoadError::Storage)?;
-        let mut loaded =
-            Self { ebpf, attached: Vec::new(), waiting: Vec::new(), skipped: Vec::new(), preallocated };
+        let (attached, waiting, skipped) = (Vec::new(), Vec::new(), Vec::new());
+        let mut loaded = Self { ebpf, attached, waiting, skipped, user: None, preallocated };
         let entries = loaded.load_programs(set, settings.is_preempted, &types.btf)?;
         loaded.connect_walk(&types.btf)?;
+        if settings.tls {
+            loaded.user = Some(UserPrograms::load(&object, &loaded.ebpf, &types.btf));
+        }
         for entry in entries {
             loaded.attach_program(entry)?;
         }
@@ -114,19 +125,22 @@ impl Loaded {
         Ok(entries)
     }
 
-    /// The target of tail calls, where the object has one: never attached itself.
+    /// The targets of tail calls, where the object has them: never attached themselves.
     fn connect_walk(&mut self, btf: &Btf) -> Result<(), LoadError> {
-        if self.ebpf.program(WALK).is_none() {
-            return Ok(());
+        for (index, name) in (0..).zip(WALK) {
+            if self.ebpf.program(name).is_none() {
+                return Ok(());
+            }
+            let refused = |error| LoadError::Load { name, reason: refusal(&error) };
+            let program = program(&mut self.ebpf, name)?;
+            load(program, "release_sock", btf).map_err(refused)?;
+            let walk = program.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(refused)?;
+            let map = self.ebpf.map_mut(WALKS).ok_or_else(|| missing("map `walks`"))?;
+            let mut walks =
+                ProgramArray::try_from(map).map_err(|source| LoadError::Map { name: WALKS, source })?;
+            walks.set(index, &walk, 0).map_err(|source| LoadError::Map { name: WALKS, source })?;
         }
-        let refused = |error| LoadError::Load { name: WALK, reason: refusal(&error) };
-        let program = program(&mut self.ebpf, WALK)?;
-        load(program, "release_sock", btf).map_err(refused)?;
-        let walk = program.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(refused)?;
-        let map = self.ebpf.map_mut(WALKS).ok_or_else(|| missing("map `walks`"))?;
-        let mut walks =
-            ProgramArray::try_from(map).map_err(|source| LoadError::Map { name: WALKS, source })?;
-        walks.set(0, &walk, 0).map_err(|source| LoadError::Map { name: WALKS, source })
+        Ok(())
     }
 
     /// Attaches a loaded program; one that can be done without may be skipped.

@@ -11,7 +11,8 @@ use object::{Object as _, ObjectSection as _};
 use crate::capture::btf::Types;
 
 /// Elements of the largest maps where all of them take memory: all maps together stay below 25 MB.
-pub(super) const MAX_ENTRIES: [(&str, u32); 2] = [("connection", 10_240), ("spare", 256)];
+pub(super) const MAX_ENTRIES: [(&str, u32); 3] =
+    [("connection", 6144), ("spare", 256), ("tls_connection", 2048)];
 
 /// `BPF_MAP_TYPE_HASH`
 const HASH: u32 = 1;

@@ -204,6 +204,7 @@ mod tests {
     use obi_ebpf::{Flavour, OBJECTS};
 
     use super::*;
+    use crate::capture::tls::program::Program;
 
     /// How an object says that a program belongs here.
     fn fits(hook: Hook, section: &ProgramSection) -> bool {
@@ -231,8 +232,17 @@ mod tests {
                     "{set}: {entry:?} {section:?}"
                 );
             }
+            for program in Program::ALL {
+                let section = there.remove(program.name());
+                assert!(
+                    matches!(section, Some(ProgramSection::UProbe { sleepable: false })),
+                    "{set}: {program:?}"
+                );
+            }
             // Reached by tail call, attached nowhere.
-            assert!(there.remove("walk").is_none() || *flavour == Flavour::Portable, "{set}");
+            for walk in ["walk", "walk_frames", "tls_walk", "tls_walk_frames"] {
+                assert!(there.remove(walk).is_none() || *flavour == Flavour::Portable, "{set}");
+            }
             assert!(there.is_empty(), "{set}: not in the table: {there:?}");
         }
     }

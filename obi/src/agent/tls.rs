@@ -1,0 +1,179 @@
+//! The thread that finds and probes TLS libraries.
+//!
+//! In: processes that begin, connections that are not read. Out: probes in the kernel, and a view of them for whoever asks.
+//! The pipeline tells it and never waits for it: what finds no room in the queue is found by a look at everybody.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+
+use crate::capture::program::UserPrograms;
+use crate::capture::tls::attach::Attacher;
+use crate::capture::tls::finder::Finder;
+use crate::capture::tls::view::View;
+
+/// What the pipeline tells at most before the thread has taken it.
+const NOTICES: usize = 4096;
+/// How long the end of the agent waits for probes to be detached. The kernel does what is left when the process ends.
+const DETACH: Duration = Duration::from_secs(2);
+
+#[derive(Debug)]
+enum Notice {
+    Begun(u32),
+    Uncovered { tgid: u32, executable: Arc<str>, connections: u64 },
+}
+
+/// The pipeline's end.
+#[derive(Debug)]
+pub(super) struct Watch {
+    notices: SyncSender<Notice>,
+    missed: Arc<AtomicBool>,
+    stopping: Arc<AtomicBool>,
+    view: Arc<ArcSwap<View>>,
+}
+
+/// The thread, to be ended.
+#[derive(Debug)]
+pub(super) struct Running {
+    ended: Receiver<()>,
+}
+
+/// What is probed before the agent gives up its privileges.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    finder: Finder,
+    running: Vec<u32>,
+}
+
+/// Probes the libraries in the usual places, and deleted ones of running processes, which only a start with all
+/// privileges can open. `running`: the processes that are watched now.
+pub(super) fn prepare(programs: UserPrograms, running: Vec<u32>) -> Prepared {
+    raise_descriptor_limit();
+    let mut finder = Finder::new(Attacher::new(programs));
+    finder.look_in_usual_places();
+    for tgid in &running {
+        match finder.is_multi() {
+            true => finder.look_for_deleted(*tgid),
+            // Where events need more than is kept, what runs now is all that is probed.
+            false => finder.begun(*tgid, Instant::now()),
+        }
+    }
+    Prepared { finder, running }
+}
+
+impl Prepared {
+    /// Whether probes go by links; performance events need a capability each time.
+    pub(super) fn is_multi(&self) -> bool {
+        self.finder.is_multi()
+    }
+
+    /// Begins the thread, with the privileges that its starter has left.
+    pub(super) fn start(self) -> std::io::Result<(Watch, Running)> {
+        let Self { finder, running } = self;
+        let (notices, received) = sync_channel(NOTICES);
+        let (missed, view) = (Arc::new(AtomicBool::new(false)), Arc::new(ArcSwap::default()));
+        let (ending, ended) = sync_channel(1);
+        let stopping = finder.stopping();
+        let watch = Watch { notices, missed: Arc::clone(&missed), stopping, view: Arc::clone(&view) };
+        let work = Work { finder, received, missed, view };
+        thread::Builder::new().name("tls".to_owned()).spawn(move || {
+            work.run(running);
+            // Nobody may wait any more.
+            let _ = ending.try_send(());
+        })?;
+        Ok((watch, Running { ended }))
+    }
+}
+
+impl Watch {
+    /// A watched process has begun, or another program in it.
+    pub(super) fn begun(&self, tgid: u32) {
+        self.tell(Notice::Begun(tgid));
+    }
+
+    /// TLS connections of a watched process are not read.
+    pub(super) fn uncovered(&self, tgid: u32, executable: Arc<str>, connections: u64) {
+        self.tell(Notice::Uncovered { tgid, executable, connections });
+    }
+
+    /// What is probed and what is not.
+    pub(super) fn view(&self) -> Arc<View> {
+        self.view.load_full()
+    }
+
+    fn tell(&self, notice: Notice) {
+        if let Err(TrySendError::Full(_)) = self.notices.try_send(notice) {
+            self.missed.store(true, Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Running {
+    /// Waits a moment for the probes to be detached; the [`Watch`] must have been dropped.
+    pub(super) fn finish(self) {
+        if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(DETACH) {
+            tracing::debug!("probes in TLS libraries are left to the end of the process");
+        }
+    }
+}
+
+struct Work {
+    finder: Finder,
+    received: Receiver<Notice>,
+    missed: Arc<AtomicBool>,
+    view: Arc<ArcSwap<View>>,
+}
+
+impl Work {
+    fn run(mut self, running: Vec<u32>) {
+        self.publish();
+        for tgid in running {
+            self.finder.look_later(tgid, Instant::now());
+        }
+        loop {
+            let due = self.finder.tick(Instant::now());
+            if self.missed.swap(false, Ordering::AcqRel) {
+                self.finder.missed();
+            }
+            self.publish();
+            match self.received.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(Notice::Begun(tgid)) => self.finder.begun(tgid, Instant::now()),
+                Ok(Notice::Uncovered { tgid, executable, connections }) => {
+                    self.finder.uncovered(tgid, &executable, connections);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let begun = Instant::now();
+        self.finder.detach();
+        tracing::debug!(after = ?begun.elapsed(), "probes in TLS libraries detached");
+    }
+
+    fn publish(&mut self) {
+        if let Some(view) = self.finder.view() {
+            self.view.store(Arc::new(view));
+        }
+    }
+}
+
+/// Every link is a descriptor; the usual limit of 1024 is for programs that use `select(2)`.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current != maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
+    {
+        tracing::debug!(%error, ?current, "failed to raise the limit of descriptors");
+    }
+}

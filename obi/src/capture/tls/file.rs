@@ -1,0 +1,123 @@
+//! A file's probe points.
+//!
+//! In: an ELF file. Out: where the kernel programs go in it; none where it has no TLS functions by name.
+#![forbid(unsafe_code)]
+
+use object::elf;
+
+use super::code::CODE_BYTES;
+use super::elf::{ElfError, Found, Image, Source};
+use super::point::{Machine, NAMES, ProbePoint, Symbol, Text, plan};
+
+/// The probe points of a file.
+///
+/// # Errors
+/// When it is no program, cannot be read, or is malformed.
+pub fn probe_points(source: &dyn Source) -> Result<Vec<ProbePoint>, ElfError> {
+    let image = Image::read(source)?;
+    points(&image, source)
+}
+
+/// The probe points of a file whose headers are known.
+pub(super) fn points(image: &Image, source: &dyn Source) -> Result<Vec<ProbePoint>, ElfError> {
+    let machine = match image.machine() {
+        elf::EM_X86_64 => Machine::X86,
+        _ => Machine::Other,
+    };
+    let file = File { image, source };
+    let symbols: Vec<Symbol> = image
+        .functions(source, &NAMES)?
+        .into_iter()
+        .filter_map(|Found { name, address, size }| {
+            let size = usize::try_from(size).unwrap_or(usize::MAX);
+            // Hand-written assembly states no size; what follows it ends the look soon.
+            let most = if size == 0 { CODE_BYTES } else { size.min(CODE_BYTES) };
+            Some(Symbol { name, address, code: image.code(source, address, most)? })
+        })
+        .collect();
+    Ok(plan(&symbols, machine, &file))
+}
+
+struct File<'a> {
+    image: &'a Image,
+    source: &'a dyn Source,
+}
+
+impl Text for File<'_> {
+    fn code(&self, address: u64) -> Option<Vec<u8>> {
+        self.image.code(self.source, address, CODE_BYTES)
+    }
+
+    fn offset(&self, address: u64) -> Option<u64> {
+        self.image.offset(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    use proptest::prelude::*;
+
+    use super::super::elf::OpenFile;
+    use super::super::point::Cost;
+    use super::*;
+
+    /// The libraries of this machine, read as files.
+    const LIBRARIES: [&str; 2] =
+        ["/usr/lib/x86_64-linux-gnu/libssl.so.3", "/usr/lib/x86_64-linux-gnu/libcrypto.so.3"];
+
+    #[test]
+    fn the_libraries_of_this_machine_have_cheap_points_for_every_program() {
+        let mut costs = BTreeMap::new();
+        for path in LIBRARIES {
+            let file = fs::File::open(path).unwrap();
+            let length = file.metadata().unwrap().len();
+            let bytes = fs::read(path).unwrap();
+            let points = probe_points(&OpenFile { file, length }).unwrap();
+            assert_eq!(points, probe_points(&bytes.as_slice()).unwrap(), "{path}");
+            costs.extend(points.iter().map(|point| (point.program, point.cost)));
+        }
+        assert!(costs.len() >= 6 && costs.values().all(|cost| *cost == Cost::Emulated), "{costs:?}");
+    }
+
+    #[test]
+    fn other_files_have_none() {
+        fn check(bytes: &[u8], expected: &str) {
+            match probe_points(&bytes) {
+                Ok(points) => assert_eq!((points.len(), expected), (0, ""), "{points:?}"),
+                Err(error) => {
+                    assert!(!expected.is_empty() && error.to_string().contains(expected), "{error}")
+                }
+            }
+        }
+        check(b"", "not a 64-bit");
+        check(b"#!/bin/sh\n", "not a 64-bit");
+        check(&[0x7f; 64], "not a 64-bit");
+        check(&fs::read("/proc/self/exe").unwrap(), "");
+        let library = fs::read(LIBRARIES[0]).unwrap();
+        check(&library[..1000], "beyond the end");
+        check(&library[..library.len() - 1], "beyond the end");
+        // More section headers than any program has.
+        let mut many = library.clone();
+        many[0x3c..0x3e].copy_from_slice(&u16::MAX.to_le_bytes());
+        check(&many, "too many headers");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_damaged_file_is_taken(damage in prop::collection::vec((0_usize..2, 0_usize..0x1000, any::<u8>()), 1..20)) {
+            // Headers are at the beginning and, those of sections, at the end.
+            let mut bytes = fs::read(LIBRARIES[0]).unwrap();
+            let end = bytes.len() - 0x1000;
+            for (half, at, value) in damage {
+                bytes[half * end + at] = value;
+            }
+            for point in probe_points(&bytes.as_slice()).unwrap_or_default() {
+                prop_assert!(point.offset < bytes.len() as u64);
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! TLS libraries: which files have one, where in them the kernel programs go, who is not covered.
+//!
+//! In: processes that begin, and what they map. Out: attached probes; a list of what cannot be read. Refuses to know
+//! what the kernel programs do with a hit.
+
+pub mod attach;
+pub mod blind;
+mod code;
+pub mod elf;
+pub mod file;
+pub mod finder;
+mod library;
+pub mod mapping;
+mod place;
+pub mod point;
+pub mod program;
+pub mod survey;
+pub mod view;

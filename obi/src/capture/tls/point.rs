@@ -1,0 +1,205 @@
+//! Where in a TLS library's functions the kernel programs go.
+//!
+//! In: functions by name, their addresses and code. Out: the [`ProbePoint`]s with the least cost. The kernel
+//! emulates some instructions at a probe and single-steps the others, some 0.4 µs against 14; a return probe comes with
+//! a probe where the return address is on top of the stack. So places are looked for that the kernel emulates, with the
+//! arguments or the result provably in their registers: near the function's beginning, before its stack pointer moves; in
+//! front of its first jump and at the check of the stack's canary; or in an inner function that gets the same arguments.
+//! Pure.
+#![forbid(unsafe_code)]
+
+use obi_ebpf::TLS_FIFTH_BIT;
+use serde::Serialize;
+
+use super::code::{Entry, Function, InnerCall};
+use super::program::Program;
+
+/// A place for a kernel program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct ProbePoint {
+    /// The program.
+    pub program: Program,
+    /// Where in the file.
+    pub offset: u64,
+    /// When the function that begins here returns.
+    pub at_return: bool,
+    /// What the kernel does with the instruction.
+    pub cost: Cost,
+    /// What the program is told about the place: `enum tls_cookie`.
+    pub cookie: u64,
+}
+
+/// What a hit costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cost {
+    /// The kernel emulates the instruction: some 0.4 µs.
+    Emulated,
+    /// The kernel executes it elsewhere, in single-step mode: some 14 µs.
+    SingleStepped,
+}
+
+/// A function of a TLS library that is found by its name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Symbol {
+    /// Its name.
+    pub name: &'static str,
+    /// Virtual address in the file's own layout.
+    pub address: u64,
+    /// Its machine code, as much as is known.
+    pub code: Vec<u8>,
+}
+
+/// Names that are looked for.
+pub const NAMES: [&str; 7] =
+    ["SSL_read", "SSL_read_ex", "SSL_write", "SSL_write_ex", "SSL_do_handshake", "SSL_free", "BIO_write"];
+
+/// Whose machine code it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Machine {
+    /// x86-64, which is looked into.
+    X86,
+    /// Another one: probes go to the entry and the return.
+    Other,
+}
+
+/// What else is asked of a file, by virtual address.
+pub trait Text {
+    /// The machine code there, [`CODE_BYTES`](super::code::CODE_BYTES) of it at the most.
+    fn code(&self, address: u64) -> Option<Vec<u8>>;
+    /// Where in the file that is.
+    fn offset(&self, address: u64) -> Option<u64>;
+}
+
+/// Decides for the functions of a file; in the order of the programs.
+#[must_use]
+pub fn plan(symbols: &[Symbol], machine: Machine, text: &dyn Text) -> Vec<ProbePoint> {
+    let mut planner = Planner { symbols, machine, text, points: Vec::new() };
+    planner.pair(READ, READ_EX);
+    planner.pair(WRITE, WRITE_EX);
+    for call in [HANDSHAKE, FREE, BIO_WRITE] {
+        planner.single(call);
+    }
+    planner.points.sort_unstable();
+    planner.points.dedup();
+    planner.points
+}
+
+/// A function and its programs.
+#[derive(Debug, Clone, Copy)]
+struct Call {
+    name: &'static str,
+    enter: Program,
+    has_result: bool,
+    n_arguments: usize,
+}
+
+const READ: Call = with_result("SSL_read", Program::TlsReadEnter, 3);
+const READ_EX: Call = with_result("SSL_read_ex", Program::TlsReadExEnter, 4);
+const WRITE: Call = with_result("SSL_write", Program::TlsWriteEnter, 3);
+const WRITE_EX: Call = with_result("SSL_write_ex", Program::TlsWriteExEnter, 4);
+const HANDSHAKE: Call = with_result("SSL_do_handshake", Program::TlsHandshakeEnter, 1);
+const FREE: Call = without_result("SSL_free", Program::TlsFree, 1);
+const BIO_WRITE: Call = without_result("BIO_write", Program::BioWriteEnter, 3);
+
+const fn with_result(name: &'static str, enter: Program, n_arguments: usize) -> Call {
+    Call { name, enter, has_result: true, n_arguments }
+}
+
+const fn without_result(name: &'static str, enter: Program, n_arguments: usize) -> Call {
+    Call { name, enter, has_result: false, n_arguments }
+}
+
+/// Functions around the innermost one; OpenSSL has two.
+const WRAPPERS: usize = 3;
+
+struct Planner<'a> {
+    symbols: &'a [Symbol],
+    machine: Machine,
+    text: &'a dyn Text,
+    points: Vec<ProbePoint>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    address: u64,
+    cost: Cost,
+    cookie: u64,
+}
+
+impl Planner<'_> {
+    /// Two functions that most builds make wrappers of a third: one pair of probes there serves both.
+    fn pair(&mut self, plain: Call, extended: Call) {
+        let Some((InnerCall { target, fifth }, entry)) = self.inner(extended) else {
+            self.single(plain);
+            self.single(extended);
+            return;
+        };
+        let cookie = if fifth { 1 << TLS_FIFTH_BIT } else { 0 };
+        self.at_entry(extended, Place { address: entry, cost: Cost::Emulated, cookie });
+        let calls_inner = |symbol: &Symbol| Function::new(symbol.address, &symbol.code).calls(target);
+        if self.symbol(plain).is_some_and(|symbol| !calls_inner(symbol)) {
+            self.single(plain);
+        }
+    }
+
+    /// The innermost function that gets the arguments of `call`, and where near its beginning probes are cheap.
+    fn inner(&self, call: Call) -> Option<(InnerCall, u64)> {
+        let symbol = self.symbol(call).filter(|_| self.machine == Machine::X86)?;
+        let mut inner = Function::new(symbol.address, &symbol.code).inner_call(false)?;
+        for _ in 0..WRAPPERS {
+            let code = self.text.code(inner.target)?;
+            let function = Function::new(inner.target, &code);
+            let n_arguments = if inner.fifth { 5 } else { 4 };
+            match function.inner_call(inner.fifth) {
+                Some(next) => inner = next,
+                None => {
+                    let entry = function.entry(n_arguments).filter(|entry| entry.can_return)?;
+                    return Some((inner, entry.address));
+                }
+            }
+        }
+        None
+    }
+
+    fn single(&mut self, call: Call) {
+        let Some(symbol) = self.symbol(call) else { return };
+        let first = Place { address: symbol.address, cost: Cost::SingleStepped, cookie: 0 };
+        let function = Function::new(symbol.address, &symbol.code);
+        let entry = function.entry(call.n_arguments).filter(|_| self.machine == Machine::X86);
+        let results = function.result_points();
+        match (entry, results) {
+            (Some(Entry { address, can_return }), _) if can_return || !call.has_result => {
+                self.at_entry(call, Place { address, cost: Cost::Emulated, ..first });
+            }
+            (Some(Entry { address, .. }), Some(results)) => {
+                self.add(call.enter, false, Place { address, cost: Cost::Emulated, ..first });
+                for address in results {
+                    self.add(Program::TlsExit, false, Place { address, cost: Cost::Emulated, ..first });
+                }
+            }
+            _ => self.at_entry(call, first),
+        }
+    }
+
+    /// Both probes at one instruction, where the return address is on top of the stack: the second costs no further trap.
+    fn at_entry(&mut self, call: Call, place: Place) {
+        self.add(call.enter, false, place);
+        if call.has_result {
+            self.add(Program::TlsExit, true, Place { cookie: 0, ..place });
+        }
+    }
+
+    fn add(&mut self, program: Program, at_return: bool, place: Place) {
+        let Place { address, cost, cookie } = place;
+        let offset = self.text.offset(address);
+        self.points.extend(offset.map(|offset| ProbePoint { program, offset, at_return, cost, cookie }));
+    }
+
+    fn symbol(&self, call: Call) -> Option<&Symbol> {
+        self.symbols.iter().find(|symbol| symbol.name == call.name)
+    }
+}
+
+#[cfg(test)]
+mod tests;

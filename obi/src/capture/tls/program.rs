@@ -1,0 +1,67 @@
+//! The kernel programs at a TLS library, by name.
+//!
+//! In: nothing. Out: [`Program`]. Refuses to know where in a function one goes.
+#![forbid(unsafe_code)]
+
+use serde::Serialize;
+
+/// A kernel program for a place in a TLS library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Program {
+    /// A call that one of those below has seen begin is over. First: a program attached before its partner sees ends
+    /// without beginnings, which it passes over.
+    TlsExit,
+    /// `int SSL_read(object, buffer, int size)` begins.
+    TlsReadEnter,
+    /// `int SSL_read_ex(object, buffer, size_t size, size_t *count)` begins.
+    TlsReadExEnter,
+    /// `int SSL_write(object, buffer, int size)` begins.
+    TlsWriteEnter,
+    /// `int SSL_write_ex(object, buffer, size_t size, size_t *count)` begins.
+    TlsWriteExEnter,
+    /// `int SSL_do_handshake(object)` begins.
+    TlsHandshakeEnter,
+    /// `void SSL_free(object)` begins.
+    TlsFree,
+    /// `int BIO_write(object, buffer, int size)` begins.
+    BioWriteEnter,
+}
+
+impl Program {
+    /// All of them, in the order in which they are attached.
+    pub const ALL: [Self; 8] = [
+        Self::TlsExit,
+        Self::TlsReadEnter,
+        Self::TlsReadExEnter,
+        Self::TlsWriteEnter,
+        Self::TlsWriteExEnter,
+        Self::TlsHandshakeEnter,
+        Self::TlsFree,
+        Self::BioWriteEnter,
+    ];
+
+    /// Its name in the object, and in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TlsExit => "tls_exit",
+            Self::TlsReadEnter => "tls_read_enter",
+            Self::TlsReadExEnter => "tls_read_ex_enter",
+            Self::TlsWriteEnter => "tls_write_enter",
+            Self::TlsWriteExEnter => "tls_write_ex_enter",
+            Self::TlsHandshakeEnter => "tls_handshake_enter",
+            Self::TlsFree => "tls_free",
+            Self::BioWriteEnter => "bio_write_enter",
+        }
+    }
+
+    /// Whether plain bytes are seen there.
+    #[must_use]
+    pub fn moves_bytes(self) -> bool {
+        matches!(
+            self,
+            Self::TlsReadEnter | Self::TlsReadExEnter | Self::TlsWriteEnter | Self::TlsWriteExEnter
+        )
+    }
+}
