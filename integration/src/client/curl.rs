@@ -21,17 +21,18 @@ const EACH: &str = r#"for file in "$1"/*.conf; do curl --disable --config "$file
 ///
 /// # Errors
 /// When curl fails or does not report every call.
-pub(super) fn call(kind: Kind, address: &Address, calls: &[Call]) -> anyhow::Result<Done> {
+pub(super) fn call(kind: Kind, address: &Address, tls: bool, calls: &[Call]) -> anyhow::Result<Done> {
     let folder = tempfile::tempdir()?;
     // By prior knowledge, curl 7.88 sends its preface anew over a kept connection: it gets a process for each call.
-    let at_once = if kind == Kind::Http2Curl { 1 } else { calls.len().max(1) };
+    let at_once = if kind == Kind::Http2Curl && !tls { 1 } else { calls.len().max(1) };
     for (number, part) in calls.chunks(at_once).enumerate() {
         let mut config = String::new();
         for call in part {
-            section(&mut config, folder.path(), address, (kind, call))?;
+            section(&mut config, folder.path(), address, (kind, tls, call))?;
             config.push_str(match kind {
-                Kind::Http2Curl => "http2-prior-knowledge\n",
-                Kind::UpgradeCurl => "http2\n",
+                Kind::Http2Curl if !tls => "http2-prior-knowledge\n",
+                // In TLS the protocol is agreed on.
+                Kind::Http2Curl | Kind::UpgradeCurl => "http2\n",
                 _ => "http1.1\n",
             });
         }
@@ -47,14 +48,18 @@ fn section(
     config: &mut String,
     folder: &Path,
     address: &Address,
-    (kind, call): (Kind, &Call),
+    (kind, tls, call): (Kind, bool, &Call),
 ) -> anyhow::Result<()> {
     let shape = &call.shape;
     if !config.is_empty() {
         config.push_str("next\n");
     }
     config.push_str("silent\nshow-error\npath-as-is\noutput = /dev/null\nmax-time = 60\n");
-    let url = format!("http://{}{}", address.host(), shape.target(&call.id));
+    let scheme = if tls { "https" } else { "http" };
+    if tls {
+        config.push_str("insecure\n");
+    }
+    let url = format!("{scheme}://{}{}", address.host(), shape.target(&call.id));
     writeln!(config, "url = \"{url}\"")?;
     if let Address::Unix(path) = address {
         writeln!(config, "unix-socket = \"{}\"", path.display())?;

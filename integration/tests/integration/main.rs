@@ -29,4 +29,5 @@ mod resource;
 mod selection;
 mod shape;
 mod system_call;
+mod tls;
 mod workload;
