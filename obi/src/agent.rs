@@ -83,7 +83,8 @@ pub async fn run(
     let mut pipeline = build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
     let probing = prepare_probing(&mut pipeline);
     let bell = pipeline.wait.bell();
-    let kept = privilege::reduce(|| pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
+    let kept = privilege::reduce(by_event, || pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
     let mut probing_running = None;
     if let Some(prepared) = probing {
         let (watch, running) = prepared.start().context("failed to start the thread for TLS libraries")?;
@@ -301,7 +302,9 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
     let address = listener.local_addr().context("failed to read the listen address")?;
     tracing::info!(
         processes = pipeline.outlet.processes.watched(),
-        "watching; not covered yet: TLS, HTTP/2, gRPC (counted in obi_uncovered_connections_total)"
+        tls = pipeline.tls.is_some(),
+        "watching; not covered yet: HTTP/2, gRPC, TLS of other libraries than OpenSSL and its relatives (counted in \
+         obi_uncovered_connections_total)"
     );
     tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");

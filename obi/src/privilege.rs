@@ -52,13 +52,20 @@ pub enum PrivilegeError {
 
 /// Gives up, for this thread and those it starts, everything that capturing does not need. `use_map` tries an access
 /// to a kernel map: before Linux 5.19, where unprivileged use of `bpf(2)` is switched off, every access demands
-/// `CAP_BPF`, and it is kept exactly if this one does.
+/// `CAP_BPF`, and it is kept exactly if this one does. `probes_by_event`: TLS libraries that are found later are probed by
+/// performance events, which need `CAP_PERFMON` (before 6.6; links need nothing).
 ///
 /// # Errors
 /// When the kernel refuses, or the access fails in any case.
-pub fn reduce<E: fmt::Display>(mut use_map: impl FnMut() -> Result<(), E>) -> Result<Kept, PrivilegeError> {
+pub fn reduce<E: fmt::Display>(
+    probes_by_event: bool,
+    mut use_map: impl FnMut() -> Result<(), E>,
+) -> Result<Kept, PrivilegeError> {
     let permitted = caps::read(None, CapSet::Permitted).map_err(refused("nothing, reading them"))?;
     let mut kept = to_keep(&permitted);
+    if probes_by_event && permitted.contains(&Capability::CAP_PERFMON) {
+        kept.insert(Capability::CAP_PERFMON);
+    }
     forbid_more(&kept)?;
     set_effective(&kept)?;
     if let Err(error) = use_map() {
@@ -201,9 +208,9 @@ mod tests {
             assert!(rustix::thread::no_new_privs().unwrap());
             give_up().unwrap();
         });
-        let kept = in_thread(|| reduce(|| Ok::<_, io::Error>(())).unwrap());
+        let kept = in_thread(|| reduce(false, || Ok::<_, io::Error>(())).unwrap());
         assert!(kept.0.iter().all(|capability| *capability != Capability::CAP_BPF));
-        let error = in_thread(|| reduce(|| Err(io::Error::other("broken"))).unwrap_err().to_string());
+        let error = in_thread(|| reduce(false, || Err(io::Error::other("broken"))).unwrap_err().to_string());
         assert!(error.contains("broken"), "{error}");
     }
 }

@@ -30,4 +30,5 @@ mod selection;
 mod shape;
 mod system_call;
 mod tls;
+mod tls_library;
 mod workload;

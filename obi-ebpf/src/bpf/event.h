@@ -274,16 +274,13 @@ enum wanted {
 /*
  * Attach cookie of the probes at a TLS library. 0, or a kernel without cookies: an enter probe sees the arguments of the
  * ABI, an exit probe the function's result in the ABI's register (PT_REGS_RC), be it at a return probe or at a jump
- * behind which nothing changes that register. Otherwise:
- * TLS_INNER: an exit probe behind the call of an inner function: the register holds the inner function's result (> 0:
- * success), and the count of bytes is the size_t at the stack pointer plus the signed low 32 bits.
+ * behind which nothing changes that register.
  * TLS_FIFTH: to an enter probe the pointer to the count is the fifth argument, not the fourth.
  * One call may be told twice, one probe after the other (the same file attached under two names): an enter probe with the
  * stack pointer, object and buffer of the call in hand is that call, and an exit probe without a call is none.
  * A call may also end unseen, where it failed before it did anything: the thread's next enter probe takes its place.
  */
 enum tls_cookie {
-	TLS_INNER_BIT = 63,
 	TLS_FIFTH_BIT = 62,
 };
 

@@ -290,11 +290,9 @@ int tls_handshake_enter(struct pt_regs *ctx)
 static __always_inline s64 bytes_of(struct pt_regs *ctx, const struct tls_frame *frame)
 {
 	s32 result = (s32)TLS_RESULT(ctx);
-	u64 cookie = tls_cookie(ctx), n = 0, at = frame->count;
+	u64 n = 0, at = frame->count;
 	if (result <= 0)
 		return result || at ? 0 : -1;
-	if (cookie >> TLS_INNER_BIT & 1)
-		at = TLS_STACK(ctx) + (s64)(s32)(u32)cookie;
 	if (!at)
 		return result;
 	/* Not to be read: what has moved is not known. */

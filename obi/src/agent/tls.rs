@@ -32,6 +32,7 @@ enum Notice {
 pub(super) struct Watch {
     notices: SyncSender<Notice>,
     missed: Arc<AtomicBool>,
+    stopping: Arc<AtomicBool>,
     view: Arc<ArcSwap<View>>,
 }
 
@@ -55,19 +56,29 @@ pub(super) fn prepare(programs: UserPrograms, running: Vec<u32>) -> Prepared {
     let mut finder = Finder::new(Attacher::new(programs));
     finder.look_in_usual_places();
     for tgid in &running {
-        finder.look_for_deleted(*tgid);
+        match finder.is_multi() {
+            true => finder.look_for_deleted(*tgid),
+            // Where events need more than is kept, what runs now is all that is probed.
+            false => finder.begun(*tgid, Instant::now()),
+        }
     }
     Prepared { finder, running }
 }
 
 impl Prepared {
+    /// Whether probes go by links; performance events need a capability each time.
+    pub(super) fn is_multi(&self) -> bool {
+        self.finder.is_multi()
+    }
+
     /// Begins the thread, with the privileges that its starter has left.
     pub(super) fn start(self) -> std::io::Result<(Watch, Running)> {
         let Self { finder, running } = self;
         let (notices, received) = sync_channel(NOTICES);
         let (missed, view) = (Arc::new(AtomicBool::new(false)), Arc::new(ArcSwap::default()));
         let (ending, ended) = sync_channel(1);
-        let watch = Watch { notices, missed: Arc::clone(&missed), view: Arc::clone(&view) };
+        let stopping = finder.stopping();
+        let watch = Watch { notices, missed: Arc::clone(&missed), stopping, view: Arc::clone(&view) };
         let work = Work { finder, received, missed, view };
         thread::Builder::new().name("tls".to_owned()).spawn(move || {
             work.run(running);
@@ -98,6 +109,12 @@ impl Watch {
         if let Err(TrySendError::Full(_)) = self.notices.try_send(notice) {
             self.missed.store(true, Ordering::Release);
         }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Relaxed);
     }
 }
 
@@ -138,7 +155,9 @@ impl Work {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
+        let begun = Instant::now();
         self.finder.detach();
+        tracing::debug!(after = ?begun.elapsed(), "probes in TLS libraries detached");
     }
 
     fn publish(&mut self) {

@@ -5,11 +5,13 @@
 #![forbid(unsafe_code)]
 
 mod report;
+mod tls;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use self::report::Report;
+use self::tls::Tls;
 use super::print;
 use crate::capture::program::Settings;
 use crate::capture::select;
@@ -28,7 +30,7 @@ use crate::config::{self, Config};
     OBI_CAPTURE_HOOKS=kprobe obi doctor")]
 pub struct DoctorArgs {
     /// Write JSON: `hook_set` (a name or null), `object`, `why`, `error`, `checks`, `sets`, `programs`, `capabilities`,
-    /// `pid_namespace`, `not_seen`
+    /// `pid_namespace`, `not_seen`, `tls`
     #[arg(long)]
     pub json: bool,
     /// The configuration file (YAML) that `obi run` would get; `capture.hooks` and `capture.btf` matter here
@@ -58,8 +60,10 @@ fn examine(config: &Config) -> Report {
         tls: config.capture.tls,
         is_preempted: false,
     };
-    let selection = select::load(&support, config.capture.hooks.forced(), &settings);
-    Report::new(support, selection)
+    let mut selection = select::load(&support, config.capture.hooks.forced(), &settings);
+    let programs = selection.as_mut().ok().and_then(|selection| selection.loaded.take_user_programs());
+    let tls = Tls::new(config.capture.tls, programs.as_ref());
+    Report::new(support, selection, tls)
 }
 
 #[cfg(test)]

@@ -112,7 +112,8 @@ pub(super) fn attach(program: BorrowedFd<'_>, event: OwnedFd, cookie: u64) -> io
     attributes.link_create.__bindgen_anon_3.perf_event.bpf_cookie = cookie;
     match make(bpf_cmd::BPF_LINK_CREATE, &mut attributes) {
         Ok(link) => Ok(Attachment::Link(link)),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+        // Such a kernel has no cookies either.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) && cookie == 0 => {
             control(&event, SET_PROGRAM, program.as_raw_fd()).map_err(|error| step("set program", &error))?;
             control(&event, ENABLE, 0).map_err(|error| step("enable", &error))?;
             Ok(Attachment::Event(event))

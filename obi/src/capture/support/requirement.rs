@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 
 use super::{Capabilities, Check, capability};
 use crate::capture::bpf::create::{self, Kind};
-use crate::capture::bpf::{attach, info};
+use crate::capture::bpf::{attach, info, uprobe};
 use crate::capture::kernel_types::{KernelTypes, KernelTypesError};
 use crate::capture::program::table::{Entry, LIFE};
 
@@ -29,6 +29,7 @@ pub(super) fn checks(
         }
         Err(error) => checks.push(Check::missing(BTF, error, BTF_REMEDY)),
     }
+    checks.push(tls_probes());
     checks
 }
 
@@ -40,6 +41,21 @@ fn ring_buffer(capabilities: Capabilities) -> Check {
             Check::missing(NAME, format!("failed to create a map: {error}"), remedy(&error, capabilities))
         }
     }
+}
+
+/// Programs in TLS libraries go to many places by one link.
+fn tls_probes() -> Check {
+    const NAME: &str = "many probes by one link (uprobe.multi)";
+    if uprobe::is_multi_supported() {
+        return Check::available(NAME);
+    }
+    Check::limited(
+        NAME,
+        "this kernel does not know it",
+        "mode `events`: each probe in a TLS library is a performance event, 512 at most, and takes a while to end; \
+         CAP_PERFMON is kept for those of libraries that come later, and where `kernel.perf_event_paranoid` is above 2, only \
+         libraries in use at the start are probed; use kernel 6.6 or newer",
+    )
 }
 
 /// Every set follows processes and connections at these; one is loaded and attached for a moment.

@@ -74,7 +74,8 @@ pub(super) fn is_deleted_library(path: &str) -> bool {
 
 const DELETED: &str = " (deleted)";
 
-fn by_library(mapped: &[Mapping]) -> Option<Why> {
+/// What the names of mapped libraries tell.
+pub(super) fn by_library(mapped: &[Mapping]) -> Option<Why> {
     LIBRARIES.iter().find_map(|(start, reason)| {
         let named =
             |mapping: &&Mapping| mapping.path.rsplit('/').next().is_some_and(|name| name.starts_with(start));
@@ -88,13 +89,22 @@ fn by_library(mapped: &[Mapping]) -> Option<Why> {
     })
 }
 
+/// Why Go programs are not covered.
+pub(super) const GO: &str = "Go's own TLS is not probed yet";
+
+/// Whether Go has made this file.
+pub(super) fn is_go(source: &dyn Source) -> bool {
+    Image::read(source).is_ok_and(|image| {
+        [".go.buildinfo", ".note.go.buildid"].iter().any(|section| image.has_section(source, section))
+    })
+}
+
 /// What an executable says of itself.
 pub fn by_content(source: &dyn Source) -> Option<Why> {
-    let image = Image::read(source).ok()?;
-    if image.has_section(source, ".go.buildinfo") || image.has_section(source, ".note.go.buildid") {
-        let reason = "Go's own TLS is not probed yet";
-        return Some(Why { library: "crypto/tls (Go), compiled in".to_owned(), reason: reason.to_owned() });
+    if is_go(source) {
+        return Some(Why { library: "crypto/tls (Go), compiled in".to_owned(), reason: GO.to_owned() });
     }
+    Image::read(source).ok()?;
     let mark = MARKS.get(first_mark(source)?)?;
     let (_, library, reason) = *mark;
     Some(Why { library: library.to_owned(), reason: reason.to_owned() })

@@ -10,6 +10,8 @@ use std::fs::File;
 use std::hash::BuildHasher as _;
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
@@ -96,6 +98,7 @@ pub struct Finder {
     looks_at_all: bool,
     next_round_step: Instant,
     changed: bool,
+    stopping: Arc<AtomicBool>,
 }
 
 impl Finder {
@@ -115,7 +118,20 @@ impl Finder {
             looks_at_all: false,
             next_round_step: Instant::now(),
             changed: true,
+            stopping: Arc::default(),
         }
+    }
+
+    /// Whoever sets it ends a look at a process with many files.
+    #[must_use]
+    pub fn stopping(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stopping)
+    }
+
+    /// Whether probes go by links, each for many; else by performance events.
+    #[must_use]
+    pub fn is_multi(&self) -> bool {
+        self.attacher.programs().is_multi()
     }
 
     /// Probes the libraries in the usual places of our own root, before anybody maps them.
@@ -209,7 +225,7 @@ impl Finder {
     /// What is probed and what is not, if that has changed since the last call.
     pub fn view(&mut self) -> Option<View> {
         std::mem::take(&mut self.changed).then(|| {
-            let mut view = View { multi: self.attacher.programs().is_multi(), ..View::default() };
+            let mut view = View { multi: self.is_multi(), ..View::default() };
             for (key, entry) in &self.files {
                 let path = entry.path.clone();
                 match &entry.known {
@@ -243,7 +259,14 @@ impl Finder {
         let Ok(process) = Process::open(tgid) else { return Vec::new() };
         self.look_around(&process);
         let text = process.maps().unwrap_or_default();
-        mappings(&text).iter().filter_map(|mapping| self.meet(&process, mapping)).collect()
+        let mut met = Vec::new();
+        for mapping in &mappings(&text) {
+            if self.stopping.load(Ordering::Relaxed) {
+                break;
+            }
+            met.extend(self.meet(&process, mapping));
+        }
+        met
     }
 
     /// The usual places of a mount namespace that is new to us, so that its next process finds them probed.

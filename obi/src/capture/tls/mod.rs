@@ -14,4 +14,5 @@ pub mod mapping;
 mod place;
 pub mod point;
 pub mod program;
+pub mod survey;
 pub mod view;

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::json;
 
+use super::tls::Tls;
 use crate::capture::hook_set::HookSet;
 use crate::capture::program::{Programs, flavour_name};
 use crate::capture::select::{SelectError, Selection, State, Verdict};
@@ -31,6 +32,8 @@ pub(super) struct Report {
     programs: Vec<Program>,
     capabilities: Capabilities,
     pid_namespace: PidNamespace,
+    /// Where TLS would be read, and where not.
+    tls: Tls,
 }
 
 /// One hook set.
@@ -54,12 +57,19 @@ struct Program {
 
 /// What this version does not see on any kernel, and where it shows.
 const NOT_SEEN: [(&str, &str); 2] = [
-    ("TLS", "encrypted at the socket; counted as obi_uncovered_connections_total{reason=\"tls\"}"),
+    (
+        "TLS of other libraries than OpenSSL and its relatives",
+        "GnuTLS, NSS, rustls, Go, Java; counted as obi_uncovered_connections_total{reason=\"tls\"}",
+    ),
     ("HTTP/2 and gRPC", "counted as obi_uncovered_connections_total{reason=\"http2\"}"),
 ];
 
 impl Report {
-    pub(super) fn new(support: Support, selection: Result<Selection<Programs>, SelectError>) -> Self {
+    pub(super) fn new(
+        support: Support,
+        selection: Result<Selection<Programs>, SelectError>,
+        tls: Tls,
+    ) -> Self {
         let Support { checks, sets, capabilities, pid_namespace, .. } = support;
         let verdicts = match &selection {
             Ok(selection) => selection.verdicts.clone(),
@@ -81,6 +91,7 @@ impl Report {
             programs,
             capabilities,
             pid_namespace,
+            tls,
         }
     }
 
@@ -110,6 +121,7 @@ impl Report {
         for set in &self.sets {
             set.write(&mut text);
         }
+        self.tls.write(&mut text);
         text.push_str("\nnot seen by this version on any kernel:\n");
         for (what, why) in NOT_SEEN {
             let _ = writeln!(text, "{:>9}  {what}: {why}", "");
