@@ -157,7 +157,12 @@ fn call_over(
     report_plan(kind.name(), command, &simple_plan(address, tls, calls, concurrency)?)
 }
 
-fn simple_plan(address: &Address, tls: bool, calls: &[Call], concurrency: usize) -> anyhow::Result<SimplePlan> {
+fn simple_plan(
+    address: &Address,
+    tls: bool,
+    calls: &[Call],
+    concurrency: usize,
+) -> anyhow::Result<SimplePlan> {
     let Address::Tcp(server) = address else { bail!("no client of another language can reach {address:?}") };
     Ok(SimplePlan {
         host: server.ip().to_string(),

@@ -64,7 +64,12 @@ pub fn node(certificates: &Certificates) -> anyhow::Result<Server> {
 pub fn http2_node(certificates: &Certificates) -> anyhow::Result<Server> {
     let mut command = Command::new("node");
     command.arg(program::source("http2_server.js"));
-    Server::start_encrypted("http2-node", command, certificates, Features { framings: KEPT, ..Features::full() })
+    Server::start_encrypted(
+        "http2-node",
+        command,
+        certificates,
+        Features { framings: KEPT, ..Features::full() },
+    )
 }
 
 /// nginx with static files over HTTP/2.

@@ -45,7 +45,9 @@ impl Client {
             Self::Simple(kind) => load::calls(rng, features, kind, count),
             Self::Asyncio(1) => load::calls(rng, features, Kind::Python, count),
             // What ends a connection cannot have requests behind it.
-            Self::Asyncio(_) => load::calls(rng, &Features { framings: KEPT, ..*features }, Kind::Python, count),
+            Self::Asyncio(_) => {
+                load::calls(rng, &Features { framings: KEPT, ..*features }, Kind::Python, count)
+            }
         }
     }
 
@@ -61,7 +63,7 @@ impl Client {
 
 /// Starts the agent and waits until it has probed a file of each of these names: the servers run already.
 #[track_caller]
-fn agent_that_probes(names: &[&str]) -> Agent {
+pub(crate) fn agent_that_probes(names: &[&str]) -> Agent {
     let agent = Agent::start(Config::default()).unwrap();
     let deadline = Instant::now() + patience(PROBING);
     loop {
@@ -164,7 +166,8 @@ fn joined() {
         [encrypted::nginx(&certificates).unwrap(), encrypted::python_asyncio(&certificates).unwrap()];
     let folder = tempfile::tempdir().unwrap();
     let n_connections = 4;
-    let calls: Vec<Call> = (0..40).map(|_| Call::new(Shape { response_bytes: 4096, ..Shape::default() })).collect();
+    let calls: Vec<Call> =
+        (0..40).map(|_| Call::new(Shape { response_bytes: 4096, ..Shape::default() })).collect();
     let gates = [folder.path().join("first"), folder.path().join("second")];
     let (mut agent, done) = thread::scope(|scope| {
         let clients: Vec<_> = servers
@@ -222,7 +225,8 @@ fn foreign_tls_is_uncovered_once() {
     let done = client::call_encrypted(Kind::Python, &go.address, &calls, 3).unwrap();
     ledger.enter(&calls, &done, &[]);
     // And the other way round: as many connections as the client likes.
-    let calls: Vec<Call> = (0..20).map(|_| Call::new(Shape { response_bytes: 17, ..Shape::default() })).collect();
+    let calls: Vec<Call> =
+        (0..20).map(|_| Call::new(Shape { response_bytes: 17, ..Shape::default() })).collect();
     let done = client::call_encrypted(Kind::Go, &nginx.address, &calls, 2).unwrap();
     ledger.enter_server(&calls, &done, &nginx.roles());
     gate::assert_exact(&mut agent, &ledger);
@@ -230,9 +234,8 @@ fn foreign_tls_is_uncovered_once() {
     let is_seen = |span: &Span| span.service.name == go.service || span.service.name == done.service;
     assert_eq!(agent.spans().unwrap().iter().filter(|span| is_seen(span)).count(), 0);
     let least = before + 3.0 + 1.0;
-    let metrics = agent
-        .metrics_until(gate::PATIENCE, |metrics| gate::uncovered(metrics, "tls") >= least)
-        .unwrap();
+    let metrics =
+        agent.metrics_until(gate::PATIENCE, |metrics| gate::uncovered(metrics, "tls") >= least).unwrap();
     assert!(gate::uncovered(&metrics, "tls") >= least, "{} of {least}", gate::uncovered(&metrics, "tls"));
     let deadline = Instant::now() + patience(gate::PATIENCE);
     while uncovered_of(&agent, go.pid()) < 3 && Instant::now() < deadline {

@@ -89,7 +89,10 @@ fn play(multiplex: &Multiplex, plan: Plan) -> Played {
         if damaged && rng.bool() {
             kernel.segment(&mut connection, sending, 0, Segment::Opaque(count, rng.bool()), time);
         } else if damaged {
-            kernel.segment(&mut connection, sending, count, Segment::Buffer(&[]), time);
+            // Some of them unseen, the others behind them in the same segment.
+            let seen = bytes[rng.usize(..=n)..].to_vec();
+            let gap = count - u32::try_from(seen.len()).expect("short");
+            kernel.segment(&mut connection, sending, gap, Segment::Buffer(&seen), time);
         } else if rng.bool() {
             kernel.segment(&mut connection, sending, 0, Segment::Buffer(&bytes), time);
         } else {

@@ -65,7 +65,11 @@ enum frame_flag {
 
 /* event_header.flags of EVENT_CLOSE */
 enum close_flag {
-	CLOSE_HTTP2 = 1, /* the connection spoke HTTP/2: header.exchange has ordinal 0, `pending` means nothing */
+	/*
+	 * The connection spoke HTTP/2: header.exchange has ordinal 0, `pending` means nothing. If it cannot be told, that
+	 * number comes among the forgotten ones, and the streams open then are counted already.
+	 */
+	CLOSE_HTTP2 = 1,
 };
 
 /* close_event.reason */
@@ -203,7 +207,10 @@ struct frame_event {
 	/* the payload follows */
 };
 
-/* A WebSocket (RFC 6455) from its upgrade, `header.exchange`, to its end, `header.time`. */
+/*
+ * A WebSocket (RFC 6455) from its upgrade, `header.exchange`, to its end, `header.time`: when both Close frames have
+ * passed, or with the connection. If it cannot be told, the number comes among the forgotten ones, already counted.
+ */
 struct websocket_event {
 	struct event_header header;
 	__u64 received_bytes; /* payload, without control frames */

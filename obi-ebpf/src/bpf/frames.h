@@ -313,6 +313,9 @@ SHARED int follow_frames(struct connection *k, struct segment *s)
 	mode = cursor_of(k, s)->mode;
 	if ((!s->gap && !s->left) || mode == MODE_IGNORED)
 		return 1;
+	/* A gap may end before what can be hopped does. */
+	if (hops(mode) && (mode != MODE_FRAME_DATA || unread_data(cursor_of(k, s))))
+		return 0;
 	if (mode == MODE_FRAME_LOST && s->begun && !s->gap) {
 		s->left = 0;
 		return 1;

@@ -24,6 +24,7 @@ pub struct Encoder {
     size: usize,
     max_size: usize,
     resized: Option<usize>,
+    inserted: usize,
     rng: fastrand::Rng,
 }
 
@@ -31,7 +32,7 @@ impl Encoder {
     /// An encoder with the table that every connection begins with.
     pub fn new(seed: u64) -> Self {
         let rng = fastrand::Rng::with_seed(seed);
-        Self { table: VecDeque::new(), size: 0, max_size: 4096, resized: None, rng }
+        Self { table: VecDeque::new(), size: 0, max_size: 4096, resized: None, inserted: 0, rng }
     }
 
     /// Uses another table size from the next block on.
@@ -39,9 +40,9 @@ impl Encoder {
         self.resized = Some(bytes);
     }
 
-    /// Bytes in use.
-    pub fn table_size(&self) -> usize {
-        self.size
+    /// Bytes put into the table so far.
+    pub fn inserted(&self) -> usize {
+        self.inserted
     }
 
     /// The block of `fields`.
@@ -100,6 +101,7 @@ impl Encoder {
     fn insert(&mut self, name: &str, value: &str) {
         let size = name.len() + value.len() + 32;
         self.evict_to(self.max_size.saturating_sub(size));
+        self.inserted += size;
         if size <= self.max_size {
             self.size += size;
             self.table.push_front((name.to_owned(), value.to_owned()));

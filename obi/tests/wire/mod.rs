@@ -42,6 +42,12 @@ impl Record {
         Self { words, length }
     }
 
+    /// The same record of another exchange or connection.
+    pub fn renumber(&mut self, exchange: u64) {
+        let at = std::mem::offset_of!(event_header, exchange) / 8;
+        self.words[at] = exchange;
+    }
+
     /// The record's bytes, 8-byte aligned.
     pub fn bytes(&self) -> &[u8] {
         &self.words.as_bytes()[..self.length]
