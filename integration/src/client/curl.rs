@@ -35,7 +35,7 @@ pub(super) fn call(kind: Kind, address: &Address, tls: bool, calls: &[Call]) -> 
     for (number, part) in calls.chunks(at_once).enumerate() {
         let mut config = String::new();
         for call in part {
-            section(&mut config, folder.path(), address, (kind, tls, call))?;
+            section(&mut config, folder.path(), &Target { kind, address, tls }, call)?;
             config.push_str(match kind {
                 Kind::Http2Curl if !tls => "http2-prior-knowledge\n",
                 // In TLS the protocol is agreed on.
@@ -53,13 +53,17 @@ pub(super) fn call(kind: Kind, address: &Address, tls: bool, calls: &[Call]) -> 
     super::report(kind.name(), command, calls.len())
 }
 
+/// Who is asked, and how.
+#[derive(Debug)]
+struct Target<'a> {
+    kind: Kind,
+    address: &'a Address,
+    tls: bool,
+}
+
 /// Adds one transfer to the configuration file.
-fn section(
-    config: &mut String,
-    folder: &Path,
-    address: &Address,
-    (kind, tls, call): (Kind, bool, &Call),
-) -> anyhow::Result<()> {
+fn section(config: &mut String, folder: &Path, target: &Target<'_>, call: &Call) -> anyhow::Result<()> {
+    let Target { kind, address, tls } = *target;
     let shape = &call.shape;
     if !config.is_empty() {
         config.push_str("next\n");

@@ -139,9 +139,7 @@ fn call_over(
                 .collect();
             return follow(&Plan { seed: 0, concurrency, rate: 0, connections });
         }
-        Kind::Curl | Kind::Http2Curl | Kind::UpgradeCurl => {
-            return curl::call(kind, address, tls, calls);
-        }
+        Kind::Curl | Kind::Http2Curl | Kind::UpgradeCurl => return curl::call(kind, address, tls, calls),
         Kind::Python => Command::new("python3"),
         Kind::Node | Kind::Http2Node => Command::new("node"),
         Kind::Http2Go => Command::new(program::multiplex()?),
