@@ -1,4 +1,4 @@
-// Workload server on Node's http2, in cleartext, or over TLS: `http2_server.js [CERTIFICATE KEY]`. In: requests of the
+// Workload server on Node's http2, in cleartext, or over TLS with `TLS_CERTIFICATE` and `TLS_KEY`. In: requests of the
 // protocol in integration/src/shape.rs. Out: answers of exactly that shape. Prints `ready PORT`. Knows nothing of the agent.
 'use strict';
 const fs = require('node:fs');
@@ -32,7 +32,7 @@ async function answer(stream, headers) {
   stream.end();
 }
 
-const [, , certificate, key] = process.argv;
+const { TLS_CERTIFICATE: certificate, TLS_KEY: key } = process.env;
 const settings = { maxConcurrentStreams: 4096 };
 const read = (name) => fs.readFileSync(name);
 const server = certificate

@@ -63,7 +63,7 @@ impl Client {
 
 /// Starts the agent and waits until it has probed a file of each of these names: the servers run already.
 #[track_caller]
-fn agent_that_probes(names: &[&str]) -> Agent {
+pub(crate) fn agent_that_probes(names: &[&str]) -> Agent {
     let agent = Agent::start(Config::default()).unwrap();
     let deadline = Instant::now() + patience(PROBING);
     loop {
