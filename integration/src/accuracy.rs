@@ -12,7 +12,7 @@ use crate::shape::{Ending, Shape};
 use crate::span::{Kind, Span};
 
 /// Findings that a report prints of each sort.
-const PRINTED: usize = 12;
+const PRINTED: usize = 40;
 
 /// Methods that keep their name in `http.request.method`.
 const KNOWN_METHODS: [&str; 10] =

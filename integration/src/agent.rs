@@ -264,6 +264,15 @@ impl Agent {
         Ok(View { set: self.hook_set()?, is_preempted: not_seen.iter().any(is_preempted) })
     }
 
+    /// What it says of TLS: which files are probed, who is not covered.
+    ///
+    /// # Errors
+    /// When its status cannot be read.
+    pub fn tls(&self) -> anyhow::Result<Value> {
+        let mut status: Value = fetch::json(self.address, "/api/v1/status")?;
+        Ok(status["tls"].take())
+    }
+
     /// From its start to the first 200 of `/readyz`.
     #[must_use]
     pub fn ready_after(&self) -> Duration {

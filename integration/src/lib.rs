@@ -11,6 +11,7 @@
 //! - [`load`]: random shapes that a server and a client both know.
 //! - [`otlp`]: who receives what the agent exports: a fake, faults in front of it, the real collector.
 //! - [`alertmanager`]: a real one, and who it notifies; [`traffic`]: requests of which a share fails.
+//! - [`rpc`]: calls over gRPC, servers, clients, and what happened. [`websocket`]: the same for WebSockets.
 //! - [`accuracy`]: what happened against what the agent says.
 //! - [`seed`]: repeatable randomness.
 //! - [`kernel`]: other kernels than this machine's.
@@ -30,10 +31,12 @@ pub mod plan;
 pub mod process;
 pub mod program;
 pub mod refusal;
+pub mod rpc;
 pub mod script;
 pub mod seed;
 pub mod server;
 pub mod shape;
 pub mod span;
 pub mod traffic;
+pub mod websocket;
 pub mod wire;

@@ -125,8 +125,12 @@ pub struct SimplePlan {
     pub host: String,
     /// Server's port.
     pub port: u16,
+    /// Speak TLS, whatever the certificate.
+    pub tls: bool,
     /// Connections.
     pub concurrency: usize,
+    /// Requests that are sent before their answers are read; only some clients can do more than one.
+    pub depth: usize,
     /// Calls.
     pub calls: Vec<SimpleCall>,
 }

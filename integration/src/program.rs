@@ -64,10 +64,52 @@ pub fn go(name: &str) -> anyhow::Result<PathBuf> {
 /// When the compiler is missing, too old or refuses.
 pub fn go_module(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
     // `go.sum` changes with every version of every module.
-    compiled_from(&[folder.join("main.go"), folder.join("go.sum")], name, COMPILE_MODULE, |output| {
+    let mut sources = vec![folder.join("go.sum")];
+    for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
+        let path = entry?.path();
+        sources.extend(Some(path).filter(|path| path.extension().is_some_and(|extension| extension == "go")));
+    }
+    compiled_from(&sources, name, COMPILE_MODULE, |output| {
         let mut command = Command::new("go");
         command.args(["build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o"]).arg(output).arg(".");
         command.current_dir(folder);
+        command
+    })
+}
+
+/// The Go programs over HTTP/2, gRPC included.
+///
+/// # Errors
+/// As [`go_module`].
+pub fn multiplex() -> anyhow::Result<PathBuf> {
+    go_module(&source("multiplex"), "multiplex")
+}
+
+/// A folder with the Python packages of `requirements.txt`, from the package index.
+///
+/// # Errors
+/// When pip is missing or fails.
+pub fn python_packages() -> anyhow::Result<PathBuf> {
+    let file = source("requirements.txt");
+    compiled(&file, "python-packages", |output| {
+        let mut command = Command::new("python3");
+        command.args(["-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:", "--target"]);
+        command.arg(output).arg("--requirement").arg(&file);
+        command
+    })
+}
+
+/// A folder whose `node_modules` has the packages of `node/package-lock.json`, from the package registry.
+///
+/// # Errors
+/// When npm is missing or fails.
+pub fn node_packages() -> anyhow::Result<PathBuf> {
+    let folder = source("node");
+    let sources = [folder.join("package.json"), folder.join("package-lock.json")];
+    compiled_from(&sources, "node-packages", COMPILE, |output| {
+        let script = "mkdir \"$1\" && cp \"$2\"/*.json \"$1\" && cd \"$1\" && npm ci --ignore-scripts --no-audit --no-fund";
+        let mut command = Command::new("sh");
+        command.args(["-c", script, "sh"]).arg(output).arg(&folder);
         command
     })
 }

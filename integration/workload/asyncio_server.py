@@ -1,10 +1,12 @@
 """Workload server, hand-made on asyncio streams: one thread, one event loop, many connections.
 
 In: requests of the protocol in integration/src/shape.rs, pipelined or not. Out: answers of exactly that shape,
-with the handling time in `x-handler-ns`. Prints `ready PORT`. Knows nothing of the agent.
+with the handling time in `x-handler-ns`. With TLS_CERTIFICATE and TLS_KEY over TLS, through memory BIOs. Prints `ready PORT`. Knows nothing of the agent.
 """
 
 import asyncio
+import os
+import ssl
 import time
 import urllib.parse
 
@@ -69,7 +71,11 @@ async def serve(reader, writer):
 
 
 async def main():
-    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20, backlog=1024)
+    context = None
+    if "TLS_CERTIFICATE" in os.environ:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(os.environ["TLS_CERTIFICATE"], os.environ["TLS_KEY"])
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, limit=1 << 20, backlog=1024, ssl=context)
     print("ready", server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,6 +26,7 @@ type call struct {
 type plan struct {
 	Host        string `json:"host"`
 	Port        int    `json:"port"`
+	TLS         bool   `json:"tls"`
 	Concurrency int    `json:"concurrency"`
 	Calls       []call `json:"calls"`
 }
@@ -73,11 +75,14 @@ func main() {
 	fail(err)
 	var all plan
 	fail(json.Unmarshal(text, &all))
+	transport := &http.Transport{MaxConnsPerHost: all.Concurrency, MaxIdleConnsPerHost: all.Concurrency, DisableCompression: true}
+	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	client := &http.Client{
-		Transport:     &http.Transport{MaxConnsPerHost: all.Concurrency, MaxIdleConnsPerHost: all.Concurrency, DisableCompression: true},
+		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	base := fmt.Sprintf("http://%s:%d", all.Host, all.Port)
+	scheme := map[bool]string{false: "http", true: "https"}[all.TLS]
+	base := fmt.Sprintf("%s://%s:%d", scheme, all.Host, all.Port)
 	calls, lines := make(chan call), json.NewEncoder(os.Stdout)
 	var group sync.WaitGroup
 	var lock sync.Mutex

@@ -1,11 +1,11 @@
-// Workload client on Node's http: `client.js PLAN`. In: a plan (integration/src/plan.rs). Out: one JSON line per
+// Workload client on Node's http and https: `client.js PLAN`. In: a plan (integration/src/plan.rs). Out: one JSON line per
 // call on stdout: what was sent and what came back. Knows nothing of the agent.
 'use strict';
-const http = require('node:http');
 const fs = require('node:fs');
 
 const plan = JSON.parse(fs.readFileSync(process.argv[2], 'utf8'));
-const agent = new http.Agent({ keepAlive: true, maxSockets: plan.concurrency });
+const http = plan.tls ? require('node:https') : require('node:http');
+const agent = new http.Agent({ keepAlive: true, maxSockets: plan.concurrency, rejectUnauthorized: false });
 
 function run(call) {
   const { method, target: path } = call;

@@ -5,6 +5,7 @@ call on stdout: what was sent and what came back. Knows nothing of the agent.
 import http.client
 import json
 import queue
+import ssl
 import sys
 import threading
 import time
@@ -29,7 +30,11 @@ def run(call, connection):
 
 
 def work():
-    connection = http.client.HTTPConnection(plan["host"], plan["port"], timeout=60)
+    if plan["tls"]:
+        context = ssl._create_unverified_context()
+        connection = http.client.HTTPSConnection(plan["host"], plan["port"], timeout=60, context=context)
+    else:
+        connection = http.client.HTTPConnection(plan["host"], plan["port"], timeout=60)
     while True:
         try:
             call = calls.get_nowait()

@@ -1,11 +1,13 @@
 """Workload server on http.server: `http_server.py threading|forking`.
 
 In: requests of the protocol in integration/src/shape.rs. Out: answers of exactly that shape, with the handling
-time in `x-handler-ns`. Prints `ready PORT`. Knows nothing of the agent.
+time in `x-handler-ns`. With TLS_CERTIFICATE and TLS_KEY over TLS. Prints `ready PORT`. Knows nothing of the agent.
 """
 
 import http.server
+import os
 import socketserver
+import ssl
 import sys
 import time
 import urllib.parse
@@ -76,5 +78,10 @@ class Threading(http.server.ThreadingHTTPServer):
 if __name__ == "__main__":
     kind = {"forking": Forking, "threading": Threading}[sys.argv[1]]
     server = kind(("127.0.0.1", 0), Handler)
+    if "TLS_CERTIFICATE" in os.environ:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(os.environ["TLS_CERTIFICATE"], os.environ["TLS_KEY"])
+        # The handshake comes with the first read, in the thread that serves the connection.
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
     print("ready", server.server_address[1], flush=True)
     server.serve_forever(poll_interval=0.05)

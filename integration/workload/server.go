@@ -1,5 +1,5 @@
 // Workload server on net/http. In: requests of the protocol in integration/src/shape.rs. Out: answers of exactly
-// that shape, with the handling time in `x-handler-ns`. Prints `ready PORT`. Knows nothing of the agent.
+// that shape, with the handling time in `x-handler-ns`. With TLS_CERTIFICATE and TLS_KEY over crypto/tls. Prints `ready PORT`. Knows nothing of the agent.
 package main
 
 import (
@@ -58,5 +58,8 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println("ready", listener.Addr().(*net.TCPAddr).Port)
+	if certificate := os.Getenv("TLS_CERTIFICATE"); certificate != "" {
+		http.ServeTLS(listener, http.HandlerFunc(answer), certificate, os.Getenv("TLS_KEY"))
+	}
 	http.Serve(listener, http.HandlerFunc(answer))
 }

@@ -1,7 +1,9 @@
-// Workload server on Node's http. In: requests of the protocol in integration/src/shape.rs. Out: answers of
+// Workload server on Node's http, or https with TLS_CERTIFICATE and TLS_KEY. In: requests of the protocol in integration/src/shape.rs. Out: answers of
 // exactly that shape, with the handling time in `x-handler-ns`. Prints `ready PORT`. Knows nothing of the agent.
 'use strict';
+const fs = require('node:fs');
 const http = require('node:http');
+const https = require('node:https');
 const { setTimeout: sleep } = require('node:timers/promises');
 
 async function answer(request, response) {
@@ -29,5 +31,9 @@ async function answer(request, response) {
   response.end();
 }
 
-const server = http.createServer({ keepAliveTimeout: 120000 }, answer);
+const { TLS_CERTIFICATE: certificate, TLS_KEY: key } = process.env;
+const options = { keepAliveTimeout: 120000 };
+const server = certificate
+  ? https.createServer({ ...options, cert: fs.readFileSync(certificate), key: fs.readFileSync(key) }, answer)
+  : http.createServer(options, answer);
 server.listen({ host: '127.0.0.1', port: 0, backlog: 1024 }, () => console.log('ready', server.address().port));

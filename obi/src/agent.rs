@@ -303,8 +303,7 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
     tracing::info!(
         processes = pipeline.outlet.processes.watched(),
         tls = pipeline.tls.is_some(),
-        "watching; not covered yet: HTTP/2, gRPC, TLS of other libraries than OpenSSL and its relatives (counted in \
-         obi_uncovered_connections_total)"
+        "watching; not covered yet: TLS by other libraries than OpenSSL's family (counted in obi_uncovered_connections_total)"
     );
     tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");

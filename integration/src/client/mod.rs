@@ -5,6 +5,7 @@
 
 mod curl;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -33,11 +34,22 @@ pub enum Kind {
     Node,
     /// Go's `net/http`.
     Go,
+    /// golang.org/x/net/http2 over one connection, by prior knowledge; so are the following.
+    Http2Go,
+    /// Node's `http2`.
+    Http2Node,
+    /// curl, by prior knowledge.
+    Http2Curl,
+    /// curl, by `Upgrade`.
+    UpgradeCurl,
 }
 
 impl Kind {
-    /// All of them.
+    /// All of HTTP/1.
     pub const ALL: [Self; 5] = [Self::Shape, Self::Curl, Self::Python, Self::Node, Self::Go];
+
+    /// Those that need no upgrade to HTTP/2.
+    pub const HTTP2: [Self; 3] = [Self::Http2Go, Self::Http2Node, Self::Http2Curl];
 
     /// Its name in service names and reports.
     #[must_use]
@@ -48,6 +60,10 @@ impl Kind {
             Self::Python => "client-python",
             Self::Node => "client-node",
             Self::Go => "client-go",
+            Self::Http2Go => "client-http2-go",
+            Self::Http2Node => "client-http2-node",
+            Self::Http2Curl => "client-http2-curl",
+            Self::UpgradeCurl => "client-upgrade-curl",
         }
     }
 
@@ -73,8 +89,48 @@ pub struct Done {
 /// # Errors
 /// When it fails or does not report every call exactly once.
 pub fn call(kind: Kind, address: &Address, calls: &[Call], concurrency: usize) -> anyhow::Result<Done> {
-    let file = NamedTempFile::new()?;
+    call_over(kind, address, false, calls, concurrency)
+}
+
+/// The same over TLS, without a look at the certificate; [`Kind::Shape`] cannot.
+///
+/// # Errors
+/// As [`call`].
+pub fn call_encrypted(
+    kind: Kind,
+    address: &Address,
+    calls: &[Call],
+    concurrency: usize,
+) -> anyhow::Result<Done> {
+    call_over(kind, address, true, calls, concurrency)
+}
+
+/// Python's asyncio over TLS, through memory BIOs, `depth` requests at a time on each of `concurrency` connections.
+/// With `gate`, each connection makes `GATE.waiting` after its first answers and goes on when the file exists.
+///
+/// # Errors
+/// As [`call`].
+pub fn asyncio_encrypted(
+    address: &Address,
+    calls: &[Call],
+    (concurrency, depth): (usize, usize),
+    gate: Option<&Path>,
+) -> anyhow::Result<Done> {
+    let mut command = Command::new("python3");
+    command.arg(program::source("asyncio_client.py")).args(gate);
+    let plan = SimplePlan { depth, ..simple_plan(address, true, calls, concurrency)? };
+    report_plan("client-asyncio", command, &plan)
+}
+
+fn call_over(
+    kind: Kind,
+    address: &Address,
+    tls: bool,
+    calls: &[Call],
+    concurrency: usize,
+) -> anyhow::Result<Done> {
     let mut command = match kind {
+        Kind::Shape if tls => bail!("{} speaks no TLS", kind.name()),
         Kind::Shape => {
             let size = calls.len().div_ceil(concurrency).max(1);
             let connections = calls
@@ -83,26 +139,44 @@ pub fn call(kind: Kind, address: &Address, calls: &[Call], concurrency: usize) -
                 .collect();
             return follow(&Plan { seed: 0, concurrency, rate: 0, connections });
         }
-        Kind::Curl => return curl::call(address, calls),
+        Kind::Curl | Kind::Http2Curl | Kind::UpgradeCurl => return curl::call(kind, address, tls, calls),
         Kind::Python => Command::new("python3"),
-        Kind::Node => Command::new("node"),
+        Kind::Node | Kind::Http2Node => Command::new("node"),
+        Kind::Http2Go => Command::new(program::multiplex()?),
         Kind::Go => Command::new(program::go("client")?),
     };
     match kind {
         Kind::Python => drop(command.arg(program::source("client.py"))),
         Kind::Node => drop(command.arg(program::source("client.js"))),
+        Kind::Http2Node => drop(command.arg(program::source("http2_client.js"))),
+        Kind::Http2Go => drop(command.arg("call-http2")),
         _ => {}
     }
-    let Address::Tcp(server) = address else { bail!("{} cannot reach {address:?}", kind.name()) };
-    let plan = SimplePlan {
+    report_plan(kind.name(), command, &simple_plan(address, tls, calls, concurrency)?)
+}
+
+fn simple_plan(
+    address: &Address,
+    tls: bool,
+    calls: &[Call],
+    concurrency: usize,
+) -> anyhow::Result<SimplePlan> {
+    let Address::Tcp(server) = address else { bail!("no client of another language can reach {address:?}") };
+    Ok(SimplePlan {
         host: server.ip().to_string(),
         port: server.port(),
+        tls,
         concurrency,
+        depth: 1,
         calls: calls.iter().map(SimpleCall::from).collect(),
-    };
-    serde_json::to_writer(file.as_file(), &plan)?;
+    })
+}
+
+fn report_plan(name: &str, mut command: Command, plan: &SimplePlan) -> anyhow::Result<Done> {
+    let file = NamedTempFile::new()?;
+    serde_json::to_writer(file.as_file(), plan)?;
     command.arg(file.path());
-    report(kind.name(), command, calls.len())
+    report(name, command, plan.calls.len())
 }
 
 /// Runs `shape_client` by `plan`.

@@ -46,6 +46,26 @@ pub fn go() -> anyhow::Result<Server> {
     Server::start("go", command, Features { framings: KEPT, ..Features::full() })
 }
 
+/// golang.org/x/net/http2 in cleartext; also by `Upgrade`.
+///
+/// # Errors
+/// When it cannot be compiled or does not get ready.
+pub fn http2_go() -> anyhow::Result<Server> {
+    let mut command = Command::new(program::multiplex()?);
+    command.arg("serve-http2");
+    Server::start("http2-go", command, Features { framings: KEPT, ..Features::full() })
+}
+
+/// Node's `http2` in cleartext.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn http2_node() -> anyhow::Result<Server> {
+    let mut command = Command::new("node");
+    command.arg(program::source("http2_server.js"));
+    Server::start("http2-node", command, Features { framings: KEPT, ..Features::full() })
+}
+
 /// Java's `com.sun.net.httpserver`.
 ///
 /// # Errors

@@ -5,8 +5,10 @@
 //!
 //! - [`nginx`]: static files, and a reverse proxy in front of it.
 //! - [`language`]: Python, Node, Go and Java.
+//! - [`encrypted`]: nginx, Python and Node over TLS.
 //! - [`shape`]: the raw server that can do everything; [`io_uring`]: the one that bypasses system calls.
 
+pub mod encrypted;
 pub mod io_uring;
 pub mod language;
 pub mod nginx;
@@ -17,6 +19,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::otlp::certificate::Certificates;
 use crate::plan::Address;
 use crate::process::{Program, READY};
 use crate::seed::unique;
@@ -115,11 +118,32 @@ impl Server {
         })
     }
 
+    /// As [`Self::start`], over TLS.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_encrypted(
+        name: &str,
+        mut command: Command,
+        certificates: &Certificates,
+        features: Features,
+    ) -> anyhow::Result<Self> {
+        command.env("TLS_CERTIFICATE", certificates.path("server.pem"));
+        command.env("TLS_KEY", certificates.path("server.key"));
+        Self::start(name, command, features)
+    }
+
     /// The spans that one request to this server makes, those of its client left out.
     #[must_use]
     pub fn roles(&self) -> Vec<(Kind, String)> {
         let own = (Kind::Server, self.service.clone());
         std::iter::once(own).chain(self.behind.iter().cloned()).collect()
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
     }
 
     /// Its process.

@@ -61,8 +61,13 @@ pub fn features() -> Features {
 /// # Errors
 /// When it does not get ready.
 pub fn files(how: Files) -> anyhow::Result<Server> {
-    let folder = tempfile::tempdir()?;
     let port = free_port()?;
+    files_at(how, port, &format!("listen 127.0.0.1:{port} reuseport;"))
+}
+
+/// The same, listening on `port` as the directives in `listen` say.
+pub(super) fn files_at(how: Files, port: u16, listen: &str) -> anyhow::Result<Server> {
+    let folder = tempfile::tempdir()?;
     let root = folder.path().join("file");
     fs::create_dir(&root)?;
     for &size in SIZES {
@@ -74,7 +79,7 @@ pub fn files(how: Files) -> anyhow::Result<Server> {
         Files::Buffered => "nginx-buffered",
     };
     let mut block = format!(
-        "listen 127.0.0.1:{port} reuseport; listen unix:{}; root {}; sendfile {};\n",
+        "{listen} listen unix:{}; root {}; sendfile {};\n",
         socket.display(),
         folder.path().display(),
         if how == Files::Sendfile { "on" } else { "off" },
@@ -112,6 +117,42 @@ pub fn proxy(upstream: &Server, over: Upstream) -> anyhow::Result<Server> {
     server.behind.push((Kind::Client, server.service.clone()));
     server.behind.extend(upstream.roles());
     Ok(server)
+}
+
+/// The server in front of a gRPC server at `upstream`, a port of IPv4 loopback, and its port.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn grpc_proxy(upstream: u16) -> anyhow::Result<(Server, u16)> {
+    let folder = tempfile::tempdir()?;
+    let port = free_port()?;
+    // A second try would make two calls of one.
+    let blocks = format!(
+        "upstream back {{ server 127.0.0.1:{upstream}; keepalive 16; }}\n\
+         server {{\nlisten 127.0.0.1:{port} http2 reuseport;\n\
+         location / {{ grpc_pass grpc://back; grpc_next_upstream off; }}\n}}\n"
+    );
+    let mut server = start("nginx-grpc", folder, &blocks, port, features())?;
+    server.behind.push((Kind::Client, server.service.clone()));
+    Ok((server, port))
+}
+
+/// Static files over cleartext HTTP/2.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn http2() -> anyhow::Result<Server> {
+    let folder = tempfile::tempdir()?;
+    let port = free_port()?;
+    let root = folder.path().join("file");
+    fs::create_dir(&root)?;
+    for &size in SIZES {
+        fs::write(root.join(size.to_string()), vec![b'b'; usize::try_from(size)?])?;
+    }
+    let mut block = format!("listen 127.0.0.1:{port} http2 reuseport; root {};\n", folder.path().display());
+    block.push_str("http2_max_concurrent_streams 4096;\n");
+    block.push_str(&locations());
+    start("nginx-http2", folder, &format!("server {{\n{block}}}\n"), port, features())
 }
 
 /// One location per status and framing. The mirror makes nginx read a request body before it answers; static files

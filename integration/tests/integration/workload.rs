@@ -5,12 +5,17 @@ use std::collections::BTreeMap;
 use integration::client::{self, Done, Kind};
 use integration::load;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, Segmentation};
+use integration::rpc::ledger::RpcLedger;
+use integration::rpc::peer::{self, Library, RpcServer};
 use integration::seed::seeded;
 use integration::server::nginx::{Files, Upstream};
 use integration::server::shape::{ShapeServer, every_way};
 use integration::server::{Server, io_uring, language, nginx};
 use integration::shape::{Ending, Shape};
+use integration::websocket::SocketServer;
 use integration::wire::{ReadMode, WriteMode};
+
+use crate::multiplexed;
 
 /// The client's report against what it was told to do.
 #[track_caller]
@@ -28,8 +33,13 @@ fn check(what: &str, calls: &[Call], done: &Done) {
 
 #[track_caller]
 fn check_server(server: &Server) {
+    check_server_by(server, &Kind::ALL);
+}
+
+#[track_caller]
+fn check_server_by(server: &Server, kinds: &[Kind]) {
     let mut rng = seeded(&format!("workload {}", server.name));
-    for kind in Kind::ALL {
+    for kind in kinds.iter().copied() {
         let calls = load::calls(&mut rng, &server.features, kind, 60);
         let what = format!("{} by {}", server.name, kind.name());
         let done = client::call(kind, &server.address, &calls, 4)
@@ -75,6 +85,40 @@ fn go_answers_as_asked() {
 #[test]
 fn java_answers_as_asked() {
     check_server(&language::java().unwrap());
+}
+
+#[test]
+fn http2_answers_as_asked() {
+    let go = language::http2_go().unwrap();
+    check_server_by(&go, &Kind::HTTP2);
+    check_server_by(&go, &[Kind::UpgradeCurl]);
+    check_server_by(&language::http2_node().unwrap(), &Kind::HTTP2);
+    check_server_by(&nginx::http2().unwrap(), &Kind::HTTP2);
+}
+
+#[test]
+fn grpc_answers_as_asked() {
+    let mut rng = seeded("workload gRPC");
+    for library in Library::ALL {
+        let server = RpcServer::start(library, None).unwrap();
+        let (proxy, proxy_port) = nginx::grpc_proxy(server.port).unwrap();
+        for client in Library::ALL {
+            for (port, between, calls) in [
+                (server.port, Vec::new(), multiplexed::calls(&mut rng, 1, true)),
+                (proxy_port, proxy.roles(), multiplexed::calls(&mut rng, 1, false)),
+            ] {
+                let done = peer::call(client, port, None, (&calls, 4)).unwrap();
+                let entered = RpcLedger::default().enter(&calls, &done, &server, &between);
+                entered.unwrap_or_else(|error| panic!("{client:?} to {library:?} by {between:?}: {error:#}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn websockets_answer_as_asked() {
+    let server = SocketServer::start().unwrap();
+    server.call(&multiplexed::sockets()).unwrap();
 }
 
 #[test]

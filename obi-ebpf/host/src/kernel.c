@@ -90,23 +90,28 @@ u32 bpf_get_smp_processor_id(void)
 
 /* The kernel goes on 33 times; here that has no limit, so that both flavours tell the same. */
 static bool goes_on;
+static u32 goes_on_in;
 
-int host_tail_call(void)
+int host_tail_call(u32 program)
 {
 	goes_on = true;
+	goes_on_in = program;
 	return 1;
 }
 
-/* What was begun goes on in the program `walk`, where there is one. */
+/* What was begun goes on in the programs `walk` and `walk_frames`, where there are any. */
 static void go_on(void)
 {
 #ifdef OBI_PORTABLE
 	while (goes_on) {
 		goes_on = false;
-		walk_on(NULL);
+		if (goes_on_in == WALK_FRAMES)
+			walk_frames_on(NULL);
+		else
+			walk_on(NULL);
 	}
 #else
-	CHECK(!goes_on);
+	CHECK(!goes_on && !goes_on_in);
 #endif
 }
 

@@ -25,7 +25,7 @@ pub struct Message {
     pub truncated: bool,
     /// Body bytes, when the end has come.
     pub ended: Option<u64>,
-    /// FLAG_REQUEST_INCOMPLETE, FLAG_CLOSE_DELIMITED, FLAG_TUNNEL so far.
+    /// FLAG_REQUEST_INCOMPLETE, FLAG_CLOSE_DELIMITED, FLAG_TUNNEL and to what, so far.
     pub flags: u32,
 }
 
@@ -119,11 +119,14 @@ impl Ledger {
     }
 
     fn forget(&mut self, number: u64) {
-        if !self.accounts.contains_key(&number) && !self.frames.frames.is_empty() {
+        if !self.accounts.contains_key(&number) && number & ((1 << ORDINAL_BITS) - 1) == 0 {
             return; // a connection of HTTP/2 whose end could not be told
         }
         let account =
             self.accounts.get_mut(&number).unwrap_or_else(|| panic!("{number:x} forgotten but never begun"));
+        if account.response.flags & FLAG_WEBSOCKET != 0 {
+            return; // the WebSocket, whose end could not be told
+        }
         assert_eq!(account.fate, Fate::Open, "{number:x} forgotten");
         account.fate = Fate::Forgotten;
     }
@@ -167,7 +170,8 @@ impl Ledger {
         message.truncated |= flags & FLAG_TRUNCATED != 0;
         message.head.extend_from_slice(payload);
         message.whole = flags & FLAG_LAST_PIECE != 0;
-        message.flags |= flags & (FLAG_REQUEST_INCOMPLETE | FLAG_CLOSE_DELIMITED | FLAG_TUNNEL);
+        message.flags |= flags
+            & (FLAG_REQUEST_INCOMPLETE | FLAG_CLOSE_DELIMITED | FLAG_TUNNEL | FLAG_HTTP2 | FLAG_WEBSOCKET);
         if flags & FLAG_MESSAGE_END != 0 {
             message.ended = Some(head.body_bytes);
         }

@@ -48,16 +48,24 @@ static __always_inline int go(struct connection *k, struct segment *s, struct so
 	return 0;
 }
 
+/* One step on along frames. */
+static __always_inline long frame_step(struct walk *walk)
+{
+	struct segment *s = walk->segment;
+	int over = follow_frames(walk->connection, s);
+	if (s->outcome)
+		settle(walk->connection, s);
+	return over || (!s->gap && !s->left);
+}
+
 /* Inlined: programs that cannot keep anything with a socket say so by `sk`, a constant. */
 static __always_inline long one_step(struct walk *walk, struct sock *sk)
 {
 	struct segment *s = walk->segment;
-	if (is_framed(cursor_of(walk->connection, s)->mode)) {
-		int over = follow_frames(walk->connection, s);
-		if (s->outcome)
-			settle(walk->connection, s);
-		return over || (!s->gap && !s->left);
-	}
+#ifndef OBI_PORTABLE
+	if (is_framed(cursor_of(walk->connection, s)->mode))
+		return frame_step(walk);
+#endif
 	if (is_skipping(cursor_of(walk->connection, s)->mode) && (s->gap || s->left)) {
 		skip_body(walk->connection, s);
 		if (s->outcome)

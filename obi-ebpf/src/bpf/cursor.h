@@ -104,10 +104,29 @@ struct stream_data {
 
 enum { FRAME_HEADER_BYTES = 9, PREFIX_BYTES = 5, PREFACE_REST_BYTES = 8, WEBSOCKET_HEADER_MOST = 14 };
 
+/* A look ahead for frames: where it has come to, and what was found. Here, because the verifier forgets what is here. */
+struct look {
+	u64 base;    /* the contiguous range in hand */
+	u64 length;
+	u64 skip;    /* bytes to pass over before the next one of interest */
+	u64 vector;  /* iovec entries to come */
+	u32 vectors;
+	u32 left;    /* bytes to the end of the segment */
+	u32 n;       /* likely frame headers */
+	u32 n_data;  /* of them, of DATA */
+	u32 first;   /* type of the first */
+	u32 fits;    /* 1: the last frame ends with the segment */
+};
+
 /* Where one direction of a connection stands in HTTP/2 or WebSocket. */
 struct frame_cursor {
-	u8 header[32];   /* of the frame under way: `got` bytes, and room behind them for reading */
-	struct stream_data data; /* of the stream at hand; of all messages of a WebSocket */
+	union {
+		struct {
+			u8 header[32]; /* of the frame under way: `got` bytes, and room behind them for reading */
+			struct stream_data data; /* of the stream at hand; of all messages of a WebSocket */
+		};
+		struct look look; /* in MODE_FIND and MODE_FRAME_LOST */
+	};
 	u32 bytes;       /* payload of the whole frame */
 	u32 copy;        /* payload bytes still to be copied */
 	u32 stream;

@@ -65,7 +65,11 @@ enum frame_flag {
 
 /* event_header.flags of EVENT_CLOSE */
 enum close_flag {
-	CLOSE_HTTP2 = 1, /* the connection spoke HTTP/2: header.exchange has ordinal 0, `pending` means nothing */
+	/*
+	 * The connection spoke HTTP/2: header.exchange has ordinal 0, `pending` means nothing. If it cannot be told, that
+	 * number comes among the forgotten ones, and the streams open then are counted already.
+	 */
+	CLOSE_HTTP2 = 1,
 };
 
 /* close_event.reason */
@@ -169,14 +173,14 @@ struct end_event {
 /*
  * An HTTP/2 frame (RFC 9113 §4): HEADERS, CONTINUATION, PUSH_PROMISE, SETTINGS, RST_STREAM with their payload, padding
  * and priority included, GOAWAY with its first eight bytes, DATA as a mark without payload, and only when it ends its
- * stream. Of a header block that is longer than the limit, CONTINUATION frames are left out without a step in the
- * sequence, but for the one that ends it. `header.exchange` is the connection number with ordinal 0, `header.time` that
+ * stream. CONTINUATION frames without payload, or beyond the limit of a block, are left out without a step in the
+ * sequence, but for the one that ends the block. `header.exchange` is the connection number with ordinal 0, `header.time` that
  * of the piece's last byte, of a mark the time when the last byte of its frame had passed.
  */
 struct frame_event {
 	struct event_header header;
 	__u64 arrival;     /* when the first byte of the frame arrived at the host (received) or was sent */
-	__u64 body_bytes;  /* DATA of this stream in this direction up to here, without padding */
+	__u64 body_bytes;  /* with END_STREAM: DATA of this stream in this direction, without padding; else meaningless */
 	/*
 	 * Messages of gRPC's framing begun in that DATA; meaningless for other content. 0xffffffff: not known, or other
 	 * content. When HEADERS that end their stream are the first ones in their direction, both numbers are 0,
@@ -203,7 +207,10 @@ struct frame_event {
 	/* the payload follows */
 };
 
-/* A WebSocket (RFC 6455) from its upgrade, `header.exchange`, to its end, `header.time`. */
+/*
+ * A WebSocket (RFC 6455) from its upgrade, `header.exchange`, to its end, `header.time`: when both Close frames have
+ * passed, or with the connection. If it cannot be told, the number comes among the forgotten ones, already counted.
+ */
 struct websocket_event {
 	struct event_header header;
 	__u64 received_bytes; /* payload, without control frames */

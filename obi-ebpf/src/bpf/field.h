@@ -70,15 +70,23 @@ static __always_inline void transfer_encoding(struct cursor *c)
 }
 
 /* What a response with 101 goes on with (RFC 9110 §7.8): only names that we follow matter, and those stand alone. */
-static __always_inline void upgrade_to(struct cursor *c, u32 length)
+static __always_inline void upgrade_to(struct cursor *c)
 {
 	const u8 *line = c->copy.first;
 	u32 at = line[8] == ' ' || line[8] == '\t' ? 9 : 8;
 	u64 word = load8(line, at) | LOWER_CASE;
-	if (length > at + 8 && word == EIGHT('w', 'e', 'b', 's', 'o', 'c', 'k', 'e'))
+	u8 behind;
+	if (word == EIGHT('w', 'e', 'b', 's', 'o', 'c', 'k', 'e') && (line[at + 8] | 0x20) == 't') {
+		behind = line[at + 9];
 		c->upgrade = UPGRADE_WEBSOCKET;
-	else if ((word & 0xffffff) == EIGHT('h', '2', 'c', 0, 0, 0, 0, 0) && (line[at + 3] == '\r' || line[at + 3] == '\n'))
+	} else if ((word & 0xffffff) == EIGHT('h', '2', 'c', 0, 0, 0, 0, 0)) {
+		behind = line[at + 3];
 		c->upgrade = UPGRADE_HTTP2;
+	} else {
+		return;
+	}
+	if (behind != '\r' && behind != '\n' && behind != ' ')
+		c->upgrade = UPGRADE_OTHER;
 }
 
 enum framing_field {
@@ -99,7 +107,7 @@ SHARED int framing_value(struct cursor *c, u32 length, u32 field)
 	if (field == FIELD_CONTENT_LENGTH)
 		return content_length(c, length);
 	if (field == FIELD_UPGRADE)
-		upgrade_to(c, length);
+		upgrade_to(c);
 	else
 		transfer_encoding(c);
 	return SCAN_MORE;

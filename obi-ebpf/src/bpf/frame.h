@@ -42,6 +42,8 @@ enum {
 };
 
 #define MESSAGES_UNKNOWN 0xffffffffu
+/* stream_data.unknown: DATA came of which no beginning was seen. */
+#define NEVER_OPENED 2
 
 static __always_inline bool is_framed(u8 mode)
 {
@@ -109,12 +111,13 @@ static __always_inline bool is_likely_frame(const u8 *header)
 		break;
 	case FRAME_HEADERS:
 		known = END_STREAM | END_HEADERS | FRAME_PADDED | FRAME_PRIORITIZED;
-		if (!length)
+		/* Only what does not fit into one frame is continued. */
+		if (!length || !(header[8] & 1) || (!(flags & END_HEADERS) && length < FRAME_LIKELY_BYTES / 2))
 			return false;
 		break;
 	case FRAME_PUSH_PROMISE:
 		known = END_HEADERS | FRAME_PADDED;
-		if (length <= 4)
+		if (length <= 4 || !(flags & END_HEADERS))
 			return false;
 		break;
 	case FRAME_CONTINUATION:

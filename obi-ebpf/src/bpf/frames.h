@@ -31,8 +31,10 @@ static __always_inline void begin_http2(struct connection *k, const struct segme
 	other->frame.tentative = is_framed(mode) ? 0 : other->frame.tentative;
 	if (mode == MODE_START)
 		begin_direction(other, MODE_FRAME, false);
-	else if (!is_framed(mode) || mode == MODE_FIND)
+	if (mode != MODE_START && (!is_framed(mode) || mode == MODE_FIND)) {
 		begin_direction(other, MODE_FRAME_LOST, true);
+		other->frame.sequence = 1; /* something has passed, even if nothing will be found any more */
+	}
 }
 
 /* The second half of the preface is in hand. Only a client sends it. */
@@ -61,89 +63,102 @@ static __always_inline void upgrade_to_http2(struct connection *k, const struct 
 	k->n_opened = 1;
 }
 
+/* The response in hand opens a tunnel: `flags` of its record say to what. A WebSocket needs an exchange that was told. */
+SHARED int leave_http1(struct connection *k, struct segment *s, u32 flags, u32 told)
+{
+	if (!k || !s)
+		return 0;
+	if (flags & FLAG_WEBSOCKET && told)
+		begin_websocket(k);
+	else if ((flags & (FLAG_HTTP2 | FLAG_WEBSOCKET)) == FLAG_HTTP2)
+		upgrade_to_http2(k, s);
+	else
+		ignore_connection(k);
+	return 0;
+}
+
 enum { LOOK_FRAMES = 4, LOOK_VECTORS = 4 };
 
-/* What the look at a segment has come to so far. */
-struct look {
-	struct source from;
-	u32 left;
-	u32 n;       /* likely headers */
-	u32 n_data;  /* of them, of DATA */
-	u32 first;   /* type of the first */
-	u32 fits;    /* 1: the last one ends with the segment */
-	u32 pad;
-	u8 header[16];
-};
-
-/* The next bytes of interest of the segment come to hand, if they are not far. */
-static __always_inline void look_on(struct look *look)
+/* One iovec entry further. */
+static __always_inline bool look_on(struct look *look, struct source *from)
 {
-#pragma clang loop unroll(disable)
-	for (u32 i = 0; i < LOOK_VECTORS && !look->from.length && look->from.vectors; i++) {
-		struct user_iovec entry = {};
-		if (read_vector(&entry, &look->from))
-			return;
-		look->from.vector += sizeof(entry);
-		look->from.vectors--;
-		if (look->from.skip >= entry.length) {
-			look->from.skip -= entry.length;
-			continue;
-		}
-		look->from.base = entry.base + look->from.skip;
-		look->from.length = entry.length - look->from.skip;
-		look->from.skip = 0;
+	struct user_iovec entry = {};
+	from->vector = look->vector; /* it is read again from here */
+	if (read_vector(&entry, from))
+		return false;
+	look->vector += sizeof(entry);
+	look->vectors--;
+	if (look->skip >= entry.length) {
+		look->skip -= entry.length;
+		return true;
 	}
+	look->base = entry.base + look->skip;
+	look->length = entry.length - look->skip;
+	look->skip = 0;
+	return true;
 }
 
 /* One frame further. Returns whether to go on. */
 static __always_inline bool look_at_frame(struct look *look)
 {
+	u8 header[16] = {};
 	u32 bytes;
-	look_on(look);
-	if (look->left < FRAME_HEADER_BYTES || look->from.length < FRAME_HEADER_BYTES)
+	if (look->left < FRAME_HEADER_BYTES || look->length < FRAME_HEADER_BYTES)
 		return false;
-	if (bpf_probe_read_user(look->header, FRAME_HEADER_BYTES, (void *)look->from.base) || !is_likely_frame(look->header)) {
+	if (bpf_probe_read_user(header, FRAME_HEADER_BYTES, (void *)look->base) || !is_likely_frame(header) ||
+	    (!look->n && header[3] == FRAME_CONTINUATION)) {
 		look->n = 0;
 		return false;
 	}
 	if (!look->n)
-		look->first = look->header[3];
+		look->first = header[3];
 	look->n++;
-	look->n_data += look->header[3] == FRAME_DATA;
-	bytes = FRAME_HEADER_BYTES + frame_length(look->header);
-	/* Some read the header by itself, and the payload then. */
-	look->fits = bytes == look->left || look->left == FRAME_HEADER_BYTES;
+	if (header[3] == FRAME_DATA)
+		look->n_data++;
+	bytes = FRAME_HEADER_BYTES + frame_length(header);
+	/* Some read the header by itself, and the payload then: believed of HEADERS, as nine bytes are soon found. */
+	look->fits = look->left == FRAME_HEADER_BYTES ? header[3] == FRAME_HEADERS : bytes == look->left;
 	if (bytes >= look->left)
 		return false;
 	look->left -= bytes;
-	if (bytes <= look->from.length) {
-		look->from.base += bytes;
-		look->from.length -= bytes;
+	if (bytes <= look->length) {
+		look->base += bytes;
+		look->length -= bytes;
 	} else {
-		look->from.skip = bytes - look->from.length;
-		look->from.length = 0;
+		look->skip = bytes - look->length;
+		look->length = 0;
 	}
 	return true;
 }
 
 /* Is the beginning of the segment the beginning of a frame? Returns 1 if so. */
-SHARED int looks_like_frames(struct segment *s, u32 from_start)
+SHARED int looks_like_frames(struct connection *k, struct segment *s, u32 from_start)
 {
-	struct look look = {};
-	if (!s)
+	struct look *look;
+	u64 vector;
+	if (!k || !s)
 		return 0;
-	look.from = s->source;
-	look.left = s->left;
+	look = &cursor_of(k, s)->frame.look;
+	*look = (struct look){
+		.base = s->source.base, .length = s->source.length, .skip = s->source.skip, .vector = s->source.vector,
+		.vectors = s->source.vectors, .left = s->left,
+	};
+	vector = s->source.vector;
 #pragma clang loop unroll(disable)
-	for (u32 i = 0; i < LOOK_FRAMES; i++) {
-		barrier();
-		if (!look_at_frame(&look))
+	for (u32 i = 0; i < LOOK_FRAMES + LOOK_VECTORS; i++) {
+		barrier(); /* see settle() */
+		if (!look->length && look->vectors) {
+			if (!look_on(look, &s->source))
+				break;
+		} else if (look->n >= LOOK_FRAMES || !look_at_frame(look)) {
 			break;
+		}
 	}
-	/* At the very beginning a server's SETTINGS stand. */
-	if (from_start && (!look.n || look.first != FRAME_SETTINGS))
-		return 0;
-	return look.n >= LOOK_FRAMES - 1 || (look.fits && (look.n > 1 || (look.n == 1 && !look.n_data)));
+	s->source.vector = vector;
+	/* At the very beginning a server's SETTINGS stand; as long as no header is in one piece, they may. */
+	if (from_start)
+		return look->n ? look->first == FRAME_SETTINGS : look->left < FRAME_HEADER_BYTES || look->length < FRAME_HEADER_BYTES;
+	return look->n >= LOOK_FRAMES - 1 || (look->fits && look->n > (look->n_data ? 1 : 0));
 }
 
 /* Neither a head nor the preface: frames that were begun before we came, or by the server? */
@@ -152,7 +167,7 @@ static __always_inline void find_frames(struct connection *k, struct segment *s)
 	struct cursor *c = cursor_of(k, s);
 	bool lost = c->mode == MODE_FRAME_LOST;
 	bool from_start = !lost && !(c->flags & CURSOR_RESYNCED) && k->family != FAMILY_UNIX;
-	if (!looks_like_frames(s, from_start)) {
+	if (!looks_like_frames(k, s, from_start)) {
 		if (lost) {
 			s->left = 0;
 		} else {
@@ -164,6 +179,7 @@ static __always_inline void find_frames(struct connection *k, struct segment *s)
 	if (lost) {
 		c->mode = MODE_FRAME;
 		c->frame.got = 0;
+		c->frame.data.stream = 0;
 		return;
 	}
 	begin_direction(c, MODE_FRAME, !from_start);
@@ -252,10 +268,6 @@ static __always_inline void read_frames(struct connection *k, struct segment *s)
 	struct frame_cursor *f = &c->frame;
 	u8 mode = c->mode;
 	u32 want;
-	if (mode == MODE_FRAME_COPY) {
-		copy_frame(k, s);
-		return;
-	}
 	if (mode == MODE_FRAME_DATA) {
 		data_prefix(k, s);
 		if (!c->remaining)
@@ -301,14 +313,24 @@ SHARED int follow_frames(struct connection *k, struct segment *s)
 	mode = cursor_of(k, s)->mode;
 	if ((!s->gap && !s->left) || mode == MODE_IGNORED)
 		return 1;
+	/* A gap may end before what can be hopped does. */
+	if (hops(mode) && (mode != MODE_FRAME_DATA || unread_data(cursor_of(k, s))))
+		return 0;
 	if (mode == MODE_FRAME_LOST && s->begun && !s->gap) {
 		s->left = 0;
 		return 1;
 	}
-	if (s->gap || s->source.opaque)
+	if (s->gap || s->source.opaque) {
 		pass_unread(k, s);
-	else if (has_bytes(s))
+		return 0;
+	}
+	if (!has_bytes(s))
+		return 0;
+	if (mode != MODE_FRAME_COPY)
 		read_frames(k, s);
+	barrier();
+	if (cursor_of(k, s)->mode == MODE_FRAME_COPY && s->left && s->source.length)
+		copy_frame(k, s);
 	return 0;
 }
 

@@ -161,10 +161,7 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 	if (c->status == 101 || connected) {
 		c->mode = MODE_IGNORED;
 		flags |= FLAG_MESSAGE_END | FLAG_TUNNEL;
-		if (!connected && c->upgrade == UPGRADE_HTTP2)
-			flags |= FLAG_HTTP2;
-		else if (!connected && c->upgrade == UPGRADE_WEBSOCKET)
-			flags |= FLAG_WEBSOCKET;
+		flags |= (u32)(c->upgrade & 3) * FLAG_HTTP2; /* or FLAG_WEBSOCKET; a branch would be another way for the verifier */
 	} else {
 		c->mode = body_mode(c, c->flags & CURSOR_METHOD_HEAD);
 		if (c->mode == MODE_UNTIL_CLOSE)
@@ -189,12 +186,8 @@ static __always_inline void leave_head(struct connection *k, struct segment *s, 
 	u8 mode = c->mode;
 	k->flags |= CONNECTION_HTTP;
 	count_open(k);
-	if (flags & FLAG_WEBSOCKET && told) {
-		begin_websocket(k);
-	} else if (flags & FLAG_HTTP2) {
-		upgrade_to_http2(k, s);
-	} else if (flags & FLAG_TUNNEL) {
-		ignore_connection(k);
+	if (flags & FLAG_TUNNEL) {
+		leave_http1(k, s, flags, told);
 	} else if (flags & FLAG_INTERIM) {
 		u16 kept = c->flags & CURSOR_KEPT;
 		cursor_reset(c, MODE_START);

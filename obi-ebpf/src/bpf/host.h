@@ -24,8 +24,8 @@
 
 struct sock;
 
-/* 1: the program goes on in another one. */
-int host_tail_call(void);
+/* 1: the program goes on in another one, element `program` of `walks`. */
+int host_tail_call(u32 program);
 void *bpf_map_lookup_elem(void *map, const void *key);
 long bpf_map_update_elem(void *map, const void *key, const void *value, u64 flags);
 long bpf_map_delete_elem(void *map, const void *key);

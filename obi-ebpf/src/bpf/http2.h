@@ -42,7 +42,7 @@ SHARED int take_data(struct connection *k, u32 direction, u32 stream, u32 opens)
 	f = &k->cursor[direction & 1].frame;
 	if (f->data.stream == stream)
 		return 0;
-	if (f->data.stream) {
+	if (f->data.stream && f->data.unknown != NEVER_OPENED) {
 		key = key_of(k, direction, f->data.stream);
 		other = f->data;
 		if (!bpf_map_update_elem(&content, &key, &other, BPF_ANY))
@@ -58,7 +58,7 @@ SHARED int take_data(struct connection *k, u32 direction, u32 stream, u32 opens)
 			return 0;
 		}
 	}
-	f->data = (struct stream_data){ .stream = stream, .unknown = !opens };
+	f->data = (struct stream_data){ .stream = stream, .unknown = opens ? 0 : NEVER_OPENED };
 	return 0;
 }
 
@@ -121,7 +121,7 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 	/* A stream that had no content is not remembered, but one may have been forgotten. */
 	r->messages = known ? f->data.unknown ? MESSAGES_UNKNOWN : f->data.messages
 		      : f->n_spilled || f->joined ? MESSAGES_UNKNOWN : 0;
-	r->offset = s->offset;
+	r->offset = s->offset - s->gap; /* what is left of the gap lies behind */
 	r->sequence = f->sequence;
 	r->stream = f->stream;
 	r->frame_bytes = f->bytes;
@@ -259,6 +259,14 @@ static __always_inline u32 bytes_to_copy(struct frame_cursor *f)
 	return n > limit ? limit : n;
 }
 
+/* Before the preface has come: may a server's stream of frames go on like that? It begins with SETTINGS. */
+static __always_inline bool is_tentative_frame(const struct frame_cursor *f)
+{
+	if (!f->sequence && (f->header[3] != FRAME_SETTINGS || f->header[4]))
+		return false;
+	return is_likely_frame(f->header);
+}
+
 /* A frame header has passed. */
 SHARED int frame_begins(struct connection *k, struct segment *s)
 {
@@ -268,7 +276,7 @@ SHARED int frame_begins(struct connection *k, struct segment *s)
 		return 0;
 	c = cursor_of(k, s);
 	f = &c->frame;
-	if (!is_valid_frame(f->header)) {
+	if (!is_valid_frame(f->header) || (f->tentative && !is_tentative_frame(f))) {
 		come_to(s, OUTCOME_LOST, LOSS_FRAMING);
 		return 0;
 	}

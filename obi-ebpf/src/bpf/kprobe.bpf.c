@@ -155,10 +155,16 @@ int BPF_KPROBE(unix_release, struct socket *socket)
 }
 
 #ifdef OBI_PORTABLE
-/* Never attached: the target of tail calls. */
+/* Never attached: the targets of tail calls. */
 SEC("kprobe/release_sock")
 int walk(void *ctx)
 {
 	return walk_on(ctx);
+}
+
+SEC("kprobe/release_sock")
+int walk_frames(void *ctx)
+{
+	return walk_frames_on(ctx);
 }
 #endif

@@ -187,10 +187,16 @@ int BPF_PROG(sched_process_exit, struct task_struct *task)
 }
 
 #ifdef OBI_PORTABLE
-/* Never attached: the target of tail calls. */
+/* Never attached: the targets of tail calls. */
 SEC("tracepoint/syscalls/sys_exit_read")
 int walk(void *ctx)
 {
 	return walk_on(ctx);
+}
+
+SEC("tracepoint/syscalls/sys_exit_read")
+int walk_frames(void *ctx)
+{
+	return walk_frames_on(ctx);
 }
 #endif

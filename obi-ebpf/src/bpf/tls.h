@@ -47,7 +47,7 @@ static long tls_step(u32 index, struct walk *walk)
 /* As `walks`, for this kind of program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, WALKS);
 	__type(key, u32);
 	__type(value, u32);
 } tls_walks SEC(".maps");
@@ -60,36 +60,69 @@ static __always_inline void capture_tls(struct walk *walk)
 	if (call) {
 		call->walk = walk->connection->tls_key.object;
 		call->sending = walk->segment->sending;
-		bpf_tail_call(walk->context, &tls_walks, 0);
+		bpf_tail_call(walk->context, &tls_walks, program_of(walk));
 	}
 	/* Only a call that failed comes back. */
 	come_to(walk->segment, OUTCOME_LOST, LOSS_STEPS);
 	settle(walk->connection, walk->segment);
 }
 
-/* Never attached: the target of tail calls. */
-SEC("uprobe")
-int tls_walk(struct pt_regs *ctx)
+/* The walk that this thread is in. */
+static __always_inline struct tls_call *recall_tls_walk(struct walk *walk)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id;
 	struct tls_call *call = bpf_map_lookup_elem(&tls_call, &tid);
-	struct walk walk = { .context = ctx };
 	struct tls_key key = { .tgid = id >> 32 };
 	struct tls_connection *t;
 	if (!call || !call->walk)
-		return 0;
+		return NULL;
 	key.object = call->walk;
 	t = find_tls(&key);
 	if (!t)
+		return NULL;
+	walk->connection = &t->connection;
+	walk->segment = &walk->connection->segment[call->sending & 1];
+	return call;
+}
+
+/* Never attached, as the next: the targets of tail calls. */
+SEC("uprobe")
+int tls_walk(struct pt_regs *ctx)
+{
+	struct walk walk = { .context = ctx };
+	struct tls_call *call = recall_tls_walk(&walk);
+	if (!call)
 		return 0;
-	walk.connection = &t->connection;
-	walk.segment = &walk.connection->segment[call->sending & 1];
 #pragma clang loop unroll(disable)
-	for (u32 i = 0; i < STEPS_PER_PROGRAM; i++)
+	for (u32 i = 0; i < STEPS_PER_PROGRAM; i++) {
+		if (program_of(&walk) != WALK_HEADS)
+			break;
 		if (tls_step(i, &walk))
 			goto out;
-	bpf_tail_call(ctx, &tls_walks, 0);
+	}
+	bpf_tail_call(ctx, &tls_walks, program_of(&walk));
+out:
+	call->walk = 0;
+	end_walk(&walk);
+	return 0;
+}
+
+SEC("uprobe")
+int tls_walk_frames(struct pt_regs *ctx)
+{
+	struct walk walk = { .context = ctx };
+	struct tls_call *call = recall_tls_walk(&walk);
+	if (!call)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < FRAMES_PER_PROGRAM; i++) {
+		if (program_of(&walk) != WALK_FRAMES)
+			break;
+		if (frame_step(&walk))
+			goto out;
+	}
+	bpf_tail_call(ctx, &tls_walks, program_of(&walk));
 out:
 	call->walk = 0;
 	end_walk(&walk);

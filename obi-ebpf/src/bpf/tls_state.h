@@ -191,8 +191,8 @@ static __always_inline struct spare *make_tls_spare(struct connection *k)
 }
 #endif
 
-/* Ends what is pending; what the socket has told of its end goes before what the program does. */
-SHARED int end_tls(struct tls_connection *t, u32 reason, u32 loss)
+/* Ends what is pending; what the socket has told of its end goes before what the program does. Inlined: calls nest eight deep. */
+static __always_inline int end_tls(struct tls_connection *t, u32 reason, u32 loss)
 {
 	struct ending how = {};
 	if (!t)

@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * The walk along a segment in a program of its own, reached by tail call, which calls
- * itself for more: below 5.17 there is no loop that the verifier goes through once.
+ * The walk along a segment in programs of its own (one for heads, one for frames), reached by tail call, which call
+ * themselves and each other for more: below 5.17 there is no loop that the verifier goes through once.
  * The hooks' own programs stay small, and the walk is verified once per object.
  * Tail calls go on 33 times: longer walks are cut off, and what is left counts as lost.
  */
 #ifndef OBI_WALK_PORTABLE_H
 #define OBI_WALK_PORTABLE_H
 
-enum { STEPS_PER_PROGRAM = 3 };
+enum { STEPS_PER_PROGRAM = 3, FRAMES_PER_PROGRAM = 5 };
+
+/* Elements of `walks`. */
+enum { WALK_HEADS = 0, WALK_FRAMES = 1, WALKS = 2 };
 
 #ifdef OBI_HOST
 /* The harness goes on instead. */
-#define GO_ON(context)				\
+#define GO_ON(context, program)			\
 	do {					\
-		if (host_tail_call())		\
+		if (host_tail_call(program))	\
 			return 0;		\
 	} while (0)
 #else
-#define GO_ON(context) bpf_tail_call(context, &walks, 0)
+#define GO_ON(context, program) bpf_tail_call(context, &walks, program)
 #endif
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, WALKS);
 	__type(key, u32);
 	__type(value, u32);
 } walks SEC(".maps");
@@ -43,35 +46,74 @@ static __always_inline bool remember_walk(const struct walk *walk)
 	return true;
 }
 
+/* Which program a walk goes on in. */
+static __always_inline u32 program_of(const struct walk *walk)
+{
+	return is_framed(cursor_of(walk->connection, walk->segment)->mode) ? WALK_FRAMES : WALK_HEADS;
+}
+
 static __always_inline int capture(struct walk *walk)
 {
 	begin_walk(walk);
 	if (remember_walk(walk))
-		GO_ON(walk->context);
+		GO_ON(walk->context, program_of(walk));
 	/* Only a call that failed comes back. */
 	come_to(walk->segment, OUTCOME_LOST, LOSS_STEPS);
 	settle(walk->connection, walk->segment);
 	return 0;
 }
 
-/* The body of the program `walk`. */
-static __always_inline int walk_on(void *context)
+/* The walk that this thread is in. */
+static __always_inline struct thread_state *recall_walk(struct walk *walk)
 {
 	u32 tid = bpf_get_current_pid_tgid();
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
-	struct walk walk = { .context = context };
 	if (!state || !state->walk)
+		return NULL;
+	walk->sk = (struct sock *)state->walk;
+	walk->connection = find_connection(walk->sk);
+	if (!walk->connection)
+		return NULL;
+	walk->segment = &walk->connection->segment[state->sending & 1];
+	return state;
+}
+
+/* The body of the program `walk`. */
+static __always_inline int walk_on(void *context)
+{
+	struct walk walk = { .context = context };
+	struct thread_state *state = recall_walk(&walk);
+	if (!state)
 		return 0;
-	walk.sk = (struct sock *)state->walk;
-	walk.connection = find_connection(walk.sk);
-	if (!walk.connection)
-		return 0;
-	walk.segment = &walk.connection->segment[state->sending & 1];
 #pragma clang loop unroll(disable)
-	for (u32 i = 0; i < STEPS_PER_PROGRAM; i++)
+	for (u32 i = 0; i < STEPS_PER_PROGRAM; i++) {
+		if (program_of(&walk) != WALK_HEADS)
+			break;
 		if (step(i, &walk))
 			goto out;
-	GO_ON(context);
+	}
+	GO_ON(context, program_of(&walk));
+out:
+	state->walk = 0;
+	end_walk(&walk);
+	return 0;
+}
+
+/* The body of the program `walk_frames`. */
+static __always_inline int walk_frames_on(void *context)
+{
+	struct walk walk = { .context = context };
+	struct thread_state *state = recall_walk(&walk);
+	if (!state)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < FRAMES_PER_PROGRAM; i++) {
+		if (program_of(&walk) != WALK_FRAMES)
+			break;
+		if (frame_step(&walk))
+			goto out;
+	}
+	GO_ON(context, program_of(&walk));
 out:
 	state->walk = 0;
 	end_walk(&walk);

@@ -139,6 +139,10 @@ impl Sink for Outlet {
     }
 
     fn lost(&mut self, loss: Loss) {
+        self.lost_many(loss, 1);
+    }
+
+    fn lost_many(&mut self, loss: Loss, n: u32) {
         let (service, watched) = self.service(loss.tgid);
         if !watched {
             return;
@@ -150,6 +154,6 @@ impl Sink for Outlet {
             side: side_name(loss.side),
             service_name: &service.name,
         };
-        self.stats.lose(labels, 1);
+        self.stats.lose(labels, n.into());
     }
 }

@@ -4,9 +4,12 @@
 //! Refuses to know the other exchanges and their number.
 
 use super::http1::{Parsed, RequestText, STATUS_LINE_BYTES, parse_response};
-use super::{Endpoints, Exchange, Failure, Response, Semantics, Side, UnderWay, canonical_ip};
-use obi_ebpf::{FLAG_CLOSE_DELIMITED, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, head_event};
-use std::net::SocketAddr;
+use super::http2::Upgraded;
+use super::{Endpoints, Exchange, Failure, Response, Rpc, Semantics, Side, UnderWay, grpc};
+use obi_ebpf::{
+    FLAG_CLOSE_DELIMITED, FLAG_HTTP2, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, FLAG_TUNNEL,
+    FLAG_WEBSOCKET, head_event,
+};
 
 /// How much of the request head has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -46,6 +49,18 @@ pub(super) struct Entry {
     /// Time of the response's last byte.
     pub(super) response_ended: Option<u64>,
     pub(super) close_delimited: bool,
+    pub(super) upgrade: Option<Upgrade>,
+    /// `grpc-status` and `grpc-message` of a response to gRPC-Web.
+    rpc_status: Option<u32>,
+    rpc_message: String,
+}
+
+/// What the connection speaks after this exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Upgrade {
+    /// The answer to this request comes over HTTP/2.
+    Http2,
+    WebSocket,
 }
 
 /// What a piece of a response head came to.
@@ -68,7 +83,9 @@ impl Entry {
     pub(super) fn identify(&mut self, head: &head_event) {
         self.tgid = head.header.tgid;
         self.side = Side::from_wire(head.side).or(self.side);
-        self.endpoints = Some(endpoints(head));
+        let (local, remote) =
+            ((head.local_address, head.local_port), (head.remote_address, head.remote_port));
+        self.endpoints = Some(Endpoints::from_wire(head.family, local, remote));
         self.encrypted = head.encrypted != 0;
     }
 
@@ -90,6 +107,12 @@ impl Entry {
     pub(super) fn response_piece(&mut self, head: &head_event, payload: &[u8]) -> ResponseStep {
         self.keep_status_line(payload);
         let flags = head.header.flags;
+        if self.text.content().is_web()
+            && let Some((status, message)) = grpc::head_status(payload)
+        {
+            self.rpc_status = Some(status);
+            self.rpc_message = grpc::message(message);
+        }
         if flags & FLAG_LAST_PIECE == 0 {
             return ResponseStep::Taken;
         }
@@ -102,6 +125,11 @@ impl Entry {
         };
         self.response = Some(response);
         self.close_delimited = flags & FLAG_CLOSE_DELIMITED != 0;
+        self.upgrade = match flags & (FLAG_TUNNEL | FLAG_HTTP2 | FLAG_WEBSOCKET) {
+            TO_HTTP2 => Some(Upgrade::Http2),
+            TO_WEBSOCKET => Some(Upgrade::WebSocket),
+            _ => None,
+        };
         if flags & FLAG_MESSAGE_END != 0 {
             self.end_response(head.header.time, head.header.flags, head.body_bytes);
         }
@@ -147,7 +175,7 @@ impl Entry {
             tgid: self.tgid,
             endpoints,
             encrypted: self.encrypted,
-            is_rpc: false,
+            is_rpc: self.text.content().is_web(),
             request: self.text.request(),
         })
     }
@@ -169,18 +197,47 @@ impl Entry {
             request_body_bytes: self.request_body_bytes,
             response_body_bytes: self.response_body_bytes,
             failure,
-            semantics: Semantics::Http,
+            semantics: self.semantics(failure),
+        })
+    }
+
+    fn semantics(&self, failure: Option<Failure>) -> Semantics<'_> {
+        if !self.text.content().is_web() {
+            return Semantics::Http;
+        }
+        let by_client = match self.side {
+            Some(Side::Client) => Failure::Aborted,
+            _ => Failure::Closed,
+        };
+        Semantics::Rpc(Rpc {
+            status: self.rpc_status,
+            message: &self.rpc_message,
+            timeout: self.text.timeout(),
+            is_cancelled: failure == Some(by_client) && self.rpc_status.is_none(),
+            is_web: true,
+            // Bodies are not looked into.
+            request_messages: None,
+            response_messages: None,
+        })
+    }
+
+    /// What goes on over HTTP/2: the answer will come there. `None` when the records did not tell the side.
+    pub(super) fn upgraded(&self, ended: u64, text: RequestText) -> Option<Upgraded> {
+        Some(Upgraded {
+            number: self.number,
+            side: self.side?,
+            endpoints: self.endpoints?,
+            encrypted: self.encrypted,
+            tgid: self.tgid,
+            tid: self.tid,
+            arrival: self.arrival,
+            started: self.started,
+            ended,
+            body_bytes: self.request_body_bytes,
+            text,
         })
     }
 }
 
-fn endpoints(head: &head_event) -> Endpoints {
-    const AF_UNIX: u16 = 1;
-    if head.family == AF_UNIX {
-        return Endpoints::Unix;
-    }
-    Endpoints::Ip {
-        local: SocketAddr::new(canonical_ip(head.local_address), head.local_port),
-        remote: SocketAddr::new(canonical_ip(head.remote_address), head.remote_port),
-    }
-}
+const TO_HTTP2: u32 = FLAG_TUNNEL | FLAG_HTTP2;
+const TO_WEBSOCKET: u32 = FLAG_TUNNEL | FLAG_WEBSOCKET;

@@ -5,13 +5,15 @@
 //! for both. Exchanges that the kernel side has counted as lost never end here: [`Exchanges::sweep`] and
 //! [`Exchanges::forget`] remove them uncounted. Refuses to know spans.
 
-use super::entry::{Entry, RequestHead, ResponseStep};
+use super::entry::{Entry, RequestHead, ResponseStep, Upgrade};
+use super::http2::Http2;
 use super::loss::{self, Loss};
 use super::table::{Limits, RequestStep, Table};
+use super::websocket::WebSockets;
 use super::{Exchange, Failure, Side, UnderWay};
 use crate::capture::event::Event;
 use obi_ebpf::{
-    CLOSE_ABANDONED, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, CLOSE_TIMEOUT, FLAG_FIRST_PIECE,
+    CLOSE_ABANDONED, CLOSE_HTTP2, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, CLOSE_TIMEOUT, FLAG_FIRST_PIECE,
     FLAG_MESSAGE_END, MESSAGE_REQUEST, MESSAGE_RESPONSE, ORDINAL_BITS, close_event, end_event, head_event,
 };
 use std::time::Duration;
@@ -22,6 +24,12 @@ pub trait Sink {
     fn exchange(&mut self, exchange: &Exchange<'_>);
     /// An exchange happened that will never be handed over. Once per exchange.
     fn lost(&mut self, loss: Loss);
+    /// The same for `n` exchanges.
+    fn lost_many(&mut self, loss: Loss, n: u32) {
+        for _ in 0..n {
+            self.lost(loss);
+        }
+    }
 }
 
 /// Exchanges that ended uncounted, because the kernel side has counted them. All are running totals.
@@ -39,12 +47,14 @@ pub struct Evicted {
 const NO_EXCHANGE: u64 = 0;
 
 /// Records that precede or follow the rest of their exchange by more than this are alone.
-const SETTLE: Duration = Duration::from_secs(1);
+pub(super) const SETTLE: Duration = Duration::from_secs(1);
 
 /// All open exchanges. Owned by one task; allocates only while it grows.
 #[derive(Debug)]
 pub struct Exchanges {
     table: Table,
+    http2: Http2,
+    websockets: WebSockets,
     evicted: Evicted,
 }
 
@@ -52,7 +62,12 @@ impl Exchanges {
     /// An empty table.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { table: Table::new(limits), evicted: Evicted::default() }
+        Self {
+            table: Table::new(limits),
+            http2: Http2::new(limits),
+            websockets: WebSockets::new(limits),
+            evicted: Evicted::default(),
+        }
     }
 
     /// Takes one record; process records are none of its business.
@@ -61,8 +76,9 @@ impl Exchanges {
             Event::Head(head, _) => head.header.exchange,
             Event::End(end) => end.header.exchange,
             Event::Close(close) => close.header.exchange,
-            // Not followed yet.
-            Event::Frame(..) | Event::WebSocket(_) | Event::Process(_) => NO_EXCHANGE,
+            Event::Frame(frame, _) => frame.header.exchange,
+            Event::WebSocket(end) => end.header.exchange,
+            Event::Process(_) => NO_EXCHANGE,
         };
         if number == NO_EXCHANGE {
             return;
@@ -75,7 +91,9 @@ impl Exchanges {
             },
             Event::End(end) => self.end(end, sink),
             Event::Close(close) => self.close(close, sink),
-            Event::Frame(..) | Event::WebSocket(_) | Event::Process(_) => {}
+            Event::Frame(frame, payload) => self.http2.accept(frame, payload, sink),
+            Event::WebSocket(end) => self.websockets.end(end, sink),
+            Event::Process(_) => {}
         }
     }
 
@@ -83,6 +101,8 @@ impl Exchanges {
     /// kernel, which has counted it. Call it about once a second: what is whole but for the record of its
     /// request body's end is handed over here, and responses without a request are dropped after a second.
     pub fn sweep(&mut self, now: u64, max_age: Duration, sink: &mut impl Sink) {
+        self.http2.sweep(now, max_age, sink);
+        self.websockets.sweep(now, max_age, sink);
         for slot in 0..self.table.slots() {
             let entry = self.table.entry(slot);
             let age = Duration::from_nanos(now.saturating_sub(entry.touched));
@@ -105,13 +125,16 @@ impl Exchanges {
         }
     }
 
-    /// Drops an exchange that the kernel side has reported as lost. `false` when it is not open.
+    /// Drops an exchange that the kernel side has reported as lost; the number of a connection stands for all its
+    /// streams of HTTP/2. `false` when it is not open.
     pub fn forget(&mut self, number: u64) -> bool {
         let slot = self.table.find(number);
         if let Some(slot) = slot {
             self.table.release(slot);
         }
-        slot.is_some()
+        let is_connection = number.is_multiple_of(1 << ORDINAL_BITS);
+        let was_http2 = is_connection && self.http2.forget(number);
+        slot.is_some() | was_http2 | self.websockets.forget(number)
     }
 
     /// Calls `visit` with each exchange whose request head has passed and whose response has not ended.
@@ -121,24 +144,26 @@ impl Exchanges {
                 visit(&under_way);
             }
         }
+        self.http2.for_each_under_way(visit);
     }
 
-    /// Exchanges open now.
+    /// Exchanges open now: of HTTP/1, streams of HTTP/2, WebSockets.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.table.open()
+        self.table.open() + self.http2.open() + self.websockets.open()
     }
 
     /// Exchanges evicted so far.
     #[must_use]
     pub fn evicted(&self) -> Evicted {
-        self.evicted
+        let http2 = self.http2.evicted();
+        Evicted { orphaned: self.evicted.orphaned + http2.orphaned, ..self.evicted }
     }
 
-    /// Memory held for texts and unfinished heads, bytes.
+    /// Memory held for texts, unfinished heads and header tables, bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.table.held_bytes()
+        self.table.held_bytes() + self.http2.held_bytes() + self.websockets.held_bytes()
     }
 }
 
@@ -226,6 +251,13 @@ impl Exchanges {
 
     fn close(&mut self, close: &close_event, sink: &mut impl Sink) {
         const ORDINALS: u64 = 1 << ORDINAL_BITS;
+        let is_http2 = close.header.flags & CLOSE_HTTP2 != 0;
+        if is_http2 || self.http2.knows(close.header.exchange) {
+            self.http2.close(close, sink);
+        }
+        if is_http2 {
+            return;
+        }
         let (connection, ordinal) = (close.header.exchange / ORDINALS, close.header.exchange % ORDINALS);
         let pending = u64::from(close.pending).min(ORDINALS);
         if pending <= self.table.open() as u64 {
@@ -277,7 +309,8 @@ impl Exchanges {
                 ended = close.last_byte;
             }
         }
-        let failure = failure(entry, reason);
+        let (started, is_delimiting) = (entry.response.is_some(), entry.close_delimited);
+        let failure = close_failure(reason, entry.side, started, is_delimiting);
         self.finish(slot, ended, failure, sink);
     }
 
@@ -310,24 +343,44 @@ impl Exchanges {
     fn finish(&mut self, slot: usize, ended: u64, failure: Option<Failure>, sink: &mut impl Sink) {
         let entry = self.table.entry(slot);
         if !entry.given_up {
+            let upgrade = entry.upgrade.filter(|_| failure.is_none());
             match entry.exchange(ended, failure) {
+                // Its answer is still to come.
+                Some(_) if upgrade == Some(Upgrade::Http2) => {}
                 Some(exchange) => sink.exchange(&exchange),
                 None => sink.lost(entry_loss(loss::UNPARSABLE, entry)),
+            }
+            if let Some(upgrade) = upgrade {
+                self.go_on(slot, ended, upgrade, sink);
             }
         }
         self.table.release(slot);
     }
+
+    /// The connection speaks something else from here on.
+    fn go_on(&mut self, slot: usize, ended: u64, upgrade: Upgrade, sink: &mut impl Sink) {
+        let text = self.table.take_text(slot);
+        let Some(upgraded) = self.table.entry(slot).upgraded(ended, text) else { return };
+        match upgrade {
+            Upgrade::Http2 => self.http2.adopt(upgraded, sink),
+            Upgrade::WebSocket => self.websockets.begin(upgraded, sink),
+        }
+    }
 }
 
 /// How an exchange failed whose connection ended for `reason`; `None` when that end completed the response.
-fn failure(entry: &Entry, reason: u32) -> Option<Failure> {
-    let started = entry.response.is_some();
-    let by_responder = match entry.side {
+pub(super) fn close_failure(
+    reason: u32,
+    side: Option<Side>,
+    started: bool,
+    is_delimiting: bool,
+) -> Option<Failure> {
+    let by_responder = match side {
         Some(Side::Server) => reason == CLOSE_LOCAL,
         _ => reason == CLOSE_REMOTE,
     };
     match reason {
-        CLOSE_LOCAL | CLOSE_REMOTE if entry.close_delimited && started => None,
+        CLOSE_LOCAL | CLOSE_REMOTE if is_delimiting && started => None,
         CLOSE_LOCAL | CLOSE_REMOTE if started && by_responder => Some(Failure::Truncated),
         CLOSE_LOCAL => Some(Failure::Aborted),
         CLOSE_RESET => Some(Failure::Reset),

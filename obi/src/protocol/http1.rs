@@ -4,8 +4,9 @@
 //! value. Pure: no clock, no I/O, no panic, and no allocation once the text buffer has grown.
 //! Refuses to know bodies: the kernel side has framed them.
 
-use super::http1_lines::Fields;
-use super::redact::{host_of, split_target, write_path, write_query};
+use super::grpc::{self, Content};
+use super::http1_lines::{Fields, MAX_TRACESTATES};
+use super::redact::{Target, host_of, split_target, write_path, write_query};
 use super::{Request, Response, Version};
 
 /// Outcome of a parser.
@@ -50,6 +51,23 @@ pub struct RequestText {
     ends: [u16; N_FIELDS],
     n_fields: usize,
     version: Version,
+    content: Content,
+    timeout: Option<u64>,
+}
+
+/// What a request consists of, still as sent.
+pub(super) struct RequestParts<'a> {
+    pub(super) method: &'a [u8],
+    pub(super) target: Target<'a>,
+    /// Without user information.
+    pub(super) host: &'a [u8],
+    pub(super) user_agent: &'a [u8],
+    pub(super) traceparent: &'a [u8],
+    pub(super) tracestates: [&'a [u8]; MAX_TRACESTATES],
+    pub(super) version: Version,
+    pub(super) content: Content,
+    /// `grpc-timeout`, ns.
+    pub(super) timeout: Option<u64>,
 }
 
 /// Reads a request head. Values that may be secret are replaced before they reach `text`; bytes that are
@@ -62,20 +80,16 @@ pub fn parse_request<'a>(head: &[u8], text: &'a mut RequestText) -> Parsed<Reque
         Parsed::Invalid => return Parsed::Invalid,
     };
     let target = split_target(fields.method, fields.target);
-    let host = target.authority.or(fields.host.map(host_of)).unwrap_or_default();
-    text.version = Version::http1(fields.minor_version);
-    text.field(limit::METHOD, |field| field.push(fields.method));
-    text.field(limit::PATH, |field| write_path(target.path, |bytes| field.push(bytes)));
-    text.field(limit::QUERY, |field| write_query(target.query, |bytes| field.push(bytes)));
-    text.field(limit::HOST, |field| field.push(host));
-    text.field(limit::USER_AGENT, |field| field.push(fields.user_agent.unwrap_or_default()));
-    text.field(limit::TRACEPARENT, |field| field.push(fields.traceparent.unwrap_or_default()));
-    text.field(limit::TRACESTATE, |field| {
-        let stated = fields.tracestates.into_iter().filter(|state| !state.is_empty());
-        for (index, state) in stated.enumerate() {
-            field.push(if index > 0 { b"," } else { b"" });
-            field.push(state);
-        }
+    text.write(&RequestParts {
+        method: fields.method,
+        target,
+        host: target.authority.or(fields.host.map(host_of)).unwrap_or_default(),
+        user_agent: fields.user_agent.unwrap_or_default(),
+        traceparent: fields.traceparent.unwrap_or_default(),
+        tracestates: fields.tracestates,
+        version: Version::http1(fields.minor_version),
+        content: fields.content_type.map_or(Content::Other, Content::of),
+        timeout: fields.grpc_timeout.and_then(grpc::timeout),
     });
     Parsed::Whole(text.request())
 }
@@ -129,6 +143,35 @@ impl RequestText {
             field
         });
         Request { method, path, query, version: self.version, host, user_agent, traceparent, tracestate }
+    }
+
+    /// What the request's body is.
+    pub(super) fn content(&self) -> Content {
+        self.content
+    }
+
+    /// `grpc-timeout`, ns.
+    pub(super) fn timeout(&self) -> Option<u64> {
+        self.timeout
+    }
+
+    /// Another request takes the place of the one before. Values that may be secret are replaced.
+    pub(super) fn write(&mut self, parts: &RequestParts<'_>) {
+        self.clear();
+        (self.version, self.content, self.timeout) = (parts.version, parts.content, parts.timeout);
+        self.field(limit::METHOD, |field| field.push(parts.method));
+        self.field(limit::PATH, |field| write_path(parts.target.path, |bytes| field.push(bytes)));
+        self.field(limit::QUERY, |field| write_query(parts.target.query, |bytes| field.push(bytes)));
+        self.field(limit::HOST, |field| field.push(parts.host));
+        self.field(limit::USER_AGENT, |field| field.push(parts.user_agent));
+        self.field(limit::TRACEPARENT, |field| field.push(parts.traceparent));
+        self.field(limit::TRACESTATE, |field| {
+            let stated = parts.tracestates.into_iter().filter(|state| !state.is_empty());
+            for (index, state) in stated.enumerate() {
+                field.push(if index > 0 { b"," } else { b"" });
+                field.push(state);
+            }
+        });
     }
 
     /// Forgets the request and keeps the memory.

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 const MAX_HEADERS: usize = 64;
 
 /// `tracestate` may come in several header lines; more than this many are ignored.
-const MAX_TRACESTATES: usize = 4;
+pub(super) const MAX_TRACESTATES: usize = 4;
 
 /// The parts of a request head that we read. All others, cookies and authorization first, are passed over.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,6 +25,8 @@ pub(super) struct Fields<'h> {
     pub(super) traceparent: Option<&'h [u8]>,
     pub(super) tracestates: [&'h [u8]; MAX_TRACESTATES],
     n_tracestates: usize,
+    pub(super) content_type: Option<&'h [u8]>,
+    pub(super) grpc_timeout: Option<&'h [u8]>,
 }
 
 impl<'h> Fields<'h> {
@@ -66,6 +68,10 @@ impl<'h> Fields<'h> {
             11 if name.eq_ignore_ascii_case(b"traceparent") => {
                 self.traceparent = Some(if self.traceparent.is_some() { &[] } else { value });
             }
+            12 if name.eq_ignore_ascii_case(b"content-type") => {
+                self.content_type = self.content_type.or(Some(value));
+            }
+            12 if name.eq_ignore_ascii_case(b"grpc-timeout") => self.grpc_timeout = Some(value),
             _ => {}
         }
     }

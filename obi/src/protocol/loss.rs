@@ -18,6 +18,13 @@ pub struct Loss {
     pub tgid: u32,
 }
 
+impl Loss {
+    /// The same exchange, lost for a `loss_reason` of the wire contract.
+    pub(super) fn of_kernel(self, reason: u32) -> Self {
+        Self { stage: STAGE_KERNEL, reason: kernel_reason(reason), ..self }
+    }
+}
+
 /// Losses that the kernel side saw, by `loss_reason`.
 pub const STAGE_KERNEL: &str = "kernel";
 /// Losses of this stage.
@@ -29,6 +36,13 @@ pub const PENDING_FULL: &str = "pending_full";
 pub const UNPARSABLE: &str = "unparsable";
 /// The number of an open exchange was given to another one.
 pub const SUPERSEDED: &str = "superseded";
+
+/// Records of an HTTP/2 connection are missing, so that the request, the head or the end of a stream was not seen.
+pub const RECORDS_MISSING: &str = "records_missing";
+/// Nothing was heard of a stream for so long that it is not waited for any more.
+pub const EXPIRED: &str = "expired";
+/// A WebSocket could not be followed to its end.
+pub const NOT_FOLLOWED: &str = "not_followed";
 
 /// The word for a `loss_reason` of the wire contract, as used in `obi_lost_total{stage="kernel"}`.
 #[must_use]

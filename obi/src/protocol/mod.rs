@@ -4,6 +4,8 @@
 //! and [`Loss`]es, each handed to a [`Sink`]. Refuses to know services, routes, ids and metrics.
 //!
 //! - [`exchange`]: the table of open exchanges.
+//! - [`http2`]: frames to streams, header blocks to fields; `grpc`: what some of the fields mean.
+//! - `websocket`: what comes of a request that was upgraded to one.
 //! - [`http1`]: heads to [`Request`] and [`Response`]; secrets end here ([`redact`]).
 //! - [`loss`]: what could not become an exchange, and why.
 #![forbid(unsafe_code)]
@@ -12,11 +14,14 @@ use std::net::{IpAddr, SocketAddr};
 
 mod entry;
 pub mod exchange;
+mod grpc;
 pub mod http1;
 mod http1_lines;
+pub mod http2;
 pub mod loss;
 pub mod redact;
 mod table;
+mod websocket;
 
 pub use exchange::{Evicted, Exchanges, Sink};
 pub use loss::Loss;
@@ -57,25 +62,42 @@ pub enum Endpoints {
     Unix,
 }
 
-/// How a broken exchange ended: the connection went away before the response was whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+impl Endpoints {
+    /// Reads the wire's family, addresses and ports.
+    #[must_use]
+    pub fn from_wire(family: u16, local: ([u8; 16], u16), remote: ([u8; 16], u16)) -> Self {
+        const AF_UNIX: u16 = 1;
+        if family == AF_UNIX {
+            return Self::Unix;
+        }
+        let address = |(ip, port)| SocketAddr::new(canonical_ip(ip), port);
+        Self::Ip { local: address(local), remote: address(remote) }
+    }
+}
+
+/// How a broken exchange ended: the connection, or its stream of HTTP/2, went away before the response was whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {
     /// The connection was reset, by either end.
     Reset,
-    /// The peer closed the connection before the response was whole. At a client: the server went away
-    /// without an answer. At a server: the client did not wait.
+    /// The peer closed the connection, or cancelled the stream, before the response was whole. At a client: the server
+    /// went away without an answer. At a server: the client did not wait.
     Closed,
-    /// The observed process itself closed the connection before the response was whole. At a client: it
-    /// gave up waiting. At a server: it refused to answer.
+    /// The observed process itself closed the connection, or cancelled the stream, before the response was whole. At a
+    /// client: it gave up waiting. At a server: it refused to answer.
     Aborted,
-    /// The responding end closed the connection after a whole head, in the middle of the body.
+    /// The responding end closed the connection, or the stream, after a whole head, in the middle of the body.
     Truncated,
     /// The transport timed out.
     Timeout,
+    /// The stream was reset because of an error (RFC 9113 §7), by either end.
+    StreamReset,
+    /// The server did not process the request and says so (REFUSED_STREAM, GOAWAY): it may be sent again.
+    Refused,
 }
 
 impl Failure {
-    /// The span's `error.type`: one of five fixed words.
+    /// The span's `error.type`: one of seven fixed words.
     #[must_use]
     pub fn error_type(self) -> &'static str {
         match self {
@@ -84,6 +106,8 @@ impl Failure {
             Self::Aborted => "connection_aborted",
             Self::Truncated => "response_truncated",
             Self::Timeout => "timeout",
+            Self::StreamReset => "stream_reset",
+            Self::Refused => "stream_refused",
         }
     }
 }

@@ -5,7 +5,7 @@
 //! exchange and who counts it.
 
 use super::entry::{Entry, RequestHead};
-use super::http1::{Parsed, parse_request, terminate_truncated};
+use super::http1::{Parsed, RequestText, parse_request, terminate_truncated};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use obi_ebpf::{FLAG_FIRST_PIECE, FLAG_LAST_PIECE, FLAG_TRUNCATED, head_event};
@@ -132,6 +132,13 @@ impl Table {
         self.recycle_partial(slot);
         let number = self.entries[slot].number;
         self.entries[slot].reset(number);
+    }
+
+    /// The text of a request that goes on elsewhere.
+    pub(super) fn take_text(&mut self, slot: usize) -> RequestText {
+        let text = std::mem::take(&mut self.entries[slot].text);
+        self.held_bytes -= text.capacity();
+        text
     }
 
     /// Adds a piece to a request head and reads the head when it is the last one.

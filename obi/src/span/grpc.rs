@@ -106,8 +106,9 @@ impl Code {
     }
 }
 
-/// The status of a call: the one that was sent; else the one that the protocol gives to an HTTP status other than 200, or
-/// to a client that gave up, before or after its time had passed. `None` when none came or could be read.
+/// The status of a call: the one that was sent; else the one that the protocol gives to an HTTP status other than 200, to a
+/// call that broke when its time had passed (whoever let go of it first), or to a client that gave up before. `None` when
+/// none came or could be read.
 #[must_use]
 pub fn status(exchange: &Exchange<'_>, rpc: &Rpc<'_>) -> Option<Code> {
     const HTTP_OK: u16 = 200;
@@ -115,7 +116,10 @@ pub fn status(exchange: &Exchange<'_>, rpc: &Rpc<'_>) -> Option<Code> {
     match (rpc.status, http) {
         (Some(number), _) => Some(Code::of_number(number)),
         (None, Some(status)) if status != HTTP_OK => Some(Code::of_http(status)),
-        (None, _) if rpc.is_cancelled => Some(given_up(exchange, rpc.timeout)),
+        (None, _) if rpc.is_cancelled || exchange.failure.is_some() => {
+            let late = is_over(exchange, rpc.timeout).then_some(Code::DEADLINE_EXCEEDED);
+            late.or(rpc.is_cancelled.then_some(Code::CANCELLED))
+        }
         (None, _) => None,
     }
 }
@@ -130,12 +134,12 @@ pub fn error_type(exchange: &Exchange<'_>, status: Option<Code>) -> &'static str
     }
 }
 
-/// Clients round the time they send up, by one part in a hundred at most.
-fn given_up(exchange: &Exchange<'_>, timeout: Option<u64>) -> Code {
-    const LEAST: u64 = 1_000_000;
+/// A client's clock runs before the request is on its way, and the time is rounded up when it is sent: who gives up in the
+/// last tenth of it, or in the last few milliseconds, is taken for one whose time has passed.
+fn is_over(exchange: &Exchange<'_>, timeout: Option<u64>) -> bool {
+    const LEAST: u64 = 10_000_000;
     let lasted = exchange.ended.saturating_sub(exchange.arrival);
-    let is_over = |timeout: u64| lasted.saturating_add((timeout / 64).max(LEAST)) >= timeout;
-    if timeout.is_some_and(is_over) { Code::DEADLINE_EXCEEDED } else { Code::CANCELLED }
+    timeout.is_some_and(|timeout| lasted.saturating_add((timeout / 10).max(LEAST)) >= timeout)
 }
 
 /// Writes `grpc-message` decoded: `%XX` stands for a byte; what is then no UTF-8 or a control character becomes

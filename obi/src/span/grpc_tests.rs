@@ -115,13 +115,18 @@ fn clients_that_gave_up() {
     for failure in [None, Some(Failure::Reset), Some(Failure::Aborted)] {
         check(cancelled(None), Some(200), failure, early);
         check(cancelled(Some(200 * MS)), Some(200), failure, early);
-        check(cancelled(Some(102 * MS)), None, failure, early);
+        check(cancelled(Some(112 * MS)), None, failure, early);
         check(cancelled(Some(100 * MS)), None, failure, late);
         // Rounded up by the client.
-        check(cancelled(Some(101 * MS)), None, failure, late);
+        check(cancelled(Some(110 * MS)), None, failure, late);
         check(cancelled(Some(0)), None, failure, late);
         check(cancelled(Some(u64::MAX)), None, failure, early);
     }
+    // The server let go of it first.
+    let reset = Some(Failure::Aborted);
+    check(Rpc { timeout: Some(100 * MS), ..Rpc::default() }, Some(200), reset, late);
+    let early = ("", "connection_aborted", "connection_aborted");
+    check(Rpc { timeout: Some(200 * MS), ..Rpc::default() }, Some(200), reset, early);
     // It gave up, and the status came all the same.
     check(Rpc { status: Some(0), ..cancelled(None) }, Some(200), None, ("OK", "", ""));
 }

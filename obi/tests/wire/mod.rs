@@ -14,6 +14,9 @@ use obi_ebpf::{
 };
 use zerocopy::IntoBytes;
 
+pub mod header_block;
+pub mod http2;
+
 /// A head in one piece.
 pub const ONE_PIECE: u32 = FLAG_FIRST_PIECE | FLAG_LAST_PIECE;
 /// A whole message in one piece.
@@ -37,6 +40,12 @@ impl Record {
             rest = after;
         }
         Self { words, length }
+    }
+
+    /// The same record of another exchange or connection.
+    pub fn renumber(&mut self, exchange: u64) {
+        let at = std::mem::offset_of!(event_header, exchange) / 8;
+        self.words[at] = exchange;
     }
 
     /// The record's bytes, 8-byte aligned.

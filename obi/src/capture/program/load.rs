@@ -48,8 +48,8 @@ const CONNECTIONS: u32 = 65_536;
 const THREADS: u32 = 32_768;
 /// `flags` of `tcp_recvmsg` in kernels that lost `nonblock` (5.18).
 const RECVMSG_FLAGS_AT: u32 = 3;
-/// Long walks go on in this program, by tail call.
-const WALK: &str = "walk";
+/// Long walks go on in these programs, by tail call: along heads, along frames. In the order of the map.
+const WALK: [&str; 2] = ["walk", "walk_frames"];
 const WALKS: &str = "walks";
 
 impl Loaded {
@@ -125,19 +125,22 @@ impl Loaded {
         Ok(entries)
     }
 
-    /// The target of tail calls, where the object has one: never attached itself.
+    /// The targets of tail calls, where the object has them: never attached themselves.
     fn connect_walk(&mut self, btf: &Btf) -> Result<(), LoadError> {
-        if self.ebpf.program(WALK).is_none() {
-            return Ok(());
+        for (index, name) in (0..).zip(WALK) {
+            if self.ebpf.program(name).is_none() {
+                return Ok(());
+            }
+            let refused = |error| LoadError::Load { name, reason: refusal(&error) };
+            let program = program(&mut self.ebpf, name)?;
+            load(program, "release_sock", btf).map_err(refused)?;
+            let walk = program.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(refused)?;
+            let map = self.ebpf.map_mut(WALKS).ok_or_else(|| missing("map `walks`"))?;
+            let mut walks =
+                ProgramArray::try_from(map).map_err(|source| LoadError::Map { name: WALKS, source })?;
+            walks.set(index, &walk, 0).map_err(|source| LoadError::Map { name: WALKS, source })?;
         }
-        let refused = |error| LoadError::Load { name: WALK, reason: refusal(&error) };
-        let program = program(&mut self.ebpf, WALK)?;
-        load(program, "release_sock", btf).map_err(refused)?;
-        let walk = program.fd().and_then(|fd| Ok(fd.try_clone()?)).map_err(refused)?;
-        let map = self.ebpf.map_mut(WALKS).ok_or_else(|| missing("map `walks`"))?;
-        let mut walks =
-            ProgramArray::try_from(map).map_err(|source| LoadError::Map { name: WALKS, source })?;
-        walks.set(0, &walk, 0).map_err(|source| LoadError::Map { name: WALKS, source })
+        Ok(())
     }
 
     /// Attaches a loaded program; one that can be done without may be skipped.

@@ -240,7 +240,7 @@ mod tests {
                 );
             }
             // Reached by tail call, attached nowhere.
-            for walk in ["walk", "tls_walk"] {
+            for walk in ["walk", "walk_frames", "tls_walk", "tls_walk_frames"] {
                 assert!(there.remove(walk).is_none() || *flavour == Flavour::Portable, "{set}");
             }
             assert!(there.is_empty(), "{set}: not in the table: {there:?}");

@@ -14,8 +14,8 @@ use super::{chain, telling_line};
 use crate::capture::bpf::{create, load, uprobe};
 use crate::capture::tls::program::Program;
 
-/// Long walks go on in this program, by tail call.
-const WALK: &str = "tls_walk";
+/// Long walks go on in these programs, by tail call: along heads, along frames.
+const WALK: [&str; 2] = ["tls_walk", "tls_walk_frames"];
 const WALKS: &str = "tls_walks";
 
 /// The programs, and how they are attached.
@@ -40,9 +40,9 @@ impl UserPrograms {
 
     fn fill(&mut self, object: &[u8], ebpf: &Ebpf, btf: &Btf) -> Result<(), String> {
         let mut object = Object::parse(object).map_err(|error| chain(&error))?;
-        object
-            .programs
-            .retain(|name, _| name == WALK || Program::ALL.iter().any(|program| program.name() == name));
+        object.programs.retain(|name, _| {
+            WALK.contains(&name.as_str()) || Program::ALL.iter().any(|program| program.name() == name)
+        });
         if object.programs.is_empty() {
             return Err("not part of this build".to_owned());
         }
@@ -68,11 +68,11 @@ impl UserPrograms {
                 Err(reason) => self.skipped.push((name, reason)),
             }
         }
-        if object.programs.contains_key(WALK) {
-            let walk = self.load_one(&object, types, WALK)?;
+        for (index, name) in (0..).zip(WALK).filter(|(_, name)| object.programs.contains_key(*name)) {
+            let walk = self.load_one(&object, types, name)?;
             let map = ebpf.map(WALKS).and_then(open).ok_or("no map for the walk")?;
-            create::set_program(map, 0, walk.as_fd())
-                .map_err(|error| format!("failed to connect the walk: {error}"))?;
+            create::set_program(map, index, walk.as_fd())
+                .map_err(|error| format!("failed to connect `{name}`: {error}"))?;
         }
         Ok(())
     }

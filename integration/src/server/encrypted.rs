@@ -1,0 +1,67 @@
+//! Servers over TLS: nginx, Python with and without an event loop, Node, and Go, whose TLS is its own.
+//!
+//! In: certificates. Out: running servers. Refuses to know clients and what the agent can read.
+
+use std::process::Command;
+
+use super::nginx::{self, Files};
+use super::{Features, KEPT, Server};
+use crate::otlp::certificate::Certificates;
+use crate::process::free_port;
+use crate::program;
+
+/// nginx with static files.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn nginx(certificates: &Certificates) -> anyhow::Result<Server> {
+    let port = free_port()?;
+    let (certificate, key) = (certificates.path("server.pem"), certificates.path("server.key"));
+    let listen = format!(
+        "listen 127.0.0.1:{port} ssl reuseport; ssl_certificate {}; ssl_certificate_key {};",
+        certificate.display(),
+        key.display()
+    );
+    nginx::files_at(Files::Sendfile, port, &listen)
+}
+
+/// Python's `http.server`, a thread per connection: blocking reads and writes. It ends connections without saying so in
+/// TLS, which curl takes for an error: bodies that end with the connection are left out.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn python_threads(certificates: &Certificates) -> anyhow::Result<Server> {
+    let mut command = Command::new("python3");
+    command.arg(program::source("http_server.py")).arg("threading");
+    let features = Features { framings: KEPT, has_pipelining: false, ..Features::full() };
+    Server::start_encrypted("python-threading", command, certificates, features)
+}
+
+/// Python's asyncio streams: memory BIOs.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn python_asyncio(certificates: &Certificates) -> anyhow::Result<Server> {
+    let mut command = Command::new("python3");
+    command.arg(program::source("asyncio_server.py"));
+    Server::start_encrypted("python-asyncio", command, certificates, Features::full())
+}
+
+/// Node's `https`: OpenSSL inside the executable, and a BIO of its own.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn node(certificates: &Certificates) -> anyhow::Result<Server> {
+    let mut command = Command::new("node");
+    command.arg(program::source("server.js"));
+    Server::start_encrypted("node", command, certificates, Features { framings: KEPT, ..Features::full() })
+}
+
+/// Go's `net/http` over `crypto/tls`.
+///
+/// # Errors
+/// When it cannot be compiled or does not get ready.
+pub fn go(certificates: &Certificates) -> anyhow::Result<Server> {
+    let command = Command::new(program::go("server")?);
+    Server::start_encrypted("go", command, certificates, Features { framings: KEPT, ..Features::full() })
+}

@@ -1,0 +1,232 @@
+//! The accuracy gate over HTTP/2, gRPC and WebSockets: by identity, at both ends and in between.
+
+use integration::accuracy::Ledger;
+use integration::agent::{Agent, Config};
+use integration::client::Kind;
+use integration::exposition::Exposition;
+use integration::load;
+use integration::otlp::certificate::Certificates;
+use integration::patience::slowness;
+use integration::plan::Call;
+use integration::rpc::ledger::RpcLedger;
+use integration::rpc::peer::{self, Library, RpcServer};
+use integration::rpc::plan::{Method, RpcCall};
+use integration::seed::{note, seeded};
+use integration::server::{Server, language, nginx};
+use integration::shape::Shape;
+use integration::span;
+use integration::websocket::{self, SocketCall, SocketServer};
+
+use crate::gate;
+
+/// Calls of every kind, `rounds` times in random order; those whose client gives up only where nobody stands between.
+pub(crate) fn calls(rng: &mut fastrand::Rng, rounds: usize, gives_up: bool) -> Vec<RpcCall> {
+    use Method::{Chat, Collect, Expand, Missing, Unary};
+    let mut calls = Vec::new();
+    for _ in 0..rounds {
+        let delay = rng.u32(0..20_000);
+        calls.extend([
+            RpcCall::new(Unary, 1, 1),
+            RpcCall::new(Unary, 1, 1).takes(delay),
+            RpcCall::new(Unary, 1, 1).of_bytes(100_000),
+            RpcCall::new(Unary, 1, 0).fails(5),
+            RpcCall::new(Unary, 1, 0).fails(14).takes(delay),
+            RpcCall::new(Collect, 7, 1).takes(delay),
+            RpcCall::new(Collect, 3, 0).fails(13),
+            RpcCall::new(Collect, 9, 1).of_bytes(40_000),
+            RpcCall::new(Expand, 1, 9).takes(delay),
+            RpcCall::new(Expand, 1, 20).of_bytes(50_000),
+            RpcCall::new(Expand, 1, 4).fails(9),
+            RpcCall::new(Chat, 6, 6).takes(delay),
+            RpcCall::new(Chat, 2, 2).fails(3),
+            RpcCall::new(Missing, 1, 0),
+        ]);
+        if gives_up {
+            calls.extend([
+                RpcCall::new(Expand, 1, 3).is_cancelled(),
+                RpcCall::new(Chat, 4, 4).is_cancelled(),
+                RpcCall::new(Unary, 1, 0).times_out(1_500 * slowness().min(10)),
+            ]);
+        }
+    }
+    rng.shuffle(&mut calls);
+    calls
+}
+
+/// WebSockets of every end.
+pub(crate) fn sockets() -> Vec<SocketCall> {
+    vec![
+        SocketCall::new(vec![1, 2, 3], 2, "client", 1000),
+        SocketCall::new(vec![], 0, "client", 1001),
+        SocketCall::new(vec![70_000, 125, 126, 127], 12, "server", 1000),
+        SocketCall::new(vec![5; 200], 30, "server", 1011),
+        SocketCall::new(vec![9], 1, "client", 4321),
+        SocketCall { lasts_ms: 400, ..SocketCall::new(vec![9], 1, "client", 1000) },
+    ]
+}
+
+fn check_http2(agent: &mut Agent, server: &Server, rng: &mut fastrand::Rng, kinds: &[Kind]) {
+    let mut ledger = Ledger::default();
+    for kind in kinds {
+        let calls = load::calls(rng, &server.features, *kind, 60);
+        gate::call(&mut ledger, *kind, server, &calls, 8);
+    }
+    let report = gate::report(agent, &ledger);
+    note(&format!("{}: {} spans expected, exact: {}", server.name, report.expected, report.is_exact()));
+    assert!(report.is_exact(), "{}: {report}", server.name);
+    gate::assert_exact(agent, &ledger);
+    if !kinds.contains(&Kind::UpgradeCurl) {
+        for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
+            assert_eq!(span.text("network.protocol.version"), Some("2"), "{span:?}");
+        }
+    }
+}
+
+#[test]
+fn http2_in_cleartext() {
+    let mut rng = seeded("HTTP/2 in cleartext");
+    let before = language::http2_go().unwrap();
+    let mut agent = Agent::start(Config::default()).unwrap();
+    check_http2(&mut agent, &before, &mut rng, &Kind::HTTP2);
+    check_http2(&mut agent, &language::http2_node().unwrap(), &mut rng, &Kind::HTTP2);
+    check_http2(&mut agent, &nginx::http2().unwrap(), &mut rng, &Kind::HTTP2);
+}
+
+#[test]
+fn http2_by_upgrade() {
+    let mut rng = seeded("HTTP/2 by Upgrade");
+    let mut agent = Agent::start(Config::default()).unwrap();
+    check_http2(&mut agent, &language::http2_go().unwrap(), &mut rng, &[Kind::UpgradeCurl]);
+}
+
+/// The sets are equal with one stream at a time, with a hundred and with a thousand.
+#[test]
+fn http2_with_many_streams() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    for streams in [1, 100, 1_000] {
+        for server in [language::http2_go().unwrap(), language::http2_node().unwrap()] {
+            // None is answered before all are open.
+            let delay = if streams == 1 { 0 } else { 300_000 };
+            let shape = Shape { delay, response_bytes: 2_000, ..Shape::default() };
+            let mut ledger = Ledger::default();
+            for kind in [Kind::Http2Go, Kind::Http2Node] {
+                let calls: Vec<Call> = (0..streams.max(50)).map(|_| Call::new(shape.clone())).collect();
+                gate::call(&mut ledger, kind, &server, &calls, streams);
+            }
+            let report = gate::report(&mut agent, &ledger);
+            note(&format!(
+                "{streams} streams, {}: {} spans expected, exact: {}",
+                server.name,
+                report.expected,
+                report.is_exact()
+            ));
+            assert!(report.is_exact(), "{streams} streams, {}: {report}", server.name);
+            gate::assert_exact(&mut agent, &ledger);
+        }
+    }
+}
+
+/// Calls between every pair of libraries.
+#[track_caller]
+fn check_grpc(agent: &mut Agent, certificates: Option<&Certificates>, what: &str) {
+    let mut rng = seeded(what);
+    for library in Library::ALL {
+        let server = RpcServer::start(library, certificates).unwrap();
+        let mut ledger = RpcLedger::default();
+        for client in Library::ALL {
+            let calls = calls(&mut rng, 3, true);
+            let done = peer::call(client, server.port, certificates, (&calls, 8)).unwrap();
+            ledger.enter(&calls, &done, &server, &[]).unwrap();
+        }
+        assert_exact(agent, &ledger, &format!("{what}, {}", library.name()));
+    }
+}
+
+#[track_caller]
+fn assert_exact(agent: &mut Agent, ledger: &RpcLedger, what: &str) {
+    agent.spans_until(gate::PATIENCE, |spans| ledger.is_complete(spans)).unwrap();
+    let is_alive = gate::Barrier::start().pass(agent);
+    let report = ledger.compare(agent.spans().unwrap());
+    let metrics = agent.metrics().unwrap();
+    note(&format!("{what}: {} spans expected, exact: {}", report.expected, report.is_exact()));
+    assert!(is_alive, "{what}: the agent does not show a request in time; {report}");
+    let wrong = miscounted(&metrics, ledger);
+    assert!(report.is_exact() && wrong.is_empty(), "{what}: {report}\n{}", wrong.join("\n"));
+    assert!(report.expected > 0, "{what}: the workload did not run");
+}
+
+/// RED counts that are not what happened: every call once, and not as a request of HTTP again.
+fn miscounted(metrics: &Exposition, ledger: &RpcLedger) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (kind, service) in ledger.roles() {
+        let side = match kind {
+            span::Kind::Server => "server",
+            span::Kind::Client => "client",
+        };
+        let labels = [("service_name", service.as_str())];
+        let sided = [("service_name", service.as_str()), ("side", side)];
+        let expected = ledger.count(kind, &service) as f64;
+        for (name, labels, expected) in [
+            (format!("rpc_{side}_call_duration_seconds_count"), &labels[..], expected),
+            (format!("http_{side}_request_duration_seconds_count"), &labels[..], 0.0),
+            ("obi_spans_total".to_owned(), &sided[..], expected),
+            ("obi_lost_total".to_owned(), &sided[..], 0.0),
+        ] {
+            let counted = metrics.sum(&name, labels);
+            if counted != expected {
+                wrong.push(format!("{name} of {service} is {counted} instead of {expected}"));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn grpc_in_cleartext() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    check_grpc(&mut agent, None, "gRPC in cleartext");
+}
+
+/// A proxy ends one stream and begins another: four spans per call.
+#[test]
+fn grpc_through_nginx() {
+    let mut rng = seeded("gRPC through nginx");
+    let mut agent = Agent::start(Config::default()).unwrap();
+    for library in Library::ALL {
+        let server = RpcServer::start(library, None).unwrap();
+        let (proxy, port) = nginx::grpc_proxy(server.port).unwrap();
+        let mut ledger = RpcLedger::default();
+        let calls = calls(&mut rng, 3, false);
+        let done = peer::call(Library::Go, port, None, (&calls, 8)).unwrap();
+        ledger.enter(&calls, &done, &server, &proxy.roles()).unwrap();
+        assert_exact(&mut agent, &ledger, &format!("through nginx to {}", library.name()));
+    }
+}
+
+#[test]
+fn websockets_in_cleartext() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = SocketServer::start().unwrap();
+    let calls = sockets();
+    let (client, truths) = server.call(&calls).unwrap();
+    let roles = [(span::Kind::Client, client.as_str()), (span::Kind::Server, server.service.as_str())];
+    let is_complete = |spans: &[span::Span]| websocket::is_complete(&calls, roles, spans);
+    agent.spans_until(gate::PATIENCE, is_complete).unwrap();
+    let wrong = websocket::wrong(&calls, &truths, roles, agent.spans().unwrap());
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let metrics = agent.metrics().unwrap();
+    let sockets = calls.len() as f64;
+    for (kind, service) in roles {
+        let side = if kind == span::Kind::Server { "server" } else { "client" };
+        let labels = [("service_name", service)];
+        for (name, expected) in [
+            // The upgrades.
+            (format!("http_{side}_request_duration_seconds_count"), sockets),
+            ("traces_span_metrics_duration_seconds_count".to_owned(), sockets),
+            ("traces_span_metrics_calls_total".to_owned(), 2.0 * sockets),
+            ("obi_lost_total".to_owned(), 0.0),
+        ] {
+            assert_eq!(metrics.sum(&name, &labels), expected, "{name} of {service}");
+        }
+    }
+}

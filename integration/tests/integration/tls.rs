@@ -1,0 +1,272 @@
+//! TLS: what programs read from and write to OpenSSL becomes exact spans, whatever carries the ciphertext; TLS that
+//! nobody reads is counted once.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use integration::accuracy::Ledger;
+use integration::agent::{Agent, Config};
+use integration::client::{self, Done, Kind};
+use integration::load;
+use integration::otlp::certificate::Certificates;
+use integration::patience::patience;
+use integration::plan::{Address, Call};
+use integration::seed::seeded;
+use integration::server::{Features, KEPT, Server, encrypted};
+use integration::shape::{Framing, RequestFraming, Shape};
+use integration::span::{self, Span};
+
+use crate::gate;
+
+const CALLS: usize = 40;
+/// How long the agent may take to probe the TLS libraries of programs that run already; a debug build reads them slowly.
+const PROBING: Duration = Duration::from_secs(60);
+
+/// A program that makes requests over TLS.
+#[derive(Debug, Clone, Copy)]
+enum Client {
+    /// Blocking reads and writes, or those of a library with its own callbacks.
+    Simple(Kind),
+    /// Memory BIOs, this many requests at a time.
+    Asyncio(usize),
+}
+
+const CLIENTS: [Client; 5] = [
+    Client::Simple(Kind::Curl),
+    Client::Simple(Kind::Python),
+    Client::Simple(Kind::Node),
+    Client::Asyncio(1),
+    Client::Asyncio(5),
+];
+
+impl Client {
+    fn calls(self, rng: &mut fastrand::Rng, features: &Features, count: usize) -> Vec<Call> {
+        match self {
+            Self::Simple(kind) => load::calls(rng, features, kind, count),
+            Self::Asyncio(1) => load::calls(rng, features, Kind::Python, count),
+            // What ends a connection cannot have requests behind it.
+            Self::Asyncio(_) => {
+                load::calls(rng, &Features { framings: KEPT, ..*features }, Kind::Python, count)
+            }
+        }
+    }
+
+    #[track_caller]
+    fn call(self, server: &Server, calls: &[Call]) -> Done {
+        let done = match self {
+            Self::Simple(kind) => client::call_encrypted(kind, &server.address, calls, 4),
+            Self::Asyncio(depth) => client::asyncio_encrypted(&server.address, calls, (4, depth), None),
+        };
+        done.unwrap_or_else(|error| panic!("{} by {self:?}: {error:#}", server.name))
+    }
+}
+
+/// Starts the agent and waits until it has probed a file of each of these names: the servers run already.
+#[track_caller]
+fn agent_that_probes(names: &[&str]) -> Agent {
+    let agent = Agent::start(Config::default()).unwrap();
+    let deadline = Instant::now() + patience(PROBING);
+    loop {
+        let tls = agent.tls().unwrap();
+        let probed = tls["probed"].as_array().cloned().unwrap_or_default();
+        let is_probed = |name: &&str| {
+            probed.iter().any(|file| file["path"].as_str().is_some_and(|path| path.contains(*name)))
+        };
+        if names.iter().all(is_probed) {
+            return agent;
+        }
+        assert!(Instant::now() < deadline, "not all of {names:?} are probed: {tls}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// The spans of the ledger's services say that they were encrypted, and between whom.
+#[track_caller]
+fn assert_told(agent: &mut Agent, ledger: &Ledger) {
+    for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
+        assert_eq!(span.text("url.scheme"), Some("https"), "{span:?}");
+        let peer = match span.kind {
+            span::Kind::Server => "client.address",
+            span::Kind::Client => "server.address",
+        };
+        assert_eq!(span.text(peer), Some("127.0.0.1"), "{span:?}");
+    }
+}
+
+#[test]
+fn every_server_by_every_client() {
+    let mut rng = seeded("tls");
+    let certificates = Certificates::new().unwrap();
+    let servers = [
+        encrypted::nginx(&certificates).unwrap(),
+        encrypted::python_threads(&certificates).unwrap(),
+        encrypted::python_asyncio(&certificates).unwrap(),
+        encrypted::node(&certificates).unwrap(),
+    ];
+    let mut agent = agent_that_probes(&["/libssl.so", "/libcrypto.so", "/node"]);
+    let mut ledger = Ledger::default();
+    for server in &servers {
+        for client in CLIENTS {
+            let calls = client.calls(&mut rng, &server.features, CALLS);
+            let done = client.call(server, &calls);
+            ledger.enter(&calls, &done, &server.roles());
+        }
+    }
+    gate::assert_exact(&mut agent, &ledger);
+    assert_told(&mut agent, &ledger);
+    for server in &servers {
+        assert_eq!(uncovered_of(&agent, server.pid()), 0, "{}: read and uncovered", server.name);
+    }
+}
+
+/// How many connections of this process nobody reads, as far as the agent says so by now.
+fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
+    let tls = agent.tls().unwrap();
+    let uncovered = tls["uncovered"].as_array().cloned().unwrap_or_default();
+    let of = uncovered.iter().filter(|entry| entry["pid"] == pid);
+    of.map(|entry| entry["connections"].as_u64().unwrap()).sum()
+}
+
+/// Bodies of many records, pieces and chunks, in both directions at once.
+#[test]
+fn large_bodies() {
+    let certificates = Certificates::new().unwrap();
+    let server = encrypted::python_asyncio(&certificates).unwrap();
+    let mut agent = agent_that_probes(&["/libssl.so", "/libcrypto.so"]);
+    let mut ledger = Ledger::default();
+    for client in [Client::Simple(Kind::Curl), Client::Simple(Kind::Python), Client::Asyncio(3)] {
+        let shape = |framing, request_framing| Shape {
+            method: "POST".into(),
+            framing,
+            request_framing,
+            request_bytes: 5_000_000,
+            response_bytes: 7_000_000,
+            pieces: 40,
+            ..Shape::default()
+        };
+        let calls: Vec<Call> = [Framing::Length, Framing::Chunked, Framing::Length]
+            .into_iter()
+            .flat_map(|framing| {
+                let both = [RequestFraming::Length, RequestFraming::Chunked];
+                both.map(|request_framing| Call::new(shape(framing, request_framing)))
+            })
+            .collect();
+        let done = client.call(&server, &calls);
+        ledger.enter(&calls, &done, &server.roles());
+    }
+    gate::assert_exact(&mut agent, &ledger);
+    assert_told(&mut agent, &ledger);
+}
+
+/// The agent starts while connections are open: what is asked from then on is seen, and nothing else.
+#[test]
+fn joined() {
+    let certificates = Certificates::new().unwrap();
+    let servers =
+        [encrypted::nginx(&certificates).unwrap(), encrypted::python_asyncio(&certificates).unwrap()];
+    let folder = tempfile::tempdir().unwrap();
+    let n_connections = 4;
+    let calls: Vec<Call> =
+        (0..40).map(|_| Call::new(Shape { response_bytes: 4096, ..Shape::default() })).collect();
+    let gates = [folder.path().join("first"), folder.path().join("second")];
+    let (mut agent, done) = thread::scope(|scope| {
+        let clients: Vec<_> = servers
+            .iter()
+            .zip(&gates)
+            .map(|(server, gate)| {
+                let (calls, address) = (&calls, &server.address);
+                scope.spawn(move || {
+                    client::asyncio_encrypted(address, calls, (n_connections, 1), Some(gate)).unwrap()
+                })
+            })
+            .collect();
+        let deadline = Instant::now() + patience(gate::PATIENCE);
+        while !gates.iter().all(|gate| gate.with_extension("waiting").exists()) {
+            assert!(Instant::now() < deadline, "the clients get no answers");
+            thread::sleep(Duration::from_millis(2));
+        }
+        let agent = std::panic::catch_unwind(|| agent_that_probes(&["/libssl.so", "/libcrypto.so"]));
+        for gate in &gates {
+            std::fs::write(gate, "").unwrap();
+        }
+        let done: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+        (agent.unwrap_or_else(|panic| std::panic::resume_unwind(panic)), done)
+    });
+    let mut ledger = Ledger::default();
+    let mut early = Vec::new();
+    for (server, done) in servers.iter().zip(&done) {
+        // Each connection has made its first call before; which of them after it, the gate has decided.
+        let mut truths = done.truths.clone();
+        truths.sort_by_key(|truth| truth.ended_ns);
+        let (first, later) = truths.split_at(n_connections);
+        early.extend(first.iter().map(|truth| truth.id.clone()));
+        for truth in later {
+            let shape = Shape { response_bytes: 4096, ..Shape::default() };
+            ledger.expect(&shape, truth, span::Kind::Client, &done.service);
+            ledger.expect(&shape, truth, span::Kind::Server, &server.service);
+        }
+    }
+    let mut report = gate::report(&mut agent, &ledger);
+    report.phantom.retain(|line| !early.iter().any(|id| line.contains(id)));
+    report.assert_exact();
+}
+
+/// TLS that is not OpenSSL's: each connection counts once, on the side that cannot be read, and the other side is seen.
+#[test]
+fn foreign_tls_is_uncovered_once() {
+    let certificates = Certificates::new().unwrap();
+    let go = encrypted::go(&certificates).unwrap();
+    let nginx = encrypted::nginx(&certificates).unwrap();
+    let mut agent = agent_that_probes(&["/libssl.so"]);
+    let before = gate::uncovered(&agent.metrics().unwrap(), "tls");
+    let mut ledger = Ledger::default();
+    // The client's side is read, the server's is not.
+    let calls: Vec<Call> = (0..20).map(|_| Call::new(Shape::default())).collect();
+    let done = client::call_encrypted(Kind::Python, &go.address, &calls, 3).unwrap();
+    ledger.enter(&calls, &done, &[]);
+    // And the other way round: as many connections as the client likes.
+    let calls: Vec<Call> =
+        (0..20).map(|_| Call::new(Shape { response_bytes: 17, ..Shape::default() })).collect();
+    let done = client::call_encrypted(Kind::Go, &nginx.address, &calls, 2).unwrap();
+    ledger.enter_server(&calls, &done, &nginx.roles());
+    gate::assert_exact(&mut agent, &ledger);
+    assert_told(&mut agent, &ledger);
+    let is_seen = |span: &Span| span.service.name == go.service || span.service.name == done.service;
+    assert_eq!(agent.spans().unwrap().iter().filter(|span| is_seen(span)).count(), 0);
+    let least = before + 3.0 + 1.0;
+    let metrics =
+        agent.metrics_until(gate::PATIENCE, |metrics| gate::uncovered(metrics, "tls") >= least).unwrap();
+    assert!(gate::uncovered(&metrics, "tls") >= least, "{} of {least}", gate::uncovered(&metrics, "tls"));
+    let deadline = Instant::now() + patience(gate::PATIENCE);
+    while uncovered_of(&agent, go.pid()) < 3 && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(uncovered_of(&agent, go.pid()), 3, "{}", agent.tls().unwrap());
+    assert_eq!(uncovered_of(&agent, nginx.pid()), 0);
+}
+
+/// A server that closes, a client that leaves: the exchange ends with its connection, in TLS as without.
+#[test]
+fn broken_exchanges_end_with_their_connection() {
+    let certificates = Certificates::new().unwrap();
+    let server = encrypted::python_asyncio(&certificates).unwrap();
+    let mut agent = agent_that_probes(&["/libssl.so", "/libcrypto.so"]);
+    let Address::Tcp(address) = server.address else { panic!("a server of Python listens on TCP") };
+    let call = Call::new(Shape { delay: 300_000, ..Shape::default() });
+    let url = format!("https://{address}{}", call.shape.target(&call.id));
+    let mut command = std::process::Command::new("curl");
+    command.args(["--silent", "--insecure", "--max-time", "0.1", &url]);
+    let status = command.status().unwrap();
+    assert_eq!(status.code(), Some(28), "curl gives up");
+    let is_it = |span: &Span, kind| span.request_id() == Some(&call.id) && span.kind == kind;
+    let both = [span::Kind::Client, span::Kind::Server];
+    let spans = agent
+        .spans_until(gate::PATIENCE, |spans| {
+            both.iter().all(|kind| spans.iter().any(|span| is_it(span, *kind)))
+        })
+        .unwrap();
+    let client = spans.iter().find(|span| is_it(span, span::Kind::Client)).expect("the client's span");
+    assert_eq!(client.number("http.response.status_code"), None, "{client:?}");
+    assert_eq!(client.status, "error", "{client:?}");
+    assert!(spans.iter().any(|span| is_it(span, span::Kind::Server)), "the server's span");
+}

@@ -1,0 +1,258 @@
+//! One stream: what has been seen of its request and its response.
+//!
+//! In: header blocks and ends of one stream. Out: an [`Exchange`] once it is over. Refuses to know other streams.
+
+use super::connection::Connection;
+use super::direction::Block;
+use super::frame::DATA;
+use super::hpack::{Head, Name};
+use super::outcome::Reset;
+use crate::protocol::grpc::{self, Content};
+use crate::protocol::http1::{RequestParts, RequestText};
+use crate::protocol::redact::{Target, host_of, split_target};
+use crate::protocol::{Endpoints, Exchange, Failure, Response, Rpc, Semantics, Side, UnderWay, Version};
+use obi_ebpf::{ORDINAL_BITS, frame_event};
+
+/// `frame_event.messages` that could not be counted.
+const MESSAGES_UNKNOWN: u32 = u32::MAX;
+
+/// What was seen of one direction of a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Half {
+    /// Time of its last byte.
+    pub(super) ended: Option<u64>,
+    pub(super) body_bytes: u64,
+    messages: Option<u32>,
+    /// A header block has come, interim ones included.
+    is_begun: bool,
+    /// [`super::direction::Direction::gaps`] when something was last seen of it.
+    pub(super) gaps: u32,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    /// 0: this entry is free.
+    pub(super) id: u32,
+    /// Slot of its connection.
+    pub(super) connection: u32,
+    /// Neighbours among the streams of its connection.
+    pub(super) previous: Option<u32>,
+    pub(super) next: Option<u32>,
+    /// Time of the latest record, ns.
+    pub(super) touched: u64,
+    pub(super) tgid: u32,
+    tid: u32,
+    arrival: u64,
+    started: u64,
+    pub(super) text: RequestText,
+    /// The request head has come.
+    pub(super) is_asked: bool,
+    is_connect: bool,
+    /// Accounted for already: waits only for its end.
+    pub(super) is_settled: bool,
+    pub(super) request: Half,
+    pub(super) response: Half,
+    pub(super) answer: Option<Response>,
+    answer_content: Content,
+    status: Option<u32>,
+    message: String,
+    pub(super) reset: Option<Reset>,
+}
+
+/// How an exchange is over.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End {
+    pub(super) ended: u64,
+    pub(super) failure: Option<Failure>,
+    pub(super) is_cancelled: bool,
+}
+
+impl Half {
+    /// Takes what the record of a header block or of the last data tells of the data up to it.
+    pub(super) fn note(&mut self, frame: &frame_event, is_end: bool, gaps: u32) {
+        self.gaps = gaps;
+        // With the block that opens the stream and ends it there was no data, whatever the record says.
+        let has_data = self.is_begun || frame.type_ == DATA;
+        self.is_begun = true;
+        self.body_bytes = if has_data { frame.body_bytes } else { 0 };
+        self.messages = match frame.messages {
+            _ if !has_data => Some(0),
+            MESSAGES_UNKNOWN => None,
+            messages => Some(messages),
+        };
+        if is_end && self.ended.is_none() {
+            self.ended = Some(frame.header.time);
+        }
+    }
+
+    /// Messages, if all of them have passed.
+    fn messages(&self) -> Option<u32> {
+        self.messages.filter(|_| self.ended.is_some())
+    }
+}
+
+impl Stream {
+    /// Starts over for another stream; keeps the memory.
+    pub(super) fn reset(&mut self, connection: u32, id: u32) {
+        let mut text = std::mem::take(&mut self.text);
+        text.clear();
+        *self = Self { id, connection, text, ..Self::default() };
+    }
+
+    /// Memory of the request's text, bytes.
+    pub(super) fn capacity(&self) -> usize {
+        self.text.capacity()
+    }
+
+    /// Takes the request head.
+    pub(super) fn ask(&mut self, block: &Block, head: &Head) {
+        (self.tgid, self.tid) = (block.tgid, block.tid);
+        (self.arrival, self.started) = (block.arrival, block.started);
+        self.is_asked = true;
+        let method = head.get(Name::Method).unwrap_or_default();
+        self.is_connect = method == b"CONNECT";
+        self.text.write(&RequestParts {
+            method,
+            // The path of a CONNECT is that of its protocol (RFC 8441).
+            target: head.get(Name::Path).map_or(Target::default(), |path| split_target(b"", path)),
+            host: head.get(Name::Authority).or(head.get(Name::Host)).map_or(b"", host_of),
+            user_agent: head.get(Name::UserAgent).unwrap_or_default(),
+            traceparent: head.get(Name::Traceparent).unwrap_or_default(),
+            tracestates: head.tracestates(),
+            version: Version::Http2,
+            content: head.get(Name::ContentType).map_or(Content::Other, Content::of),
+            timeout: head.get(Name::GrpcTimeout).and_then(grpc::timeout),
+        });
+    }
+
+    /// Takes a request that came over HTTP/1 and was answered by an upgrade (RFC 7540 §3.2).
+    pub(super) fn adopt(&mut self, request: Upgraded) {
+        (self.tgid, self.tid) = (request.tgid, request.tid);
+        (self.arrival, self.started) = (request.arrival, request.started);
+        self.is_asked = true;
+        self.text = request.text;
+        self.request = Half { ended: Some(request.ended), body_bytes: request.body_bytes, ..self.request };
+    }
+
+    /// Takes a header block of the response: an interim head, the final one, or trailers.
+    pub(super) fn answer(&mut self, head: &Head, is_end: bool) {
+        let status = head.get(Name::Status).and_then(status);
+        let is_interim = !is_end && status.is_some_and(|status| status < 200);
+        let is_trailer = is_end && !head.has(Name::Status) && (self.answer.is_some() || head.unknown() == 0);
+        if is_interim {
+            return;
+        }
+        if !is_trailer {
+            self.answer = Some(Response { status });
+        }
+        if let Some(content) = head.get(Name::ContentType) {
+            self.answer_content = Content::of(content);
+        }
+        if let Some(status) = head.get(Name::GrpcStatus) {
+            self.status = grpc::status(status);
+        }
+        if let Some(message) = head.get(Name::GrpcMessage) {
+            self.message = grpc::message(message);
+        }
+    }
+
+    /// The response turned the stream into a tunnel (RFC 9113 §8.5): the exchange is over, the stream is not.
+    pub(super) fn is_tunnel(&self) -> bool {
+        let status = self.answer.and_then(|answer| answer.status);
+        self.is_connect && status.is_some_and(|status| (200..300).contains(&status))
+    }
+
+    /// The request, when its head has passed and its response has not ended.
+    pub(super) fn under_way(&self, connection: &Connection) -> Option<UnderWay<'_>> {
+        let is_open = self.id != 0 && self.is_asked && !self.is_settled && self.response.ended.is_none();
+        let (side, endpoints) = (connection.side?, connection.endpoints);
+        is_open.then(|| UnderWay {
+            side,
+            tgid: self.tgid,
+            endpoints,
+            encrypted: connection.encrypted,
+            is_rpc: self.text.content().is_rpc(),
+            request: self.text.request(),
+        })
+    }
+
+    /// The exchange. `None` when the response head was missed, without which nobody knows how it went, or the records did
+    /// not tell the side.
+    pub(super) fn exchange(&self, connection: &Connection, end: End) -> Option<Exchange<'_>> {
+        let semantics = self.semantics(end.is_cancelled);
+        let is_known =
+            end.failure.is_some() || matches!(semantics, Semantics::Rpc(Rpc { status: Some(_), .. }));
+        let answer = match self.answer {
+            None if !is_known => return None,
+            None if end.failure.is_none() => Some(Response { status: None }),
+            answer => answer,
+        };
+        Some(Exchange {
+            number: number(connection.number, self.id),
+            side: connection.side?,
+            tgid: self.tgid,
+            tid: self.tid,
+            endpoints: connection.endpoints,
+            encrypted: connection.encrypted,
+            arrival: self.arrival,
+            started: self.started,
+            ended: end.ended.max(self.started),
+            request: self.text.request(),
+            response: answer,
+            request_body_bytes: self.request.body_bytes,
+            response_body_bytes: self.response.body_bytes,
+            failure: end.failure,
+            semantics,
+        })
+    }
+
+    fn semantics(&self, is_cancelled: bool) -> Semantics<'_> {
+        // A header table that was joined in the middle may hide the type from us in one of the two.
+        let content =
+            Some(self.text.content()).filter(|content| content.is_rpc()).unwrap_or(self.answer_content);
+        if !content.is_rpc() {
+            return Semantics::Http;
+        }
+        let is_countable = content != Content::GrpcWebText;
+        Semantics::Rpc(Rpc {
+            status: self.status,
+            message: &self.message,
+            request_messages: self.request.messages().filter(|_| is_countable),
+            // The trailers of gRPC-Web are framed like a message.
+            response_messages: self.response.messages().filter(|_| !content.is_web()),
+            timeout: self.text.timeout(),
+            is_cancelled: is_cancelled && self.status.is_none(),
+            is_web: content.is_web(),
+        })
+    }
+}
+
+/// A request that came over HTTP/1 and was answered by `101 Switching Protocols` to HTTP/2.
+#[derive(Debug)]
+pub(in crate::protocol) struct Upgraded {
+    /// Its exchange number: that of any exchange of the connection.
+    pub(in crate::protocol) number: u64,
+    pub(in crate::protocol) side: Side,
+    pub(in crate::protocol) endpoints: Endpoints,
+    pub(in crate::protocol) encrypted: bool,
+    pub(in crate::protocol) tgid: u32,
+    pub(in crate::protocol) tid: u32,
+    pub(in crate::protocol) arrival: u64,
+    pub(in crate::protocol) started: u64,
+    /// The end of the 101.
+    pub(in crate::protocol) ended: u64,
+    pub(in crate::protocol) body_bytes: u64,
+    pub(in crate::protocol) text: RequestText,
+}
+
+/// The exchange number of a stream.
+pub(super) fn number(connection: u64, stream: u32) -> u64 {
+    let ordinal = u64::from(stream.wrapping_add(1) >> 1);
+    connection << ORDINAL_BITS | ordinal & ((1 << ORDINAL_BITS) - 1)
+}
+
+fn status(value: &[u8]) -> Option<u16> {
+    let [hundreds @ b'1'..=b'9', tens @ b'0'..=b'9', ones @ b'0'..=b'9'] = value else { return None };
+    let digit = |byte: &u8| u16::from(byte - b'0');
+    Some(digit(hundreds) * 100 + digit(tens) * 10 + digit(ones))
+}
