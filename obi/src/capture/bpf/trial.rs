@@ -55,7 +55,7 @@ fn offset_of(address: u64) -> io::Result<u64> {
         let offset = fields.nth(1)?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         let (start, end, offset) = (number(start)?, number(end)?, number(offset)?);
-        (start..end).contains(&address).then_some(address - start + offset)
+        (start..end).contains(&address).then(|| address - start + offset)
     });
     offset.ok_or_else(|| io::Error::other("our own code is in no mapping"))
 }
