@@ -268,6 +268,14 @@ int tls_write_ex_enter(struct pt_regs *ctx)
 	return enter_tls(ctx, &frame);
 }
 
+/* Another connection begins with this object, at a socket that is still to be seen. */
+static __always_inline void begin_anew(struct tls_connection *t)
+{
+	renew_tls(t, true);
+	t->transport = 0;
+	t->connection.family = 0;
+}
+
 /* The handshake: where a connection begins, and where its socket shows. */
 SEC("uprobe")
 int tls_handshake_enter(struct pt_regs *ctx)
@@ -282,7 +290,7 @@ int tls_handshake_enter(struct pt_regs *ctx)
 	if (!t)
 		make_tls(&key, true);
 	else if (t->freed || t->connection.flags & CONNECTION_FINISHED)
-		renew_tls(t, true);
+		begin_anew(t);
 	return enter_tls(ctx, &frame);
 }
 
@@ -315,6 +323,8 @@ static __always_inline int told(void *ctx, const struct tls_frame *frame, s64 n,
 	}
 	if (n < 0 || n > 0x7fffffff)
 		return miss_call(frame, tgid, LOSS_FAULT);
+	if (t && t->moved)
+		renew_tls(t, false);
 	if (!t)
 		t = make_tls(&key, false);
 	if (!t) {

@@ -24,6 +24,7 @@ struct tls_connection {
 	u64 transport;		/* number of the connection of its socket, 0: not known */
 	u64 arrival;		/* when the records last read from the socket had arrived there, 0: not known */
 	u64 freed;		/* when the library was told to free the object, 0: it was not */
+	u64 moved;		/* 1: it is at another socket now; what has been followed so far is over */
 	struct ending ending;	/* the end that its socket has met; reason 0: none yet */
 };
 
@@ -207,19 +208,35 @@ static __always_inline int end_tls(struct tls_connection *t, u32 reason, u32 los
 	return end_connection(&t->connection, &how);
 }
 
-/* The object is used for another connection, or cannot be followed for a while. What it still owed is lost. Inlined as above. */
+/* The object is used for another connection. What it still owed is lost. Its socket stays as it is known. Inlined as above. */
 static __always_inline int renew_tls(struct tls_connection *t, u32 from_start)
 {
+	struct connection *k;
 	struct tls_key key;
+	u8 addresses[2 * ADDRESS_BYTES];
+	u16 family, local_port, remote_port;
 	if (!t)
 		return 0;
-	key = t->connection.tls_key;
 	if (t->freed)
 		end_tls(t, CLOSE_LOCAL, 0);
 	else
 		end_tls(t, CLOSE_ABANDONED, LOSS_GAP);
-	drop_tls(t);
-	make_tls(&key, from_start);
+	k = &t->connection;
+	key = k->tls_key;
+	family = k->family;
+	local_port = k->local_port;
+	remote_port = k->remote_port;
+	__builtin_memcpy(addresses, k->local_address, sizeof(addresses));
+	__builtin_memset(k, 0, sizeof(*k));
+	start_tls(t, &key, from_start);
+	k->family = family;
+	k->local_port = local_port;
+	k->remote_port = remote_port;
+	__builtin_memcpy(k->local_address, addresses, sizeof(addresses));
+	t->arrival = 0;
+	t->freed = 0;
+	t->moved = 0;
+	t->ending.reason = 0;
 	return 0;
 }
 

@@ -32,14 +32,13 @@ SHARED int join_tls(struct connection *k, u64 object)
 	if (!k)
 		return 0;
 	t = find_tls(&key);
-	if (t && t->transport && t->transport != k->number) {
-		renew_tls(t, false);
-		t = find_tls(&key);
-	} else if (!t) {
+	if (!t)
 		t = make_tls(&key, false);
-	}
 	if (!t)
 		return 0;
+	/* Acted upon where its bytes are moved: this program is to stay small. */
+	if (t->transport && t->transport != k->number)
+		t->moved = 1;
 	if (k->tls & TLS_READ) {
 		struct tls_connection *before = find_tls(&k->tls_key);
 		if (before && before != t && before->transport == k->number)
