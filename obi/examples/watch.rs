@@ -14,7 +14,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         is_preempted: false,
         tls: false,
         statistics: true,
-        tls: false,
     };
     let mut programs = Programs::load(HookSet::Socket, &settings, &KernelTypes::read(None)?)?;
     let mut maps = programs.start()?;
