@@ -1,4 +1,4 @@
-// Workload server on Node's http2, in cleartext, or with TLS_CERTIFICATE and TLS_KEY over TLS. In: requests of the
+// Workload server on Node's http2, in cleartext, or over TLS with `TLS_CERTIFICATE` and `TLS_KEY`. In: requests of the
 // protocol in integration/src/shape.rs. Out: answers of exactly that shape. Prints `ready PORT`. Knows nothing of the agent.
 'use strict';
 const fs = require('node:fs');

@@ -13,7 +13,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tick_ns: 4_000_000,
         is_preempted: false,
         statistics: true,
-        tls: false,
     };
     let mut programs = Programs::load(HookSet::Socket, &settings, &KernelTypes::read(None)?)?;
     let mut maps = programs.start()?;

@@ -71,7 +71,7 @@ fn joined(coding: Coding) -> [Share; 2] {
             let left = left.get_or_insert(4096_usize);
             let is_turned_over = *left == 0;
             *left = left.saturating_sub(encoder.inserted() - before);
-            decoder.decode(&block, &mut head).unwrap();
+            decoder.decode(&block, &mut head).expect("an encoder made it");
             for (share, names) in shares.iter_mut().zip([&STATIC[..], &OTHER[..]]) {
                 for (name, text) in names {
                     let right =
@@ -102,6 +102,10 @@ fn what_is_unknown_after_joining() {
             other.percent(false),
             other.percent(true),
         );
-        assert_eq!(line.unknown[1], 0, "{coding:?}: fields of the request line after a turnover");
+        // By chance a name may refer to an entry whose name refers to an entry, and so on: nothing tells it ever again.
+        // Encoders of the wild take names from the static table where they can, so this concerns other names.
+        if coding != Coding::Random {
+            assert_eq!(line.unknown[1], 0, "{coding:?}: fields of the request line after a turnover");
+        }
     }
 }

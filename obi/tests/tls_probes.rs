@@ -28,7 +28,7 @@ use obi::capture::tls::attach::{Attacher, Probes};
 use obi::capture::tls::elf::OpenFile;
 use obi::capture::tls::file::probe_points;
 use obi::capture::tls::finder::Finder;
-use obi::capture::tls::point::ProbePoint;
+use obi::capture::tls::point::{ProbePoint, Returns};
 use tempfile::TempDir;
 
 /// For something that happens in milliseconds on a quiet machine.
@@ -70,7 +70,8 @@ impl Library {
         fs::copy(DISTRIBUTED, &path).unwrap();
         let file = File::open(&path).unwrap();
         let length = file.metadata().unwrap().len();
-        let points = probe_points(&OpenFile { file: file.try_clone().unwrap(), length }).unwrap();
+        let points =
+            probe_points(&OpenFile { file: file.try_clone().unwrap(), length }, Returns::Allowed).unwrap();
         assert!(points.len() >= 6, "{points:?}");
         Self { folder, file, points }
     }

@@ -8,14 +8,21 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Done, Kind};
+use crate::patience::slowness;
 use crate::plan::{Address, Call};
 use crate::shape::RequestFraming;
 
 /// What curl writes after each transfer. It cannot tell an absent header from an empty one, so no handler time.
 const REPORT: &str = r#"{\"id\":\"ID\",\"status\":%{http_code},\"request_bytes\":SIZE,\"response_bytes\":%{size_download},\"handler_ns\":null,\"started_ns\":0,\"ended_ns\":0}\n"#;
 
-/// Runs curl on each file in a folder.
-const EACH: &str = r#"for file in "$1"/*.conf; do curl --disable --config "$file" || exit; done"#;
+/// Runs curl on each file in a folder, several at a time.
+const EACH: &str = r#"printf '%s\n' "$1"/*.conf | xargs -P 8 -n 1 curl --disable --config"#;
+
+/// A second transfer, of nothing, which keeps the process alive for 300 ms: the agent reads its name while it lives.
+fn lingering() -> String {
+    let rate = (200 / slowness()).max(1);
+    format!("rate = {rate}/m\nnext\nurl = \"file:///dev/null\"\noutput = /dev/null\nsilent\n")
+}
 
 /// Makes `calls` one after the other.
 ///
@@ -31,9 +38,13 @@ pub(super) fn call(kind: Kind, address: &Address, tls: bool, calls: &[Call]) -> 
             section(&mut config, folder.path(), &Target { kind, address, tls }, call)?;
             config.push_str(match kind {
                 Kind::Http2Curl if !tls => "http2-prior-knowledge\n",
+                // In TLS the protocol is agreed on.
                 Kind::Http2Curl | Kind::UpgradeCurl => "http2\n",
                 _ => "http1.1\n",
             });
+        }
+        if at_once == 1 {
+            config.push_str(&lingering());
         }
         fs::write(folder.path().join(format!("{number:04}.conf")), config)?;
     }

@@ -101,10 +101,10 @@ pub enum Kind {
     Exit,
     /// A breakpoint on a kernel function or its return.
     Probe,
+    /// A breakpoint in a program's own code.
+    UserProbe,
     /// A plain tracepoint.
     Tracepoint,
-    /// A breakpoint in a file that processes map, which the section does not name.
-    UserProbe,
 }
 
 /// What a program attaches to, from its section's name.
@@ -117,21 +117,22 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Reads a section name such as `fentry/tcp_sendmsg`.
+    /// Reads a section name such as `fentry/tcp_sendmsg`; those of programs at user code name no target.
     #[must_use]
     pub fn parse(section: &str) -> Option<Self> {
-        if section == "uprobe" {
-            return Some(Self { kind: Kind::UserProbe, target: String::new() });
-        }
-        let (kind, target) = section.split_once('/')?;
+        let (kind, target) = section.split_once('/').unwrap_or((section, ""));
         let kind = match kind {
             "tp_btf" => Kind::TypedTracepoint,
             "fentry" => Kind::Entry,
             "fexit" => Kind::Exit,
             "kprobe" | "kretprobe" => Kind::Probe,
+            "uprobe" => return Some(Self { kind: Kind::UserProbe, target: String::new() }),
             "tracepoint" => Kind::Tracepoint,
             _ => return None,
         };
+        if target.is_empty() {
+            return None;
+        }
         Some(Self { kind, target: target.to_owned() })
     }
 }
@@ -172,8 +173,8 @@ mod tests {
         check("fentry/tcp_sendmsg", Some((Kind::Entry, "tcp_sendmsg")));
         check("fexit/unix_stream_sendmsg", Some((Kind::Exit, "unix_stream_sendmsg")));
         check("kretprobe/unix_stream_read_actor", Some((Kind::Probe, "unix_stream_read_actor")));
-        check("tracepoint/syscalls/sys_exit_read", Some((Kind::Tracepoint, "syscalls/sys_exit_read")));
         check("uprobe", Some((Kind::UserProbe, "")));
+        check("tracepoint/syscalls/sys_exit_read", Some((Kind::Tracepoint, "syscalls/sys_exit_read")));
         check(".text", None);
         check("xdp", None);
     }

@@ -214,7 +214,7 @@ fn target_type(attachment: &Attachment, kernel: &Btf) -> Option<u32> {
             kernel.id_by_type_name_kind(&format!("btf_trace_{target}"), BtfKind::Typedef).ok()
         }
         Kind::Entry | Kind::Exit => kernel.id_by_type_name_kind(target, BtfKind::Func).ok(),
-        Kind::Probe | Kind::Tracepoint | Kind::UserProbe => None,
+        Kind::Probe | Kind::UserProbe | Kind::Tracepoint => None,
     }
 }
 
@@ -222,11 +222,11 @@ fn target_type(attachment: &Attachment, kernel: &Btf) -> Option<u32> {
 fn exists(attachment: &Attachment, kernel: &Btf) -> bool {
     match attachment.kind {
         Kind::TypedTracepoint | Kind::Entry | Kind::Exit => target_type(attachment, kernel).is_some(),
+        Kind::UserProbe => true,
         Kind::Probe => {
             let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
             symbols.lines().any(|line| line.split_whitespace().nth(2) == Some(&attachment.target))
         }
-        Kind::UserProbe => true,
         Kind::Tracepoint => {
             let roots = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
             roots.iter().any(|root| Path::new(root).join(&attachment.target).exists())

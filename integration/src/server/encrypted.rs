@@ -57,21 +57,6 @@ pub fn node(certificates: &Certificates) -> anyhow::Result<Server> {
     Server::start_encrypted("node", command, certificates, Features { framings: KEPT, ..Features::full() })
 }
 
-/// nginx with static files over HTTP/2, as ALPN finds it.
-///
-/// # Errors
-/// When it does not get ready.
-pub fn http2_nginx(certificates: &Certificates) -> anyhow::Result<Server> {
-    let port = free_port()?;
-    let (certificate, key) = (certificates.path("server.pem"), certificates.path("server.key"));
-    let listen = format!(
-        "listen 127.0.0.1:{port} ssl http2 reuseport; ssl_certificate {}; ssl_certificate_key {};",
-        certificate.display(),
-        key.display()
-    );
-    nginx::files_at(Files::Buffered, port, &listen)
-}
-
 /// Node's `http2`.
 ///
 /// # Errors

@@ -142,17 +142,9 @@ pub fn grpc_proxy(upstream: u16) -> anyhow::Result<(Server, u16)> {
 /// # Errors
 /// When it does not get ready.
 pub fn http2() -> anyhow::Result<Server> {
-    let folder = tempfile::tempdir()?;
     let port = free_port()?;
-    let root = folder.path().join("file");
-    fs::create_dir(&root)?;
-    for &size in SIZES {
-        fs::write(root.join(size.to_string()), vec![b'b'; usize::try_from(size)?])?;
-    }
-    let mut block = format!("listen 127.0.0.1:{port} http2 reuseport; root {};\n", folder.path().display());
-    block.push_str("http2_max_concurrent_streams 4096;\n");
-    block.push_str(&locations());
-    start("nginx-http2", folder, &format!("server {{\n{block}}}\n"), port, features())
+    let listen = format!("listen 127.0.0.1:{port} http2 reuseport; http2_max_concurrent_streams 4096;");
+    files_at(Files::Buffered, port, &listen)
 }
 
 /// One location per status and framing. The mirror makes nginx read a request body before it answers; static files

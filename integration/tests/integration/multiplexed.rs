@@ -2,7 +2,7 @@
 
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
-use integration::client::Kind;
+use integration::client::{self, Kind};
 use integration::exposition::Exposition;
 use integration::load;
 use integration::otlp::certificate::Certificates;
@@ -12,12 +12,13 @@ use integration::rpc::ledger::RpcLedger;
 use integration::rpc::peer::{self, Library, RpcServer};
 use integration::rpc::plan::{Method, RpcCall};
 use integration::seed::{note, seeded};
-use integration::server::{Server, language, nginx};
-use integration::shape::Shape;
+use integration::server::{Features, Server, encrypted, language, nginx};
+use integration::shape::{Framing, Shape};
 use integration::span;
 use integration::websocket::{self, SocketCall, SocketServer};
 
 use crate::gate;
+use crate::tls::agent_that_probes;
 
 /// Calls of every kind, `rounds` times in random order; those whose client gives up only where nobody stands between.
 pub(crate) fn calls(rng: &mut fastrand::Rng, rounds: usize, gives_up: bool) -> Vec<RpcCall> {
@@ -65,10 +66,20 @@ pub(crate) fn sockets() -> Vec<SocketCall> {
     ]
 }
 
+/// Calls that `kind` makes to its end. curl is content with as many bytes as were promised, and may leave the empty frame
+/// that ends the stream unread: for its process the stream did not end. It is given bodies without a length.
+fn http2_calls(rng: &mut fastrand::Rng, server: &Server, kind: Kind, count: usize) -> Vec<Call> {
+    let features = match kind {
+        Kind::Http2Curl | Kind::UpgradeCurl => Features { framings: &[Framing::Chunked], ..server.features },
+        _ => server.features,
+    };
+    load::calls(rng, &features, kind, count)
+}
+
 fn check_http2(agent: &mut Agent, server: &Server, rng: &mut fastrand::Rng, kinds: &[Kind]) {
     let mut ledger = Ledger::default();
     for kind in kinds {
-        let calls = load::calls(rng, &server.features, *kind, 60);
+        let calls = http2_calls(rng, server, *kind, 60);
         gate::call(&mut ledger, *kind, server, &calls, 8);
     }
     let report = gate::report(agent, &ledger);
@@ -97,6 +108,37 @@ fn http2_by_upgrade() {
     let mut rng = seeded("HTTP/2 by Upgrade");
     let mut agent = Agent::start(Config::default()).unwrap();
     check_http2(&mut agent, &language::http2_go().unwrap(), &mut rng, &[Kind::UpgradeCurl]);
+}
+
+/// What nginx and curl read by the shared library, and Node by its own copy; a connection of HTTP/2 says so in TLS.
+#[test]
+fn http2_over_tls() {
+    let mut rng = seeded("HTTP/2 over TLS");
+    let certificates = Certificates::new().unwrap();
+    let servers =
+        [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
+    let mut agent = agent_that_probes(&["/libssl.so", "/node"]);
+    for server in &servers {
+        let mut ledger = Ledger::default();
+        for kind in [Kind::Http2Curl, Kind::Http2Node] {
+            let calls = http2_calls(&mut rng, server, kind, 60);
+            let done = client::call_encrypted(kind, &server.address, &calls, 8).unwrap();
+            ledger.enter(&calls, &done, &server.roles());
+        }
+        let report = gate::report(&mut agent, &ledger);
+        note(&format!(
+            "TLS {}: {} spans expected, exact: {}",
+            server.name,
+            report.expected,
+            report.is_exact()
+        ));
+        assert!(report.is_exact(), "{}: {report}", server.name);
+        gate::assert_exact(&mut agent, &ledger);
+        for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
+            let told = (span.text("network.protocol.version"), span.text("url.scheme"));
+            assert_eq!(told, (Some("2"), Some("https")), "{span:?}");
+        }
+    }
 }
 
 /// The sets are equal with one stream at a time, with a hundred and with a thousand.
@@ -128,12 +170,12 @@ fn http2_with_many_streams() {
 
 /// Calls between every pair of libraries.
 #[track_caller]
-fn check_grpc(agent: &mut Agent, certificates: Option<&Certificates>, what: &str) {
+fn check_grpc(agent: &mut Agent, libraries: &[Library], certificates: Option<&Certificates>, what: &str) {
     let mut rng = seeded(what);
-    for library in Library::ALL {
+    for library in libraries.iter().copied() {
         let server = RpcServer::start(library, certificates).unwrap();
         let mut ledger = RpcLedger::default();
-        for client in Library::ALL {
+        for client in libraries.iter().copied() {
             let calls = calls(&mut rng, 3, true);
             let done = peer::call(client, server.port, certificates, (&calls, 8)).unwrap();
             ledger.enter(&calls, &done, &server, &[]).unwrap();
@@ -184,7 +226,17 @@ fn miscounted(metrics: &Exposition, ledger: &RpcLedger) -> Vec<String> {
 #[test]
 fn grpc_in_cleartext() {
     let mut agent = Agent::start(Config::default()).unwrap();
-    check_grpc(&mut agent, None, "gRPC in cleartext");
+    check_grpc(&mut agent, &Library::ALL, None, "gRPC in cleartext");
+}
+
+/// Go's TLS is its own, and the library below Python has no symbols: of those nothing can be read yet.
+#[test]
+fn grpc_over_tls() {
+    let certificates = Certificates::new().unwrap();
+    let before = RpcServer::start(Library::Node, Some(&certificates)).unwrap();
+    let mut agent = agent_that_probes(&["/node"]);
+    drop(before);
+    check_grpc(&mut agent, &[Library::Node], Some(&certificates), "gRPC over TLS");
 }
 
 /// A proxy ends one stream and begins another: four spans per call.

@@ -63,7 +63,7 @@ impl Client {
 
 /// Starts the agent and waits until it has probed a file of each of these names: the servers run already.
 #[track_caller]
-fn agent_that_probes(names: &[&str]) -> Agent {
+pub(crate) fn agent_that_probes(names: &[&str]) -> Agent {
     let agent = Agent::start(Config::default()).unwrap();
     agent.await_probes(names, PROBING).unwrap();
     agent
@@ -265,10 +265,10 @@ fn broken_exchanges_end_with_their_connection() {
     let server = encrypted::python_asyncio(&certificates).unwrap();
     let mut agent = agent_that_probes(&["/libssl.so", "/libcrypto.so"]);
     let Address::Tcp(address) = server.address else { panic!("a server of Python listens on TCP") };
-    let call = Call::new(Shape { delay: 300_000, ..Shape::default() });
+    let call = Call::new(Shape { delay: 6_000_000, ..Shape::default() });
     let url = format!("https://{address}{}", call.shape.target(&call.id));
     let mut command = std::process::Command::new("curl");
-    command.args(["--silent", "--insecure", "--max-time", "0.1", &url]);
+    command.args(["--silent", "--insecure", "--max-time", "2", &url]);
     let status = command.status().unwrap();
     assert_eq!(status.code(), Some(28), "curl gives up");
     let is_it = |span: &Span, kind| span.request_id() == Some(&call.id) && span.kind == kind;

@@ -47,7 +47,7 @@ fn size(rng: &mut fastrand::Rng, cut: u8, most: usize) -> usize {
 
 /// How many bytes from `at` on are content of a frame.
 fn content_from(direction: &Direction, at: usize) -> usize {
-    let frame = direction.frames.iter().find(|frame| frame.end > at);
+    let frame = direction.frames.get(direction.frames.partition_point(|frame| frame.end <= at));
     frame.filter(|frame| frame.start < at && frame.kind == DATA).map_or(0, |frame| frame.end - at)
 }
 
@@ -155,6 +155,7 @@ fn check_content(frame: &Frame, seen: &obi_ebpf_host::frames::Frame, first: bool
     }
 }
 
+/// Whether no HEADERS of the stream were before: then what stands beside END_STREAM means nothing.
 fn is_first_headers(direction: &Direction, nth: usize) -> bool {
     let frame = &direction.frames[nth];
     !direction.frames[..nth]
@@ -224,10 +225,10 @@ fn plans() -> impl Strategy<Value = Plan> {
 }
 
 proptest! {
-    #![proptest_config(cases(300))]
+    #![proptest_config(cases(200))]
 
     #[test]
-    fn connections_are_told_exactly(n in 0u32..40, plan in plans()) {
+    fn connections_are_told_exactly(n in 0u32..25, plan in plans()) {
         check_exact(&multiplex(plan.seed, n), plan);
     }
 
@@ -268,7 +269,7 @@ fn check_sound(multiplex: &Multiplex, plan: Plan) {
 }
 
 proptest! {
-    #![proptest_config(cases(300))]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn damage_invents_nothing(n in 1u32..20, plan in plans(), damage in 1u8..60, ring in 0u32..100, user in 0u32..20) {

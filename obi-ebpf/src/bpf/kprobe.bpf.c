@@ -60,7 +60,14 @@ int BPF_KPROBE(release_sock, struct sock *sk)
 	return lock_released(sk, ctx);
 }
 
-static __always_inline int unix_sends(struct sock *sk, u32 n, void *context)
+/* Stack is short where every call is verified anew; where loops are calls, so is the depth of calls. */
+#ifdef OBI_PORTABLE
+#define SENDS static __noinline
+#else
+#define SENDS static __always_inline
+#endif
+
+SENDS int unix_sends(struct sock *sk, u32 n, void *context)
 {
 	struct movement m = { .sk = sk, .context = context, .n = n, .sending = true, .ahead = true };
 	return unix_moved(&m);

@@ -208,8 +208,8 @@ static __always_inline int end_tls(struct tls_connection *t, u32 reason, u32 los
 	return end_connection(&t->connection, &how);
 }
 
-/* The object is used for another connection. What it still owed is lost. Its socket stays as it is known. */
-SHARED int renew_tls(struct tls_connection *t, u32 from_start)
+/* The object is used for another connection. What it still owed is lost. Its socket stays as it is known. Inlined as above. */
+static __always_inline int renew_tls(struct tls_connection *t, u32 from_start)
 {
 	struct connection *k;
 	struct tls_key key;

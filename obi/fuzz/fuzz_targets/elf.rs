@@ -7,7 +7,7 @@ use obi::capture::tls::blind::by_content;
 use obi::capture::tls::elf::Source;
 use obi::capture::tls::file::probe_points;
 use obi::capture::tls::mapping::mappings;
-use obi::capture::tls::point::{Machine, NAMES, Symbol, Text, plan};
+use obi::capture::tls::point::{Machine, NAMES, Returns, Symbol, Text, plan};
 
 /// Addresses are offsets.
 struct Flat<'a>(&'a [u8]);
@@ -23,7 +23,7 @@ impl Text for Flat<'_> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    for point in probe_points(&input).unwrap_or_default() {
+    for point in probe_points(&input, Returns::Allowed).unwrap_or_default() {
         assert!(point.offset < input.len() as u64);
     }
     let _ = (by_content(&input), mappings(input));
@@ -38,8 +38,10 @@ fuzz_target!(|input: &[u8]| {
             Some(Symbol { name, address: begins(index) as u64, code })
         })
         .collect();
-    for machine in [Machine::X86, Machine::Other] {
-        for point in plan(&symbols, machine, &Flat(code)) {
+    for (machine, returns) in
+        [(Machine::X86, Returns::Allowed), (Machine::X86, Returns::Forbidden), (Machine::Other, Returns::Allowed)]
+    {
+        for point in plan(&symbols, machine, returns, &Flat(code)) {
             assert!(point.offset < code.len() as u64);
         }
     }

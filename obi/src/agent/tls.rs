@@ -137,6 +137,7 @@ struct Work {
 impl Work {
     fn run(mut self, running: Vec<u32>) {
         self.publish();
+        self.finder.end_trial();
         for tgid in running {
             self.finder.look_later(tgid, Instant::now());
         }

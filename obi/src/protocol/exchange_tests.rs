@@ -3,12 +3,9 @@
 use super::*;
 use crate::capture::event::decode;
 use crate::protocol::table::Limits;
+use crate::protocol::wire::{ONE_PIECE, Record, WHOLE, Wire};
 use obi_ebpf::*;
 use proptest::prelude::*;
-use wire::{ONE_PIECE, Record, WHOLE, Wire};
-
-#[path = "../../tests/wire/mod.rs"]
-mod wire;
 
 const GET: &str = "GET /a?k=v HTTP/1.1\r\nHost: h\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n";

@@ -269,3 +269,7 @@ pub struct Response {
 pub fn canonical_ip(bytes: [u8; 16]) -> IpAddr {
     IpAddr::from(bytes).to_canonical()
 }
+
+#[cfg(test)]
+#[path = "../../tests/wire/mod.rs"]
+mod wire;

@@ -10,9 +10,10 @@ use std::thread;
 
 use thiserror::Error;
 
-use super::point::ProbePoint;
+use super::point::{ProbePoint, Returns};
 use super::program::Program;
 use crate::capture::bpf::attach::Attachment;
+use crate::capture::bpf::trial::{self, Trial};
 use crate::capture::bpf::uprobe::{self, Place, Target};
 use crate::capture::program::UserPrograms;
 
@@ -25,6 +26,9 @@ const THREADS: usize = 32;
 #[derive(Debug)]
 pub struct Attacher {
     programs: UserPrograms,
+    returns: Returns,
+    /// The probe of the trial, until there is time to end it.
+    trial: Option<Attachment>,
     events: Arc<AtomicUsize>,
 }
 
@@ -55,10 +59,27 @@ pub enum AttachError {
 }
 
 impl Attacher {
-    /// Attaches these programs.
+    /// Attaches these programs. Tries first whether return probes are harmless here; where that cannot be found out, none
+    /// are used.
     #[must_use]
     pub fn new(programs: UserPrograms) -> Self {
-        Self { programs, events: Arc::default() }
+        let Trial { harmless, probe } = trial::return_probe(programs.is_multi()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "failed to try a return probe");
+            Trial { harmless: false, probe: None }
+        });
+        let returns = if harmless { Returns::Allowed } else { Returns::Forbidden };
+        Self { programs, returns, trial: probe, events: Arc::default() }
+    }
+
+    /// Whether return probes may be used.
+    #[must_use]
+    pub fn returns(&self) -> Returns {
+        self.returns
+    }
+
+    /// Ends what was only for a trial, which takes a while.
+    pub fn end_trial(&mut self) {
+        self.trial = None;
     }
 
     /// The programs.

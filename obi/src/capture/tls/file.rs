@@ -7,19 +7,14 @@ use object::elf;
 
 use super::code::CODE_BYTES;
 use super::elf::{ElfError, Found, Image, Source};
-use super::point::{Machine, NAMES, ProbePoint, Symbol, Text, plan};
+use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
 
 /// The probe points of a file.
 ///
 /// # Errors
 /// When it is no program, cannot be read, or is malformed.
-pub fn probe_points(source: &dyn Source) -> Result<Vec<ProbePoint>, ElfError> {
-    let image = Image::read(source)?;
-    points(&image, source)
-}
-
-/// The probe points of a file whose headers are known.
-pub(super) fn points(image: &Image, source: &dyn Source) -> Result<Vec<ProbePoint>, ElfError> {
+pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Vec<ProbePoint>, ElfError> {
+    let image = &Image::read(source)?;
     let machine = match image.machine() {
         elf::EM_X86_64 => Machine::X86,
         _ => Machine::Other,
@@ -35,7 +30,7 @@ pub(super) fn points(image: &Image, source: &dyn Source) -> Result<Vec<ProbePoin
             Some(Symbol { name, address, code: image.code(source, address, most)? })
         })
         .collect();
-    Ok(plan(&symbols, machine, &file))
+    Ok(plan(&symbols, machine, returns, &file))
 }
 
 struct File<'a> {
@@ -75,8 +70,8 @@ mod tests {
             let file = fs::File::open(path).unwrap();
             let length = file.metadata().unwrap().len();
             let bytes = fs::read(path).unwrap();
-            let points = probe_points(&OpenFile { file, length }).unwrap();
-            assert_eq!(points, probe_points(&bytes.as_slice()).unwrap(), "{path}");
+            let points = probe_points(&OpenFile { file, length }, Returns::Allowed).unwrap();
+            assert_eq!(points, probe_points(&bytes.as_slice(), Returns::Allowed).unwrap(), "{path}");
             costs.extend(points.iter().map(|point| (point.program, point.cost)));
         }
         assert!(costs.len() >= 6 && costs.values().all(|cost| *cost == Cost::Emulated), "{costs:?}");
@@ -85,7 +80,7 @@ mod tests {
     #[test]
     fn other_files_have_none() {
         fn check(bytes: &[u8], expected: &str) {
-            match probe_points(&bytes) {
+            match probe_points(&bytes, Returns::Allowed) {
                 Ok(points) => assert_eq!((points.len(), expected), (0, ""), "{points:?}"),
                 Err(error) => {
                     assert!(!expected.is_empty() && error.to_string().contains(expected), "{error}")
@@ -115,7 +110,7 @@ mod tests {
             for (half, at, value) in damage {
                 bytes[half * end + at] = value;
             }
-            for point in probe_points(&bytes.as_slice()).unwrap_or_default() {
+            for point in probe_points(&bytes.as_slice(), Returns::Allowed).unwrap_or_default() {
                 prop_assert!(point.offset < bytes.len() as u64);
             }
         }

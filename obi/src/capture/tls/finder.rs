@@ -23,7 +23,7 @@ use super::file::probe_points;
 use super::library;
 use super::mapping::{Mapping, mappings};
 use super::place::{Process, Root};
-use super::point::ProbePoint;
+use super::point::{ProbePoint, Returns};
 use super::view::{ProbedFile, Refused, Uncovered, View};
 
 /// A file as `stat` tells it from others, also after its inode was used again.
@@ -134,6 +134,11 @@ impl Finder {
         self.attacher.programs().is_multi()
     }
 
+    /// Ends what was only for a trial, which takes a while.
+    pub fn end_trial(&mut self) {
+        self.attacher.end_trial();
+    }
+
     /// Probes the libraries in the usual places of our own root, before anybody maps them.
     pub fn look_in_usual_places(&mut self) {
         match Root::own() {
@@ -225,7 +230,11 @@ impl Finder {
     /// What is probed and what is not, if that has changed since the last call.
     pub fn view(&mut self) -> Option<View> {
         std::mem::take(&mut self.changed).then(|| {
-            let mut view = View { multi: self.is_multi(), ..View::default() };
+            let mut view = View {
+                multi: self.is_multi(),
+                return_probes: self.attacher.returns() == Returns::Allowed,
+                ..View::default()
+            };
             for (key, entry) in &self.files {
                 let path = entry.path.clone();
                 match &entry.known {
@@ -334,7 +343,7 @@ impl Finder {
             self.files.retain(|_, entry| !matches!(entry.known, Known::Plain));
         }
         let file = OpenFile { file, length };
-        let known = match probe_points(&file) {
+        let known = match probe_points(&file, self.attacher.returns()) {
             Ok(points) if points.is_empty() => Known::Plain,
             Ok(points) => self.probe(key, &file.file, path, points),
             Err(ElfError::Foreign | ElfError::Unreadable(_)) => Known::Plain,

@@ -71,10 +71,20 @@ pub trait Text {
     fn offset(&self, address: u64) -> Option<u64>;
 }
 
-/// Decides for the functions of a file; in the order of the programs.
+/// Whether return probes may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Returns {
+    /// They do no harm.
+    Allowed,
+    /// This kernel ends sandboxed programs by them (`capture/bpf/trial.rs`).
+    Forbidden,
+}
+
+/// Decides for the functions of a file; in the order of the programs. A function whose result would be seen by a return
+/// probe only is left out where those are forbidden.
 #[must_use]
-pub fn plan(symbols: &[Symbol], machine: Machine, text: &dyn Text) -> Vec<ProbePoint> {
-    let mut planner = Planner { symbols, machine, text, points: Vec::new() };
+pub fn plan(symbols: &[Symbol], machine: Machine, returns: Returns, text: &dyn Text) -> Vec<ProbePoint> {
+    let mut planner = Planner { symbols, machine, returns, text, points: Vec::new() };
     planner.pair(READ, READ_EX);
     planner.pair(WRITE, WRITE_EX);
     for call in [HANDSHAKE, FREE, BIO_WRITE] {
@@ -116,6 +126,7 @@ const WRAPPERS: usize = 3;
 struct Planner<'a> {
     symbols: &'a [Symbol],
     machine: Machine,
+    returns: Returns,
     text: &'a dyn Text,
     points: Vec<ProbePoint>,
 }
@@ -145,7 +156,8 @@ impl Planner<'_> {
 
     /// The innermost function that gets the arguments of `call`, and where near its beginning probes are cheap.
     fn inner(&self, call: Call) -> Option<(InnerCall, u64)> {
-        let symbol = self.symbol(call).filter(|_| self.machine == Machine::X86)?;
+        let usable = self.machine == Machine::X86 && self.returns == Returns::Allowed;
+        let symbol = self.symbol(call).filter(|_| usable)?;
         let mut inner = Function::new(symbol.address, &symbol.code).inner_call(false)?;
         for _ in 0..WRAPPERS {
             let code = self.text.code(inner.target)?;
@@ -168,8 +180,9 @@ impl Planner<'_> {
         let function = Function::new(symbol.address, &symbol.code);
         let entry = function.entry(call.n_arguments).filter(|_| self.machine == Machine::X86);
         let results = function.result_points();
+        let returns = self.returns == Returns::Allowed;
         match (entry, results) {
-            (Some(Entry { address, can_return }), _) if can_return || !call.has_result => {
+            (Some(Entry { address, can_return }), _) if can_return && returns || !call.has_result => {
                 self.at_entry(call, Place { address, cost: Cost::Emulated, ..first });
             }
             (Some(Entry { address, .. }), Some(results)) => {
@@ -178,7 +191,8 @@ impl Planner<'_> {
                     self.add(Program::TlsExit, false, Place { address, cost: Cost::Emulated, ..first });
                 }
             }
-            _ => self.at_entry(call, first),
+            _ if returns || !call.has_result => self.at_entry(call, first),
+            _ => {}
         }
     }
 

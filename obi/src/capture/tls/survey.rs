@@ -13,6 +13,7 @@ use super::elf::OpenFile;
 use super::file::probe_points;
 use super::mapping::{Identity, Mapping, mappings};
 use super::place::Process;
+use super::point::Returns;
 use super::view::ProbedFile;
 
 /// The files that running processes map, by whether TLS can be read in them.
@@ -57,7 +58,7 @@ enum Found {
 
 /// Looks at every process once.
 #[must_use]
-pub fn survey() -> Survey {
+pub fn survey(returns: Returns) -> Survey {
     let mut files: BTreeMap<(Identity, String), (Found, usize)> = BTreeMap::new();
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
     for tgid in entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
@@ -65,7 +66,10 @@ pub fn survey() -> Survey {
         let mapped = mappings(&process.maps().unwrap_or_default());
         for (index, mapping) in mapped.iter().enumerate() {
             let key = (mapping.identity, mapping.path.clone());
-            let (_, n) = files.entry(key).or_insert_with(|| (look(&process, mapping, index == 0), 0));
+            let (_, n) = files.entry(key).or_insert_with(|| {
+                let look = Look { process: &process, mapping, returns };
+                (look.look(index == 0), 0)
+            });
             *n += 1;
         }
     }
@@ -86,20 +90,30 @@ pub fn survey() -> Survey {
     survey
 }
 
-fn look(process: &Process, mapping: &Mapping, is_executable: bool) -> Found {
-    let opened = process.mapped(mapping).and_then(|file| {
-        let metadata = file.metadata()?;
-        Ok((OpenFile { file, length: metadata.len() }, metadata.ino()))
-    });
-    let points = opened.as_ref().ok().and_then(|(file, _)| probe_points(file).ok()).unwrap_or_default();
-    if let (Ok((_, inode)), false) = (&opened, points.is_empty()) {
-        return Found::Probed(ProbedFile::new(mapping.path.clone(), *inode, &points));
-    }
-    let by_name = blind::by_library(std::slice::from_ref(mapping));
-    let is_go = || is_executable && opened.as_ref().is_ok_and(|(file, _)| blind::is_go(file));
-    match by_name {
-        Some(Why { reason, .. }) => Found::NotProbed(reason),
-        None if is_go() => Found::NotProbed(blind::GO.to_owned()),
-        None => Found::Plain,
+struct Look<'a> {
+    process: &'a Process,
+    mapping: &'a Mapping,
+    returns: Returns,
+}
+
+impl Look<'_> {
+    fn look(&self, is_executable: bool) -> Found {
+        let Self { process, mapping, returns } = *self;
+        let opened = process.mapped(mapping).and_then(|file| {
+            let metadata = file.metadata()?;
+            Ok((OpenFile { file, length: metadata.len() }, metadata.ino()))
+        });
+        let points =
+            opened.as_ref().ok().and_then(|(file, _)| probe_points(file, returns).ok()).unwrap_or_default();
+        if let (Ok((_, inode)), false) = (&opened, points.is_empty()) {
+            return Found::Probed(ProbedFile::new(mapping.path.clone(), *inode, &points));
+        }
+        let by_name = blind::by_library(std::slice::from_ref(mapping));
+        let is_go = || is_executable && opened.as_ref().is_ok_and(|(file, _)| blind::is_go(file));
+        match by_name {
+            Some(Why { reason, .. }) => Found::NotProbed(reason),
+            None if is_go() => Found::NotProbed(blind::GO.to_owned()),
+            None => Found::Plain,
+        }
     }
 }

@@ -15,6 +15,8 @@ use super::program::Program;
 pub struct View {
     /// Probes go by `uprobe.multi`; else each is a performance event.
     pub multi: bool,
+    /// Return probes are used; on some kernels they would end sandboxed programs.
+    pub return_probes: bool,
     /// Files with TLS functions that are probed.
     pub probed: Vec<ProbedFile>,
     /// Files with TLS functions that are not.

@@ -7,8 +7,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use crate::capture::bpf::trial;
 use crate::capture::program::UserPrograms;
-use crate::capture::tls::point::Cost;
+use crate::capture::tls::point::{Cost, Returns};
 use crate::capture::tls::survey::{Survey, survey};
 
 /// Everything about TLS.
@@ -18,6 +19,8 @@ pub(super) struct Tls {
     mode: Option<&'static str>,
     /// Why not.
     error: Option<String>,
+    /// Return probes are used; on some kernels they would end sandboxed programs.
+    return_probes: bool,
     /// Programs that the kernel did not take.
     skipped: Vec<Skipped>,
     #[serde(flatten)]
@@ -44,7 +47,11 @@ impl Tls {
             Some((true, _)) => (Some("one link for many probes (uprobe.multi)"), None),
             Some((false, _)) => (Some("a performance event for each probe, 512 at most"), None),
         };
-        Self { mode, error, skipped, survey: survey() }
+        let tried =
+            |programs: &UserPrograms| trial::return_probe(programs.is_multi()).is_ok_and(|it| it.harmless);
+        let return_probes = mode.and(programs).is_none_or(tried);
+        let returns = if return_probes { Returns::Allowed } else { Returns::Forbidden };
+        Self { mode, error, return_probes, skipped, survey: survey(returns) }
     }
 
     pub(super) fn write(&self, text: &mut String) {
@@ -54,6 +61,12 @@ impl Tls {
                 writeln!(text, "\nTLS: not read, {}", error.as_deref().unwrap_or("no reason known"))
             }
         };
+        if self.mode.is_some() && !self.return_probes {
+            text.push_str(
+                "  limited  return probes would end sandboxed programs on this kernel (its seccomp asks about its own \
+                 system call): functions that need one are not read; use 6.14 or newer\n",
+            );
+        }
         for used in &self.survey.probed {
             let cost = match used.file.cost {
                 Cost::Emulated => "cheap",

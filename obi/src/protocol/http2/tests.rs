@@ -1,6 +1,12 @@
 //! Tests of streams: scripts of frames in, one line of text per outcome out.
 
-use crate::capture::event::decode;
+use super::Http2;
+use crate::capture::event::{Event, decode};
+use crate::protocol::wire::header_block::Coding;
+use crate::protocol::wire::http2::{
+    CONTINUATION, Connection, END_HEADERS, END_STREAM, Frame, From, HEADERS, PADDED, PRIORITY, PUSH_PROMISE,
+};
+use crate::protocol::wire::{Record, Wire};
 use crate::protocol::{Exchange, Exchanges, Failure, Limits, Loss, Semantics, Sink};
 use obi_ebpf::{
     CLOSE_ABANDONED, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, FLAG_HTTP2, FLAG_MESSAGE_END, FLAG_TUNNEL,
@@ -8,14 +14,6 @@ use obi_ebpf::{
 };
 use proptest::prelude::*;
 use std::time::Duration;
-use wire::header_block::Coding;
-use wire::http2::{
-    CONTINUATION, Connection, END_HEADERS, END_STREAM, Frame, From, HEADERS, PADDED, PRIORITY, PUSH_PROMISE,
-};
-use wire::{Record, Wire};
-
-#[path = "../../../tests/wire/mod.rs"]
-mod wire;
 
 use From::{Client, Server};
 
@@ -302,10 +300,8 @@ fn remote_procedure_calls() {
         let mut c = Connection::server(7);
         let asked = c.at(20).headers(Client, 1, false, &CALL);
         let gone = if is_reset { c.at(30).reset(Client, 1, 8) } else { c.at(30).close(CLOSE_REMOTE, |_| {}) };
-        let expected = format!(
-            "Server 1 POST /s.S/M? none 0/0 20-20-30 connection_closed rpc None  None/None Some(2000000) cancelled"
-        );
-        check(&[asked, gone], &[&expected]);
+        let expected = "Server 1 POST /s.S/M? none 0/0 20-20-30 connection_closed rpc None  None/None Some(2000000) cancelled";
+        check(&[asked, gone], &[expected]);
     }
     // gRPC-Web: its status is in the body, but for trailers-only.
     let mut c = Connection::server(7);
@@ -411,7 +407,7 @@ fn what_is_missing_is_counted() {
     check_open(&[&first[..], &answered[..], &later[..]].concat(), &[GOT, LOST, LOST, unknown], 2);
     let mut d = c.clone();
     let end = d.close(CLOSE_REMOTE, |_| {});
-    check(&[&first[..], &answered[..], &[end.clone()]].concat(), &[GOT, LOST, LOST, LOST]);
+    check(&[&first[..], &answered[..], std::slice::from_ref(&end)].concat(), &[GOT, LOST, LOST, LOST]);
     check(&[&first[..], &answered[..], &later[..], &[end]].concat(), &[GOT, LOST, LOST, unknown]);
     // Nothing is missing: identifiers that are left out mean nothing.
     let mut c = Connection::server(7);
@@ -516,6 +512,45 @@ fn hostile_peers_cost_bounded_memory() {
     assert_eq!(lines.0, [GOT]);
 }
 
+/// Connections that have served many streams and are idle now.
+#[test]
+fn idle_connections_are_small() {
+    const CONNECTIONS: u64 = 50;
+    for coding in [Coding::Eager, Coding::Selective, Coding::Plain] {
+        let (mut http2, mut lines) = (Http2::new(Limits::default()), Lines::default());
+        for number in 1..=CONNECTIONS {
+            let mut c = Connection::server(number);
+            c.coding = coding;
+            for stream in (1..400).step_by(2) {
+                let (path, parent) =
+                    (format!("/orders/{stream}/items"), format!("00-{stream:032x}-{stream:016x}-01"));
+                let agent = ("user-agent", "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36");
+                let asked = [
+                    (":method", "GET"),
+                    (":path", &path),
+                    agent,
+                    ("traceparent", &parent),
+                    ("cookie", &path),
+                ];
+                let answered = [(":status", "200"), ("content-type", "application/json"), ("etag", &parent)];
+                let records =
+                    [c.headers(Client, stream, true, &asked), c.headers(Server, stream, true, &answered)];
+                for record in records.iter().flatten() {
+                    let Event::Frame(frame, payload) = decode(record.bytes()).unwrap() else {
+                        panic!("a frame")
+                    };
+                    http2.accept(frame, payload, &mut lines);
+                }
+            }
+        }
+        assert_eq!((http2.open(), lines.0.len()), (0, 200 * CONNECTIONS as usize));
+        let tables = http2.connections.held_bytes() / CONNECTIONS as usize;
+        let whole = tables + size_of::<super::Connection>() + 2 * size_of::<(u64, u32)>();
+        println!("{coding:?}: {whole} bytes per idle connection, {tables} of them header tables");
+        assert!(whole <= 4 * 1024, "{coding:?}: {whole}");
+    }
+}
+
 /// A stream of a random connection.
 #[derive(Debug, Clone)]
 struct Script {
@@ -569,9 +604,12 @@ fn step(c: &mut Connection, id: u32, script: &Script, nth: u32) -> Option<Vec<Re
     }
 }
 
+/// Ordinal, path, status if there was a response, failure.
+type SeenExchange = (u64, String, Option<Option<u16>>, Option<Failure>);
+
 #[derive(Default)]
 struct Seen {
-    exchanges: Vec<(u64, String, Option<Option<u16>>, Option<Failure>)>,
+    exchanges: Vec<SeenExchange>,
     n_lost: usize,
 }
 

@@ -40,7 +40,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 type Expected = (Program, u64, bool, Cost);
 
 fn check_machine(machine: Machine, sample: &Sample, expected: &[Expected], cookies: &[u64]) {
-    let points = plan(&sample.symbols(), machine, sample);
+    let points = plan(&sample.symbols(), machine, Returns::Allowed, sample);
     let found: Vec<Expected> =
         points.iter().map(|point| (point.program, point.offset, point.at_return, point.cost)).collect();
     assert_eq!(found, expected);
@@ -214,6 +214,19 @@ fn another_processor_is_probed_at_entry_and_return() {
     check_machine(Machine::Other, &sample, &expected, &[]);
 }
 
+#[test]
+fn without_return_probes_only_results_behind_jumps_are_seen() {
+    let sample = Sample(&[
+        ("SSL_read", 0x35430, DEBIAN_READ),
+        ("SSL_read_ex", 0x354c0, DEBIAN_READ_EX),
+        ("SSL_free", 0x3b350, "4885ff0f84970300004155b8ffffffff"),
+        ("", 0x35290, DEBIAN_READ_INNER),
+    ]);
+    let points = plan(&sample.symbols(), Machine::X86, Returns::Forbidden, &sample);
+    let found: Vec<_> = points.iter().map(|point| (point.program, point.offset, point.at_return)).collect();
+    assert_eq!(found, [(TlsExit, 0x35468, false), (TlsReadEnter, 0x35446, false), (TlsFree, 0x3b353, false)]);
+}
+
 struct Flat(Vec<u8>);
 
 impl Text for Flat {
@@ -235,7 +248,7 @@ proptest! {
             .filter_map(|(name, start)| Some(Symbol { name, address: start as u64, code: code.get(start..)?.to_vec() }))
             .collect();
         let text = Flat(code);
-        for point in plan(&symbols, Machine::X86, &text) {
+        for point in plan(&symbols, Machine::X86, Returns::Allowed, &text) {
             prop_assert!(point.offset < text.0.len() as u64);
         }
     }

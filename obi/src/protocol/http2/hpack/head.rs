@@ -101,11 +101,11 @@ impl Head {
     fn note(&mut self, name: Name, start: usize) {
         // A block is far smaller than 4 GiB.
         let value = Field::Known(start as u32, self.bytes.len() as u32);
-        if name == Name::Tracestate {
-            if let Some(place) = self.tracestates.get_mut(self.n_tracestates) {
-                *place = value;
-                self.n_tracestates += 1;
-            }
+        if name == Name::Tracestate
+            && let Some(place) = self.tracestates.get_mut(self.n_tracestates)
+        {
+            *place = value;
+            self.n_tracestates += 1;
         }
         let Some(field) = self.fields.get_mut(name as usize) else { return };
         match (*field, name) {

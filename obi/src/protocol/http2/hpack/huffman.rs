@@ -109,11 +109,14 @@ fn upper(window: u64, n_bits: u32) -> u32 {
 }
 
 /// The symbol whose code `bits` start with, and the length of the code.
+#[inline]
 fn first_symbol(bits: u32) -> (u16, u32) {
     let fast = CODES.fast[(bits >> (32 - FAST_BITS)) as usize];
-    if fast != 0 {
-        return (fast >> 4, u32::from(fast & 15));
-    }
+    if fast != 0 { (fast >> 4, u32::from(fast & 15)) } else { long_symbol(bits) }
+}
+
+#[cold]
+fn long_symbol(bits: u32) -> (u16, u32) {
     for length in FAST_BITS as usize + 1..LONGEST {
         if bits < CODES.limit[length] {
             let code = (bits >> (32 - length)) as i32;

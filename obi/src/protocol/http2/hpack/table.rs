@@ -24,12 +24,19 @@ const NOT_KEPT: u16 = u16::MAX;
 struct Entry {
     /// Where its value is, counted from the table's first byte ever.
     start: u32,
-    /// Size by RFC 7541 §4.1, without the name where that is unknown.
-    size: u32,
+    /// Bytes of its name and value as sent, without the name where that is unknown.
+    length: u16,
     name_length: u16,
     /// Bytes of its value that are kept.
     kept: u16,
     name: Name,
+}
+
+impl Entry {
+    /// Size by RFC 7541 §4.1.
+    fn size(&self) -> u32 {
+        u32::from(self.length) + ENTRY_OVERHEAD
+    }
 }
 
 /// An entry that was found.
@@ -96,24 +103,28 @@ impl Table {
         value_length: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) {
-        let size = name_length.saturating_add(value_length).saturating_add(ENTRY_OVERHEAD as usize);
-        let (Ok(size), Ok(name_length)) = (u32::try_from(size), u16::try_from(name_length)) else {
+        let length = u16::try_from(name_length.saturating_add(value_length));
+        let (Ok(length), Ok(name_length)) = (length, u16::try_from(name_length)) else {
             return self.evict_to(0);
         };
+        let size = u32::from(length) + ENTRY_OVERHEAD;
         if size > self.max_size {
             return self.evict_to(0);
         }
         self.evict_to(self.max_size - size);
+        if name.is_kept() {
+            self.make_room(value_length);
+        }
         let before = self.values.len();
         write(&mut self.values);
-        let length = self.values.len() - before;
-        let fits = self.values.len() - self.dead <= MAX_VALUE_BYTES && length < usize::from(NOT_KEPT);
+        let written = self.values.len() - before;
+        let fits = self.values.len() - self.dead <= MAX_VALUE_BYTES && written < usize::from(NOT_KEPT);
         if !fits {
             self.values.truncate(before);
         }
-        let kept = u16::try_from(length).ok().filter(|_| fits).unwrap_or(NOT_KEPT);
+        let kept = u16::try_from(written).ok().filter(|_| fits).unwrap_or(NOT_KEPT);
         let start = self.base.wrapping_add(before as u32);
-        self.entries.push_front(Entry { start, size, name_length, kept, name });
+        self.entries.push_front(Entry { start, length, name_length, kept, name });
         self.size += size;
     }
 
@@ -140,18 +151,34 @@ impl Table {
     fn evict_to(&mut self, bytes: u32) {
         while self.size > bytes {
             let Some(oldest) = self.entries.pop_back() else { break };
-            self.size -= oldest.size;
+            self.size -= oldest.size();
             self.n_dropped = self.n_dropped.saturating_add(1);
             if oldest.kept != NOT_KEPT {
                 self.dead += usize::from(oldest.kept);
             }
         }
-        // Not at every eviction: each byte is moved once in the time that as many are written.
         if self.dead * 2 > self.values.len() {
-            self.values.drain(..self.dead);
-            self.base = self.base.wrapping_add(self.dead as u32);
-            self.dead = 0;
+            self.compact();
         }
+    }
+
+    /// Memory for a value. Most connections are idle, so it grows by little; and no byte is moved often for it.
+    fn make_room(&mut self, bytes: usize) {
+        if self.values.capacity() - self.values.len() >= bytes {
+            return;
+        }
+        if self.dead * 8 >= self.values.len() {
+            self.compact();
+        }
+        if self.values.capacity() - self.values.len() < bytes {
+            self.values.reserve_exact(bytes.min(MAX_VALUE_BYTES) + self.values.len() / 8);
+        }
+    }
+
+    fn compact(&mut self) {
+        self.values.drain(..self.dead);
+        self.base = self.base.wrapping_add(self.dead as u32);
+        self.dead = 0;
     }
 }
 

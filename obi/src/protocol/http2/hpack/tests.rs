@@ -1,12 +1,8 @@
 //! Tests of the decoder: blocks in, fields out; an independent decoder with the whole history says what is right.
 
 use super::*;
-use header_block::{Coding, Encoder};
+use crate::protocol::wire::header_block::{Coding, Encoder};
 use proptest::prelude::*;
-
-#[path = "../../../../tests/wire/header_block.rs"]
-#[allow(unreachable_pub, dead_code, clippy::unwrap_used, reason = "tests of several crates use a part each")]
-mod header_block;
 
 type Fields = Vec<(String, String)>;
 
