@@ -72,6 +72,22 @@ pub fn http2_node(certificates: &Certificates) -> anyhow::Result<Server> {
     )
 }
 
+/// nginx with static files over HTTP/2.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn http2_nginx(certificates: &Certificates) -> anyhow::Result<Server> {
+    let port = free_port()?;
+    let (certificate, key) = (certificates.path("server.pem"), certificates.path("server.key"));
+    let listen = format!(
+        "listen 127.0.0.1:{port} ssl http2 reuseport; http2_max_concurrent_streams 4096; ssl_certificate {}; \
+         ssl_certificate_key {};",
+        certificate.display(),
+        key.display()
+    );
+    nginx::files_at(Files::Sendfile, port, &listen)
+}
+
 /// Go's `net/http` over `crypto/tls`.
 ///
 /// # Errors

@@ -116,30 +116,6 @@ fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
     of.map(|entry| entry["connections"].as_u64().unwrap()).sum()
 }
 
-/// Streams of HTTP/2 over TLS, one and many at a time.
-#[test]
-fn http2() {
-    let mut rng = seeded("tls-http2");
-    let certificates = Certificates::new().unwrap();
-    let servers =
-        [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
-    let mut agent = agent_that_probes(&["/libssl.so", "/node"]);
-    let mut ledger = Ledger::default();
-    for server in &servers {
-        for (kind, concurrency) in [(Kind::Http2Curl, 1), (Kind::Http2Node, 1), (Kind::Http2Node, 100)] {
-            let calls = load::calls(&mut rng, &server.features, kind, 3 * CALLS);
-            let done = client::call_encrypted(kind, &server.address, &calls, concurrency)
-                .unwrap_or_else(|error| panic!("{} by {kind:?}: {error:#}", server.name));
-            ledger.enter(&calls, &done, &server.roles());
-        }
-    }
-    gate::assert_exact(&mut agent, &ledger);
-    for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
-        let told = (span.text("url.scheme"), span.text("network.protocol.version"));
-        assert_eq!(told, (Some("https"), Some("2")), "{span:?}");
-    }
-}
-
 /// Bodies of many records, pieces and chunks, in both directions at once.
 #[test]
 fn large_bodies() {
