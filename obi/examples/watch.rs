@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         head_limit: 8192,
         tick_ns: 4_000_000,
         is_preempted: false,
+        tls: false,
         statistics: true,
     };
     let mut programs = Programs::load(HookSet::Socket, &settings, &KernelTypes::read(None)?)?;

@@ -42,7 +42,7 @@ fn compare(head: &Head, oracle: &[(Vec<u8>, Vec<u8>)], is_whole: bool) -> u32 {
     for (name, _) in NAMES {
         let right = expected(oracle, name);
         match head.get(name) {
-            Some(value) if is_whole || value.is_empty() => {
+            Some(value) if is_whole || (name == Name::Traceparent && value.is_empty()) => {
                 assert_eq!(Some(shown(name, value)), right, "{name:?}")
             }
             Some(value) => {
