@@ -175,13 +175,13 @@ static __always_inline struct tls_frame *begin_call(struct tls_call *call, u64 s
 #pragma unroll
 	for (int i = 0; i < TLS_FRAMES; i++) {
 		u32 depth = call->depth;
-		if (depth && depth <= TLS_FRAMES && call->frame[(depth - 1) & (TLS_FRAMES - 1)].stack <= stack)
+		if (depth && depth <= TLS_FRAMES && frame_at(call, depth)->stack <= stack)
 			call->depth = depth - 1;
 	}
 	if (!call->depth)
 		call->arrival = 0;
 	call->depth++;
-	return call->depth <= TLS_FRAMES ? &call->frame[(call->depth - 1) & (TLS_FRAMES - 1)] : NULL;
+	return call->depth <= TLS_FRAMES ? frame_at(call, call->depth) : NULL;
 }
 
 /* What passes in a call whose end cannot be understood is missing from the stream: how much, nobody knows. */
@@ -350,7 +350,7 @@ int tls_exit(struct pt_regs *ctx)
 	depth = --call->depth;
 	if (depth >= TLS_FRAMES)
 		return 0;
-	frame = call->frame[depth & (TLS_FRAMES - 1)];
+	frame = *frame_at(call, depth + 1);
 	arrival = call->arrival;
 	if (frame.kind == TLS_CALL_HANDSHAKE || frame.told)
 		return 0;
@@ -358,7 +358,7 @@ int tls_exit(struct pt_regs *ctx)
 	if (!n)
 		return 0;
 	if (depth) {
-		struct tls_frame *around = &call->frame[(depth - 1) & (TLS_FRAMES - 1)];
+		struct tls_frame *around = frame_at(call, depth);
 		if (around->object == frame.object && around->kind == frame.kind)
 			around->told = 1;
 	}
@@ -404,7 +404,7 @@ int bio_write_enter(struct pt_regs *ctx)
 	depth = call->depth;
 	if (depth > TLS_FRAMES)
 		return 0;
-	object = key.object = call->frame[(depth - 1) & (TLS_FRAMES - 1)].object;
+	object = key.object = frame_at(call, depth)->object;
 	t = find_tls(&key);
 	if ((t && t->transport) || !read_record(&flight, TLS_ARGUMENT_2(ctx)))
 		return 0;

@@ -84,6 +84,17 @@ struct tls_call {
 	struct tls_frame frame[TLS_FRAMES];
 };
 
+/*
+ * The call that is `depth` calls deep, from 1 to TLS_FRAMES. Verifiers before 6.3 learn no bound of a register from
+ * one of its copy, so the mask has to stay where the compiler sees no need of it.
+ */
+static __always_inline struct tls_frame *frame_at(struct tls_call *call, u32 depth)
+{
+	u32 index = depth - 1;
+	OPAQUE(index);
+	return &call->frame[index & (TLS_FRAMES - 1)];
+}
+
 /* tid -> the calls that the thread is in. Gone with the thread. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

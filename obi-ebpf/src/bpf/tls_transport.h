@@ -66,7 +66,7 @@ SHARED int pass_tls(struct connection *k, u64 arrival)
 	call = bpf_map_lookup_elem(&tls_call, &tid);
 	depth = call ? call->depth : 0;
 	if (call && depth && depth <= TLS_FRAMES) {
-		u64 object = call->frame[(depth - 1) & (TLS_FRAMES - 1)].object;
+		u64 object = frame_at(call, depth)->object;
 		if (arrival)
 			call->arrival = arrival;
 		if (k->tls & TLS_READ && k->tls_key.object == object && k->tls_key.tgid == id >> 32)
