@@ -133,9 +133,11 @@ struct {
 	__type(value, u64);
 } tls_process SEC(".maps");
 
-static __always_inline struct tls_connection *find_tls(const struct tls_key *key)
+/* Before 6.2 a key may not lie in memory that a global function was handed: the stack will do. */
+static __always_inline struct tls_connection *find_tls(const struct tls_key *at)
 {
-	return bpf_map_lookup_elem(&tls_connection, key);
+	struct tls_key key = *at;
+	return bpf_map_lookup_elem(&tls_connection, &key);
 }
 
 static __always_inline void count_tls(u32 tgid, s64 n)
