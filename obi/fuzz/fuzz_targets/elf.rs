@@ -4,7 +4,6 @@
 
 use libfuzzer_sys::fuzz_target;
 use obi::capture::tls::blind::by_content;
-use obi::capture::tls::elf::Source;
 use obi::capture::tls::file::probe_points;
 use obi::capture::tls::mapping::mappings;
 use obi::capture::tls::point::{Machine, NAMES, Returns, Symbol, Text, plan};
