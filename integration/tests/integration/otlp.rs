@@ -218,7 +218,13 @@ fn sampling_keeps_errors_and_the_slowest_and_counts_everything() {
         calls.push(Call::new(Shape { status: 503, ..Shape::default() }));
     }
     let produced = world.call(&mut agent, &calls);
-    let metrics = drained(&agent);
+    // What waits for a batch to be full is in no queue yet.
+    let accounted = |metrics: &Exposition| {
+        let sent = metrics.sum("obi_export_sent_total", &[("signal", "traces")]);
+        sent + metrics.sum("obi_export_unsampled_spans_total", &[])
+    };
+    let all = |metrics: &Exposition| accounted(metrics) >= produced.len() as f64;
+    let metrics = agent.metrics_until(ARRIVAL, all).unwrap();
     let delivered: BTreeMap<String, _> = case
         .receiver
         .spans()
