@@ -267,6 +267,19 @@ fn endless_blocks_cost_few_records() {
     assert_eq!(story.missing(), (0, 0));
 }
 
+/// Fields that were left out may have gone into the header table: the end of the block has to say so.
+#[test]
+fn what_is_left_out_of_a_block_is_told_by_its_end() {
+    let check = |left_out: &[u8], told: &str| {
+        let mut story = Story::http2();
+        story.receive(&frame(1, 1, 1, &[0xbf; 1024])).receive(&frame(9, 0, 1, left_out));
+        story.receive(&frame(9, 4, 1, &[])).end(CLOSE_LOCAL);
+        assert_eq!(story.told(), format!("r:settings/0:6 s:settings/0:6 r:headers/1:1024 {told}"));
+    };
+    check(&[0xbf; 300], "r:cont/1:0+");
+    check(&[], "r:cont/1:0");
+}
+
 #[test]
 fn a_goodbye_keeps_its_text() {
     let mut story = Story::http2();

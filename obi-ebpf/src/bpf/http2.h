@@ -259,6 +259,12 @@ static __always_inline u32 bytes_to_copy(struct frame_cursor *f)
 	return n > limit ? limit : n;
 }
 
+/* Nothing of this frame is copied: has something of it, or of its block before it, been left out? */
+static __always_inline bool is_cut(const struct frame_cursor *f)
+{
+	return f->bytes || (f->type == FRAME_CONTINUATION && f->block > head_limit * BLOCK_LIMITS);
+}
+
 /* Before the preface has come: may a server's stream of frames go on like that? It begins with SETTINGS. */
 static __always_inline bool is_tentative_frame(const struct frame_cursor *f)
 {
@@ -291,7 +297,7 @@ SHARED int frame_begins(struct connection *k, struct segment *s)
 		c->mode = f->copy ? MODE_FRAME_COPY : MODE_FRAME_HOP;
 		/* Of what is beyond the limit only the end of the block is told: endless ones are to be cheap. */
 		if (!f->copy && (f->type != FRAME_CONTINUATION || f->flags & END_HEADERS))
-			tell_frame(k, s, FRAME_FIRST_PIECE | FRAME_LAST_PIECE | (f->bytes ? FRAME_TRUNCATED : 0));
+			tell_frame(k, s, FRAME_FIRST_PIECE | FRAME_LAST_PIECE | (is_cut(f) ? FRAME_TRUNCATED : 0));
 	} else {
 		c->mode = MODE_FRAME_HOP;
 	}
