@@ -10,6 +10,7 @@
 //! - [`protocol`]: heads to [`protocol::Exchange`], one per request and response pair.
 //! - [`span`]: exchanges to [`span::Span`], with ids, parents, routes and service names.
 //! - [`red`]: spans to rate, error and duration series, aggregated once.
+//! - [`profile`]: sampled stacks, named and tied to spans.
 //! - [`export`]: encoders of a [`red::Snapshot`].
 //! - [`objective`]: spans to error budgets, burn rates and alerts, beside the flow.
 //! - [`web`]: the listener: `/metrics`, health, JSON API.
@@ -22,6 +23,7 @@ pub mod config;
 pub mod export;
 pub mod objective;
 pub mod privilege;
+pub mod profile;
 pub mod protocol;
 pub mod red;
 pub mod shutdown;

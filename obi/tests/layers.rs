@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In flow order; each may use only those before it.
-const STAGES: [&str; 6] = ["capture", "protocol", "span", "red", "export", "web"];
+const STAGES: [&str; 7] = ["capture", "protocol", "span", "red", "profile", "export", "web"];
 /// They know everything, so no one may know them.
 const ROOTS: [&str; 2] = ["agent", "command"];
 /// Lines without tests.

@@ -23,6 +23,7 @@ enum event_kind {
 	EVENT_PROCESS = 4, /* process_event: exec, fork, exit */
 	EVENT_FRAME = 5,   /* frame_event: an HTTP/2 frame that opens, describes or ends a stream, or a piece of it */
 	EVENT_WEBSOCKET = 6, /* websocket_event: the WebSocket that an exchange was upgraded to has ended */
+	EVENT_STACK = 7,     /* stack_event, in a ring buffer of its own */
 };
 
 /* Which end of the connection the observed process is. */
@@ -254,6 +255,43 @@ struct tally_key {
 	__u16 reason;
 	__u8 kind;
 	__u8 side;
+};
+
+/* How the walk along a user's stack ended. Index of obi_profile_truncated_stacks_total. */
+enum stack_end {
+	STACK_COMPLETE = 0,       /* at the thread's first frame, as its unwind information or a null frame pointer says */
+	STACK_NO_USER = 1,        /* a thread of the kernel, or one that is being made or has gone: there is no user's stack */
+	STACK_TOO_DEEP = 2,       /* more frames than STACK_FRAMES_USER, or than the walk may take steps */
+	STACK_NO_PROCESS = 3,     /* the agent has not told yet what the process maps */
+	STACK_NO_MAPPING = 4,     /* an address in nothing that is mapped executable, and no frame pointer to go by */
+	STACK_NO_TABLE = 5,       /* in a file whose table is not there (yet, any more, too large), and no frame pointer */
+	STACK_NO_RULE = 6,        /* the table has no rule for the address, or one that only a debugger can follow */
+	STACK_UNREADABLE = 7,     /* the stack's memory could not be read: not in memory, or no stack at all */
+	STACK_NO_PROGRESS = 8,    /* the caller's frame would not lie above its callee's */
+	STACK_FOREIGN_MODE = 9,   /* a 32-bit program */
+	STACK_ENDS = 10,
+};
+
+enum {
+	/* Frames of a stack that are told at most. */
+	STACK_FRAMES_KERNEL = 127,
+	STACK_FRAMES_USER = 512,
+	/* Bits of a user's address; above them stand marks: */
+	STACK_ADDRESS_BITS = 57,
+	STACK_BY_POINTER_BIT = 62, /* found by frame pointer, for want of a table */
+	STACK_EXACT_BIT = 63,      /* the next instruction itself; without: behind a call */
+};
+
+/* A CPU was looked at. The addresses follow, leaf first: `n_kernel` of the kernel, `n_user` of the user, eight bytes each. */
+struct stack_event {
+	struct event_header header; /* exchange: what the thread is serving; flags: 0 */
+	__u32 cpu;
+	__u32 weight;  /* periods that this sample stands for: 1, and those since the last one on this CPU that was lost */
+	__u16 n_kernel;
+	__u16 n_user;
+	__u8 end;      /* enum stack_end */
+	__u8 pad[3];
+	__u8 comm[COMM_BYTES]; /* the thread's name */
 };
 
 /* Value of the `thread` map: what a thread is serving. */

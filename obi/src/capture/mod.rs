@@ -8,6 +8,7 @@ pub mod hook_set;
 pub mod kernel_types;
 pub mod program;
 pub mod select;
+pub mod stack;
 pub mod support;
 pub mod tls;
 pub mod tracefs;

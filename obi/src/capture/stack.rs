@@ -1,0 +1,144 @@
+//! Records of sampled stacks to [`StackSample`]s.
+//!
+//! In: bytes of a `stack_event`. Out: a sample whose addresses are those of its process and of the kernel, leaf first.
+//! Refuses to know what lies at an address.
+
+use obi_ebpf::{
+    STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT, STACK_EXACT_BIT, STACK_FRAMES_KERNEL, STACK_FRAMES_USER,
+    stack_event,
+};
+use thiserror::Error;
+use zerocopy::FromBytes;
+
+/// A stack as the kernel side tells it; borrows the record.
+#[derive(Debug, Clone, Copy)]
+pub struct StackSample<'a> {
+    /// Process, thread, time, the thread's current exchange; CPU, name, how the walk ended.
+    pub event: &'a stack_event,
+    kernel: &'a [u64],
+    user: &'a [u64],
+}
+
+/// One address of a user's stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// In the process.
+    pub address: u64,
+    /// It is the next instruction itself; else one behind a call.
+    pub is_exact: bool,
+    /// Found by frame pointer, for want of a table.
+    pub by_pointer: bool,
+}
+
+/// Why a record is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum StackError {
+    /// Shorter than its head.
+    #[error("stack record of {0} bytes is shorter than its head")]
+    Short(usize),
+    /// It holds fewer addresses than it says, or may say.
+    #[error("stack record of {bytes} bytes cannot hold {kernel} and {user} addresses")]
+    Addresses {
+        /// Its length.
+        bytes: usize,
+        /// Addresses of the kernel.
+        kernel: u16,
+        /// Of the user.
+        user: u16,
+    },
+}
+
+impl<'a> StackSample<'a> {
+    /// Reads one record.
+    ///
+    /// # Errors
+    /// When lengths contradict each other.
+    pub fn decode(record: &'a [u8]) -> Result<Self, StackError> {
+        let (event, rest) =
+            stack_event::ref_from_prefix(record).map_err(|_| StackError::Short(record.len()))?;
+        let (n_kernel, n_user) = (usize::from(event.n_kernel), usize::from(event.n_user));
+        let wrong = StackError::Addresses { bytes: record.len(), kernel: event.n_kernel, user: event.n_user };
+        if n_kernel > STACK_FRAMES_KERNEL as usize || n_user > STACK_FRAMES_USER as usize {
+            return Err(wrong);
+        }
+        let (addresses, _) =
+            <[u64]>::ref_from_prefix_with_elems(rest, n_kernel + n_user).map_err(|_| wrong)?;
+        let (kernel, user) = addresses.split_at(n_kernel);
+        Ok(Self { event, kernel, user })
+    }
+
+    /// The kernel's part, leaf first: the first is exact, the others are behind calls. Empty when the CPU was in the
+    /// program.
+    #[must_use]
+    pub fn kernel(&self) -> &'a [u64] {
+        self.kernel
+    }
+
+    /// The user's part, leaf first.
+    pub fn user(&self) -> impl ExactSizeIterator<Item = Address> + 'a {
+        self.user.iter().map(|raw| Address {
+            address: raw & ((1 << STACK_ADDRESS_BITS) - 1),
+            is_exact: raw >> STACK_EXACT_BIT & 1 != 0,
+            by_pointer: raw >> STACK_BY_POINTER_BIT & 1 != 0,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use obi_ebpf::{event_header, stack_event};
+    use proptest::prelude::*;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    fn record(n_kernel: u16, n_user: u16, addresses: &[u64]) -> Vec<u8> {
+        let event =
+            stack_event { header: event_header::default(), n_kernel, n_user, ..stack_event::default() };
+        [event.as_bytes(), addresses.as_bytes()].concat()
+    }
+
+    #[test]
+    fn addresses_and_their_marks_come_apart() {
+        let bytes = record(
+            1,
+            2,
+            &[0xffff_ffff_8100_0000, 0x1234 | 1 << STACK_EXACT_BIT, 0x5678 | 1 << STACK_BY_POINTER_BIT],
+        );
+        let sample = StackSample::decode(&bytes).unwrap();
+        assert_eq!(sample.kernel(), [0xffff_ffff_8100_0000]);
+        let user: Vec<Address> = sample.user().collect();
+        assert_eq!(
+            user,
+            [
+                Address { address: 0x1234, is_exact: true, by_pointer: false },
+                Address { address: 0x5678, is_exact: false, by_pointer: true },
+            ]
+        );
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        assert_eq!(StackSample::decode(&[0; 10]).unwrap_err(), StackError::Short(10));
+        let check = |n_kernel, n_user, addresses: &[u64]| {
+            let bytes = record(n_kernel, n_user, addresses);
+            let expected = StackError::Addresses { bytes: bytes.len(), kernel: n_kernel, user: n_user };
+            assert_eq!(StackSample::decode(&bytes).unwrap_err(), expected);
+        };
+        check(1, 1, &[7]);
+        check(u16::MAX, 0, &[7]);
+        check(0, u16::MAX, &[7]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_sample_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..4096)) {
+            // Records in the ring are aligned to eight bytes.
+            let mut aligned = vec![0_u64; bytes.len().div_ceil(8)];
+            aligned.as_mut_bytes()[..bytes.len()].copy_from_slice(&bytes);
+            if let Ok(sample) = StackSample::decode(&aligned.as_bytes()[..bytes.len()]) {
+                prop_assert_eq!(sample.user().count(), usize::from(sample.event.n_user));
+            }
+        }
+    }
+}
