@@ -19,8 +19,6 @@ use super::type_information;
 use super::verifier::{Fate, Verdict};
 use crate::seed::note;
 
-/// Machines that run at the same time: one for each processor of the machine that this was made for.
-const MACHINES: usize = 2;
 /// For all tests of one set, which take four to six minutes there.
 const LIMIT: Duration = Duration::from_secs(1500);
 /// How many times slower than its host an emulated processor is, with another one beside it.
@@ -65,6 +63,8 @@ pub struct Plan {
     pub environment: Vec<(String, String)>,
     /// Ask the agent on each kernel which set it would choose.
     pub choice: bool,
+    /// Machines that run at the same time: as many as this one has processors is quickest.
+    pub machines: usize,
 }
 
 /// Where the tests are that say how many spans they expected.
@@ -114,7 +114,7 @@ impl Plan {
             self.targets.iter().map(|target| Machine::new(&target.release)).collect::<anyhow::Result<_>>()?;
         // Full preemption makes no difference to a verifier.
         let verified =
-            each(machines.iter().zip(&self.targets).filter(|(_, target)| !target.preempt), |pair| {
+            self.each(machines.iter().zip(&self.targets).filter(|(_, target)| !target.preempt), |pair| {
                 let (machine, target) = pair;
                 (target.release.series, self.verify(*target, machine))
             });
@@ -123,7 +123,7 @@ impl Plan {
             verdicts.insert(series, outcome?);
         }
         let asked = machines.iter().zip(&self.targets).filter(|_| self.choice);
-        let mut cells = each(asked, |(machine, target)| choice(*target, machine));
+        let mut cells = self.each(asked, |(machine, target)| choice(*target, machine));
         let mut errands = Vec::new();
         for (machine, target) in machines.iter().zip(&self.targets) {
             for (set, verdict) in &verdicts[target.release.series] {
@@ -133,12 +133,36 @@ impl Plan {
                 }
             }
         }
-        cells.extend(each(errands, |errand| {
+        cells.extend(self.each(errands, |errand| {
             let cell = self.test(errand);
             note(&cell.line());
             cell
         }));
         table(cells)
+    }
+
+    /// Does all of `work`, as many at a time as machines may run.
+    fn each<W: Send, R: Send>(
+        &self,
+        work: impl IntoIterator<Item = W>,
+        act: impl Fn(W) -> R + Sync,
+    ) -> Vec<R> {
+        let work = Mutex::new(work.into_iter().collect::<VecDeque<W>>());
+        let done = Mutex::new(Vec::new());
+        let next = || work.lock().ok()?.pop_front();
+        thread::scope(|scope| {
+            for _ in 0..self.machines {
+                scope.spawn(|| {
+                    while let Some(item) = next() {
+                        let result = act(item);
+                        if let Ok(mut done) = done.lock() {
+                            done.push(result);
+                        }
+                    }
+                });
+            }
+        });
+        done.into_inner().unwrap_or_default()
     }
 
     /// Every program before this kernel's verifier: for each set how it went, or why the kernel cannot have it.
@@ -225,26 +249,6 @@ fn complaint(console: &str) -> anyhow::Result<()> {
             bail!("the kernel complains:\n{}", lines.join("\n"))
         }
     }
-}
-
-/// Does all of `work`, [`MACHINES`] at a time.
-fn each<W: Send, R: Send>(work: impl IntoIterator<Item = W>, act: impl Fn(W) -> R + Sync) -> Vec<R> {
-    let work = Mutex::new(work.into_iter().collect::<VecDeque<W>>());
-    let done = Mutex::new(Vec::new());
-    let next = || work.lock().ok()?.pop_front();
-    thread::scope(|scope| {
-        for _ in 0..MACHINES {
-            scope.spawn(|| {
-                while let Some(item) = next() {
-                    let result = act(item);
-                    if let Ok(mut done) = done.lock() {
-                        done.push(result);
-                    }
-                }
-            });
-        }
-    });
-    done.into_inner().unwrap_or_default()
 }
 
 /// How the verifier took a set: which flavour, and how much work its largest program was; or why not.

@@ -69,6 +69,9 @@ struct Matrix {
     /// Only these sets
     #[arg(long, value_parser = SETS)]
     set: Vec<String>,
+    /// Machines at the same time
+    #[arg(long, default_value_t = MACHINES)]
+    machines: usize,
 }
 
 #[derive(Debug, Args)]
@@ -82,6 +85,8 @@ struct Smoke {
 const TESTS: [&str; 2] = ["accuracy::", "failure::sudden_death_leaves_nothing"];
 /// Rows of the accuracy gate that pass through most of a hook set.
 const SMOKE_ROWS: &str = "keep-alive,chunked both ways,pipelined,unix,writev";
+/// One for each processor of the machine that this was made for.
+const MACHINES: usize = 2;
 /// On this one, and preemptibly.
 const PREEMPTED: &str = "6.12";
 
@@ -120,6 +125,7 @@ impl Matrix {
             // As for tests on this machine.
             environment: std::env::vars().filter(|(name, _)| name == "OBI_TEST_ROWS").collect(),
             choice: true,
+            machines: self.machines.max(1),
         };
         plan.run().map(|()| ExitCode::SUCCESS)
     }
@@ -134,6 +140,7 @@ impl Smoke {
             filters: vec!["accuracy::raw_ends".to_owned()],
             environment: vec![("OBI_TEST_ROWS".to_owned(), SMOKE_ROWS.to_owned())],
             choice: false,
+            machines: MACHINES,
         };
         plan.run().map(|()| ExitCode::SUCCESS)
     }
