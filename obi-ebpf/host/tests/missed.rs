@@ -97,7 +97,8 @@ fn play(turns: &[Turn], server: bool, reason: u32) -> Line {
     for (nth, turn) in turns.iter().enumerate() {
         let Turn { is_head, status, request_body, response_body, missed, .. } = *turn;
         let method = if is_head { "HEAD" } else { "POST" };
-        let request = format!("{method} /{nth} HTTP/1.1\r\nHost: a\r\nContent-Length: {request_body}\r\n\r\n");
+        let request =
+            format!("{method} /{nth} HTTP/1.1\r\nHost: a\r\nContent-Length: {request_body}\r\n\r\n");
         let response = format!("HTTP/1.1 {status} X\r\nId: {nth}\r\nContent-Length: {response_body}\r\n\r\n");
         let has_body = !is_head && status != 204 && status != 304;
         let response_body = if has_body { response_body } else { 0 };
