@@ -3,7 +3,9 @@
 use super::*;
 use crate::protocol::wire::Wire;
 use crate::protocol::wire::http2::{CONTINUATION, PADDED, PRIORITY, PUSH_PROMISE};
-use obi_ebpf::{FLAG_HTTP2, FLAG_MESSAGE_END, FLAG_TUNNEL, FLAG_WEBSOCKET, MESSAGE_REQUEST, MESSAGE_RESPONSE};
+use obi_ebpf::{
+    FLAG_HTTP2, FLAG_MESSAGE_END, FLAG_TUNNEL, FLAG_WEBSOCKET, MESSAGE_REQUEST, MESSAGE_RESPONSE,
+};
 
 #[test]
 fn a_stream_is_an_exchange() {
