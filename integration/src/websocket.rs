@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
+use crate::otlp::certificate::Certificates;
 use crate::process::{Program, READY, run};
 use crate::program;
 use crate::seed::request_id;
@@ -63,35 +64,45 @@ pub struct SocketServer {
     _program: Program,
 }
 
-fn command(role: &str) -> anyhow::Result<(Command, String)> {
+/// With certificates over TLS.
+fn command(role: &str, certificates: Option<&Certificates>) -> anyhow::Result<(Command, String)> {
     let service = service(&format!("websocket-{role}"));
     let mut command = Command::new("python3");
     command.env("PYTHONPATH", program::python_packages()?).env("OTEL_SERVICE_NAME", &service);
+    if let Some(certificates) = certificates {
+        command.env("TLS_CERTIFICATE", certificates.path("server.pem"));
+        command.env("TLS_KEY", certificates.path("server.key"));
+        command.env("TLS_AUTHORITY", certificates.path("ca.pem"));
+    }
     command.arg(program::source("websocket.py")).arg(role);
     Ok((command, service))
 }
 
 impl SocketServer {
-    /// Starts it.
+    /// Starts it; with certificates over TLS.
     ///
     /// # Errors
     /// When its packages cannot be had or it does not get ready.
-    pub fn start() -> anyhow::Result<Self> {
-        let (command, service) = command("serve")?;
+    pub fn start(certificates: Option<&Certificates>) -> anyhow::Result<Self> {
+        let (command, service) = command("serve", certificates)?;
         let mut program = Program::spawn("websocket server", command)?;
         let port = program.await_line("ready ", READY)?.parse()?;
         Ok(Self { service, port, _program: program })
     }
 
-    /// Opens all of these at once; the client's service and what it saw.
+    /// Opens all of these at once, as the server was started; the client's service and what it saw.
     ///
     /// # Errors
     /// When it fails, or does not report every one as it was told to make it.
-    pub fn call(&self, calls: &[SocketCall]) -> anyhow::Result<(String, Vec<SocketTruth>)> {
+    pub fn call(
+        &self,
+        calls: &[SocketCall],
+        certificates: Option<&Certificates>,
+    ) -> anyhow::Result<(String, Vec<SocketTruth>)> {
         let file = NamedTempFile::new()?;
         let plan = serde_json::json!({"host": "127.0.0.1", "port": self.port, "calls": calls});
         serde_json::to_writer(file.as_file(), &plan)?;
-        let (mut command, service) = command("call")?;
+        let (mut command, service) = command("call", certificates)?;
         command.arg(file.path());
         let lines = run("websocket client", command, LIMIT)?;
         let truths: Vec<SocketTruth> = lines

@@ -178,6 +178,7 @@ pub struct Stats {
     received: [u64; Stage::ALL.len()],
     lost: HashMap<OwnedLoss, Counter, RandomState>,
     uncovered: Vec<(&'static str, Counter)>,
+    read_late: Vec<(&'static str, Counter)>,
     reloads: Reloads,
     snapshots: u64,
 }
@@ -217,12 +218,12 @@ impl Stats {
 
     /// Counts `n` connections that can be seen but not read.
     pub fn uncover(&mut self, reason: &'static str, n: u64) {
-        let born = self.snapshots;
-        if let Some((_, counter)) = self.uncovered.iter_mut().find(|(held, _)| *held == reason) {
-            counter.add(n, born);
-        } else if n > 0 {
-            self.uncovered.push((reason, Counter { value: n, born }));
-        }
+        add(&mut self.uncovered, reason, n, self.snapshots);
+    }
+
+    /// Counts `n` of these connections that are read from now on.
+    pub fn read_late(&mut self, reason: &'static str, n: u64) {
+        add(&mut self.read_late, reason, n, self.snapshots);
     }
 
     /// Counts a configuration that was read again.
@@ -247,6 +248,7 @@ impl Stats {
             received: self.received,
             lost,
             uncovered: self.uncovered.clone(),
+            read_late: self.read_late.clone(),
             reloads: self.reloads,
             watched_processes: self.watched_processes,
             hook_set: self.hook_set,
@@ -261,6 +263,14 @@ impl Stats {
     }
 }
 
+fn add(counters: &mut Vec<(&'static str, Counter)>, reason: &'static str, n: u64, born: u64) {
+    if let Some((_, counter)) = counters.iter_mut().find(|(held, _)| *held == reason) {
+        counter.add(n, born);
+    } else if n > 0 {
+        counters.push((reason, Counter { value: n, born }));
+    }
+}
+
 /// [`Stats`] at one moment.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
@@ -272,6 +282,8 @@ pub struct Snapshot {
     pub lost: Vec<(OwnedLoss, Counter)>,
     /// Connections seen but not read, by reason.
     pub uncovered: Vec<(&'static str, Counter)>,
+    /// Those of them that were read later, by reason.
+    pub read_late: Vec<(&'static str, Counter)>,
     /// Configurations read again.
     pub reloads: Reloads,
     /// Processes watched.

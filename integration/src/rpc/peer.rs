@@ -1,4 +1,4 @@
-//! gRPC servers and clients: grpc-go, grpcio (Python) and @grpc/grpc-js (Node).
+//! gRPC servers and clients: grpc-go, grpcio (Python), @grpc/grpc-js (Node) and tonic; a client of gRPC-Web.
 //!
 //! In: calls. Out: what their clients and handlers report. Refuses to know the agent.
 
@@ -30,11 +30,13 @@ pub enum Library {
     Python,
     /// @grpc/grpc-js, on Node's `http2`.
     Node,
+    /// tonic, on hyper and h2; its server speaks gRPC-Web too.
+    Tonic,
 }
 
 impl Library {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Go, Self::Python, Self::Node];
+    pub const ALL: [Self; 4] = [Self::Go, Self::Python, Self::Node, Self::Tonic];
 
     /// For service names and reports.
     #[must_use]
@@ -43,6 +45,7 @@ impl Library {
             Self::Go => "grpc-go",
             Self::Python => "grpc-python",
             Self::Node => "grpc-node",
+            Self::Tonic => "grpc-tonic",
         }
     }
 
@@ -64,6 +67,11 @@ impl Library {
                 let mut command = Command::new("node");
                 command.env("NODE_PATH", program::node_packages()?.join("node_modules"));
                 command.arg(program::source(&format!("grpc_{role}.js")));
+                command
+            }
+            Self::Tonic => {
+                let mut command = Command::new(program::binary("rpc_tonic")?);
+                command.arg(role);
                 command
             }
         };
@@ -174,14 +182,38 @@ pub fn call(
     serde_json::to_writer(file.as_file(), &plan)?;
     let mut command = library.command("client")?;
     command.arg(file.path());
+    report(library.name(), command, calls)
+}
+
+/// Makes `calls` over gRPC-Web and HTTP/1.1, in Base64 or not, by Node's `http`. Of these calls nothing but `Unary` and
+/// `Expand` is possible.
+///
+/// # Errors
+/// As [`call`].
+pub fn call_web(
+    port: u16,
+    is_text: bool,
+    (calls, concurrency): (&[RpcCall], usize),
+) -> anyhow::Result<RpcDone> {
+    let file = NamedTempFile::new()?;
+    let plan = serde_json::json!({"port": port, "text": is_text, "concurrency": concurrency, "calls": calls});
+    serde_json::to_writer(file.as_file(), &plan)?;
+    let mut command = Command::new("node");
+    command.env("OTEL_SERVICE_NAME", service("grpc-web-client"));
+    command.arg(program::source("grpc_web_client.js")).arg(file.path());
+    report("grpc-web", command, calls)
+}
+
+/// Runs a client and reads its lines.
+fn report(name: &str, command: Command, calls: &[RpcCall]) -> anyhow::Result<RpcDone> {
     let service = service_of(&command)?;
-    let lines = run(library.name(), command, LIMIT)?;
+    let lines = run(name, command, LIMIT)?;
     let called: Vec<Called> = lines
         .iter()
-        .map(|line| serde_json::from_str(line).with_context(|| format!("{} reported {line}", library.name())))
+        .map(|line| serde_json::from_str(line).with_context(|| format!("{name} reported {line}")))
         .collect::<anyhow::Result<_>>()?;
     if called.len() != calls.len() {
-        bail!("{} reported {} of {} calls", library.name(), called.len(), calls.len());
+        bail!("{name} reported {} of {} calls", called.len(), calls.len());
     }
     Ok(RpcDone { service, called })
 }

@@ -12,8 +12,8 @@ use integration::rpc::ledger::RpcLedger;
 use integration::rpc::peer::{self, Library, RpcServer};
 use integration::rpc::plan::{Method, RpcCall};
 use integration::seed::{note, seeded};
-use integration::server::{Features, Server, encrypted, language, nginx};
-use integration::shape::{Framing, Shape};
+use integration::server::{Server, encrypted, language, nginx};
+use integration::shape::Shape;
 use integration::span;
 use integration::websocket::{self, SocketCall, SocketServer};
 
@@ -66,20 +66,10 @@ pub(crate) fn sockets() -> Vec<SocketCall> {
     ]
 }
 
-/// Calls that `kind` makes to its end. curl is content with as many bytes as were promised, and may leave the empty frame
-/// that ends the stream unread: for its process the stream did not end. It is given bodies without a length.
-fn http2_calls(rng: &mut fastrand::Rng, server: &Server, kind: Kind, count: usize) -> Vec<Call> {
-    let features = match kind {
-        Kind::Http2Curl | Kind::UpgradeCurl => Features { framings: &[Framing::Chunked], ..server.features },
-        _ => server.features,
-    };
-    load::calls(rng, &features, kind, count)
-}
-
 fn check_http2(agent: &mut Agent, server: &Server, rng: &mut fastrand::Rng, kinds: &[Kind]) {
     let mut ledger = Ledger::default();
     for kind in kinds {
-        let calls = http2_calls(rng, server, *kind, 60);
+        let calls = load::calls(rng, &server.features, *kind, 60);
         gate::call(&mut ledger, *kind, server, &calls, 8);
     }
     let report = gate::report(agent, &ledger);
@@ -121,7 +111,7 @@ fn http2_over_tls() {
     for server in &servers {
         let mut ledger = Ledger::default();
         for kind in [Kind::Http2Curl, Kind::Http2Node] {
-            let calls = http2_calls(&mut rng, server, kind, 60);
+            let calls = load::calls(&mut rng, &server.features, kind, 60);
             let done = client::call_encrypted(kind, &server.address, &calls, 8).unwrap();
             ledger.enter(&calls, &done, &server.roles());
         }
@@ -255,17 +245,58 @@ fn grpc_through_nginx() {
     }
 }
 
+/// In Base64 and not, over HTTP/1.1. Its status is at the end of the body, where nobody looks: it is not told.
+#[test]
+fn grpc_web() {
+    let mut rng = seeded("gRPC-Web");
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = RpcServer::start(Library::Tonic, None).unwrap();
+    for is_text in [false, true] {
+        let calls: Vec<RpcCall> = calls(&mut rng, 6, false)
+            .into_iter()
+            .filter(|call| matches!(call.method, Method::Unary | Method::Expand | Method::Missing))
+            .collect();
+        let done = peer::call_web(server.port, is_text, (&calls, 8)).unwrap();
+        let mut ledger = RpcLedger::of_web();
+        ledger.enter(&calls, &done, &server, &[]).unwrap();
+        assert_exact(&mut agent, &ledger, if is_text { "gRPC-Web as text" } else { "gRPC-Web" });
+    }
+}
+
 #[test]
 fn websockets_in_cleartext() {
     let mut agent = Agent::start(Config::default()).unwrap();
-    let server = SocketServer::start().unwrap();
+    check_websockets(&mut agent, &SocketServer::start(None).unwrap(), None, "http");
+}
+
+/// Python's asyncio: memory BIOs at both ends.
+#[test]
+fn websockets_over_tls() {
+    let certificates = Certificates::new().unwrap();
+    let server = SocketServer::start(Some(&certificates)).unwrap();
+    let mut agent = agent_that_probes(&["/libssl.so", "/libcrypto.so"]);
+    check_websockets(&mut agent, &server, Some(&certificates), "https");
+}
+
+#[track_caller]
+fn check_websockets(
+    agent: &mut Agent,
+    server: &SocketServer,
+    certificates: Option<&Certificates>,
+    scheme: &str,
+) {
     let calls = sockets();
-    let (client, truths) = server.call(&calls).unwrap();
+    let (client, truths) = server.call(&calls, certificates).unwrap();
     let roles = [(span::Kind::Client, client.as_str()), (span::Kind::Server, server.service.as_str())];
     let is_complete = |spans: &[span::Span]| websocket::is_complete(&calls, roles, spans);
     agent.spans_until(gate::PATIENCE, is_complete).unwrap();
     let wrong = websocket::wrong(&calls, &truths, roles, agent.spans().unwrap());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let is_ours = |span: &&span::Span| roles.iter().any(|(_, service)| span.service.name == *service);
+    for span in agent.spans().unwrap().iter().filter(is_ours) {
+        assert_eq!(span.text("url.scheme"), Some(scheme), "{span:?}");
+    }
+    note(&format!("WebSockets over {scheme}: {} at each end, exact: true", calls.len()));
     let metrics = agent.metrics().unwrap();
     let sockets = calls.len() as f64;
     for (kind, service) in roles {

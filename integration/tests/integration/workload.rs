@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use integration::client::{self, Done, Kind};
 use integration::load;
+use integration::otlp::certificate::Certificates;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, Segmentation};
 use integration::rpc::ledger::RpcLedger;
 use integration::rpc::peer::{self, Library, RpcServer};
@@ -117,8 +118,11 @@ fn grpc_answers_as_asked() {
 
 #[test]
 fn websockets_answer_as_asked() {
-    let server = SocketServer::start().unwrap();
-    server.call(&multiplexed::sockets()).unwrap();
+    let certificates = Certificates::new().unwrap();
+    for certificates in [None, Some(&certificates)] {
+        let server = SocketServer::start(certificates).unwrap();
+        server.call(&multiplexed::sockets(), certificates).unwrap();
+    }
 }
 
 #[test]

@@ -36,10 +36,25 @@ pub struct Frame {
     pub joined: bool,
     /// `enum side`.
     pub side: u8,
-    /// When the first byte came, and when the last one that was copied passed.
+    /// When the first byte came, of DATA when the stream's last content passed; when the last byte that was copied passed.
     pub times: (u64, u64),
     /// Stream offset of the first payload byte.
     pub offset: u32,
+}
+
+/// What a stream had carried one way when it was reset, or its connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Apart {
+    /// The observed process sent it.
+    pub sent: bool,
+    /// Stream identifier.
+    pub stream: u32,
+    /// Content.
+    pub body_bytes: u64,
+    /// Messages begun in it.
+    pub messages: u32,
+    /// When its last byte had passed; 0: none has.
+    pub last: u64,
 }
 
 /// The end of a WebSocket.
@@ -77,6 +92,8 @@ pub struct Close {
 pub struct Frames {
     /// In the order in which they began.
     pub frames: Vec<Frame>,
+    /// Beside them.
+    pub apart: Vec<Apart>,
     /// Records missing, by direction.
     pub missing: BTreeMap<bool, u64>,
     /// At the end.
@@ -138,6 +155,11 @@ impl Frames {
         let (sent, flags) = (event.sent != 0, event.header.flags);
         assert!(self.close.is_none(), "a frame behind the end");
         assert_eq!(event.header.exchange & ((1 << ORDINAL_BITS) - 1), 0, "ordinal 0");
+        if flags & FRAME_APART != 0 {
+            assert_eq!((event.type_, event.flags, event.length), (0, 0, 0), "no frame");
+            let &frame_event { stream, body_bytes, messages, arrival: last, .. } = event;
+            return self.apart.push(Apart { sent, stream, body_bytes, messages, last });
+        }
         self.expect(sent, event.sequence);
         self.next.insert(sent, event.sequence + 1);
         let first = flags & FRAME_FIRST_PIECE != 0;

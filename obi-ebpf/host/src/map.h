@@ -44,7 +44,7 @@ static bool fails(u32 often)
 
 /* === hash maps === */
 
-enum { TABLE_ENTRIES = 8192, KEY_MOST = 16, VALUE_MOST = 32 };
+enum { TABLE_ENTRIES = 8192, KEY_MOST = 16, VALUE_MOST = 40 };
 
 struct entry {
 	bool used;
@@ -61,7 +61,7 @@ static struct table notes = { .key_size = sizeof(u64), .value_size = sizeof(u32)
 static struct table threads = { .key_size = sizeof(u32), .value_size = sizeof(struct thread_state) };
 static struct table tallies = { .key_size = sizeof(struct tally_key), .value_size = sizeof(u64) };
 static struct table contents = { .key_size = sizeof(struct stream_key), .value_size = sizeof(struct stream_data) };
-static u64 tally_rests[64];
+static u64 tally_rests[80];
 static u8 *guarded(u8 **page, u32 size);
 #ifdef OBI_PORTABLE
 static u8 *scratch_page;
@@ -86,7 +86,7 @@ void *bpf_map_lookup_elem(void *map, const void *key)
 	struct entry *found;
 	if (map == &tally_rest) {
 		u32 index = *(const u32 *)key;
-		return index < 64 ? &tally_rests[index] : NULL;
+		return index < 80 ? &tally_rests[index] : NULL;
 	}
 #ifdef OBI_PORTABLE
 	if (map == &scratch)

@@ -372,6 +372,68 @@ fn a_reset_forgets_content() {
     story.end(CLOSE_LOCAL);
 }
 
+impl Story {
+    /// What was told apart: `r` or `s`, stream, bytes, messages, and when the last byte passed.
+    fn carried(&self) -> String {
+        let told = self.ledger.frames.apart.iter().map(|apart| {
+            let way = if apart.sent { "s" } else { "r" };
+            let messages = match apart.messages {
+                u32::MAX => "?".to_owned(),
+                known => known.to_string(),
+            };
+            format!("{way}:{}:{}/{messages}@{}", apart.stream, apart.body_bytes, apart.last)
+        });
+        told.collect::<Vec<_>>().join(" ")
+    }
+}
+
+#[test]
+fn a_reset_tells_what_was_carried() {
+    let mut story = Story::http2(); // until 3000
+    story.receive(&headers(1, 0x83, false)).receive(&frame(0, 0, 1, b"\0\0\0\0\x03abc\0\0\0\0\x09abc"));
+    story.send(&headers(1, 0x88, false)).send(&frame(0, 0, 1, b"no messages"));
+    // Another stream puts it aside; one has carried nothing, one is over.
+    story.receive(&headers(3, 0x83, false)).receive(&frame(0, 0, 3, b"\0\0\0\0\x09abc"));
+    story.receive(&request(5)).send(&response(5)).receive(&request(7)).send(&headers(7, 0x88, false));
+    for stream in [1, 5, 7, 9] {
+        story.send(&frame(3, 0, stream, &[0; 4]));
+    }
+    assert_eq!(story.carried(), "r:1:16/2@5000 s:1:11/?@7000 s:7:0/0@0");
+    assert_eq!(story.missing(), (0, 0));
+    story.end(CLOSE_LOCAL);
+    assert_eq!(story.carried(), "r:1:16/2@5000 s:1:11/?@7000 s:7:0/0@0 r:3:8/1@9000");
+}
+
+/// curl reads as many bytes as were promised, and no frame behind them.
+#[test]
+fn a_close_tells_what_was_carried() {
+    let mut story = Story::new(false);
+    story.send(PREFACE).send(&request(1)).receive(SETTINGS); // until 3000
+    story.receive(&headers(1, 0x88, false));
+    story.receive(&frame(0, 0, 1, &[7; 300])[..200]).receive(&frame(0, 0, 1, &[7; 300])[200..]);
+    story.end(CLOSE_LOCAL);
+    assert_eq!(story.carried(), "r:1:300/?@6000");
+    assert_eq!(story.ledger.frames.close.expect("told").last_stream, 1);
+    drop(story);
+    // Streams that are not at hand: those that were put aside, as far as they are looked for.
+    let mut story = Story::http2();
+    for stream in [1, 3, 5] {
+        story.receive(&headers(stream, 0x83, false)).receive(&frame(0, 0, stream, b"\0\0\0\0\x09abc"));
+    }
+    story.end(CLOSE_LOCAL);
+    let at_hand = "r:5:8/1@9000";
+    let aside = " r:3:8/1@7000 r:1:8/1@5000";
+    assert_eq!(
+        story.carried(),
+        if cfg!(feature = "portable") { at_hand.to_owned() } else { format!("{at_hand}{aside}") }
+    );
+    drop(story);
+    // Nothing is told of what was not followed from its beginning.
+    let mut story = Story::new(true);
+    story.receive(&request(7)).send(&frame(0, 0, 5, b"\0\0\0\0\x09abc")).end(CLOSE_LOCAL);
+    assert_eq!(story.carried(), "");
+}
+
 const ASK: &[u8] = b"GET /chat HTTP/1.1\r\nHost: a\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n";
 const AGREE: &[u8] =
     b"HTTP/1.1 101 Switching Protocols\r\nupgrade:\tWebSocket\r\nConnection: Upgrade\r\n\r\n";

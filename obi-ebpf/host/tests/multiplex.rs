@@ -135,6 +135,19 @@ fn check_frame(direction: &Direction, seen: &obi_ebpf_host::frames::Frame, base:
     nth
 }
 
+/// Where the last byte of content of that frame's stream stands, up to its end.
+fn last_content(direction: &Direction, nth: usize) -> Option<usize> {
+    let stream = direction.frames[nth].stream;
+    let frames = direction.frames[..=nth].iter().rev();
+    let mut ends = frames.filter(|frame| (frame.kind, frame.stream) == (DATA, stream)).filter_map(|frame| {
+        let is_padded = frame.flags & 8 != 0 && frame.end > frame.start;
+        let padding = if is_padded { usize::from(direction.bytes[frame.start]) } else { 0 };
+        let end = frame.end - padding;
+        (end > frame.start + usize::from(is_padded)).then(|| end - 1)
+    });
+    ends.next()
+}
+
 /// Content as told with the end of a stream.
 fn check_content(frame: &Frame, seen: &obi_ebpf_host::frames::Frame, first: bool, exact: bool) {
     if frame.flags & 1 == 0
@@ -183,7 +196,12 @@ fn check_exact(multiplex: &Multiplex, plan: Plan) {
             assert_eq!(next, &direction.frames[nth]);
             block = if next.kind == CONTINUATION { block } else { 0 } + next.end - next.start;
             assert!(seen.whole && !seen.joined, "{seen:?}");
-            assert_eq!(seen.times.0, times[next.start - 9], "arrival of {next:?}");
+            let arrival = if next.kind == DATA {
+                last_content(direction, nth).map_or(0, |at| times[at])
+            } else {
+                times[next.start - 9]
+            };
+            assert_eq!(seen.times.0, arrival, "arrival of {next:?}");
             if !seen.truncated {
                 assert_eq!(seen.times.1, times[next.end - 1], "time of {next:?}");
             } else if next.kind != 7 {
@@ -193,6 +211,7 @@ fn check_exact(multiplex: &Multiplex, plan: Plan) {
         }
         assert!(expected.all(|it| it.kind == CONTINUATION), "everything is told");
     }
+    assert_eq!(played.ledger.frames.apart, [], "every stream has ended");
     let side = if plan.server { SIDE_SERVER } else { SIDE_CLIENT };
     let close = played.ledger.frames.close.expect("the end is told");
     assert_eq!((u32::from(close.side), close.last_stream), (side, multiplex.last_stream));

@@ -100,6 +100,7 @@ struct stream_data {
 	u8 prefix_bytes; /* of `prefix` that are there */
 	u8 unknown;      /* 1: not gRPC's framing, or its place in it was lost */
 	u64 prefix;      /* of the next message, the first byte lowest */
+	u64 last;        /* time of the last byte, 0: none */
 };
 
 enum { FRAME_HEADER_BYTES = 9, PREFIX_BYTES = 5, PREFACE_REST_BYTES = 8, WEBSOCKET_HEADER_MOST = 14 };

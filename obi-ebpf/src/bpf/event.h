@@ -62,6 +62,11 @@ enum frame_flag {
 	 * the flag was not there before, it could not be followed for a while. What the header table holds is not known.
 	 */
 	FRAME_JOINED = 8,
+	/*
+	 * No frame: what a stream had carried in one direction when it was reset, or when its connection ended. A record of
+	 * type DATA without END_STREAM, outside the sequence. It comes before that end, where the numbers are known.
+	 */
+	FRAME_APART = 16,
 };
 
 /* event_header.flags of EVENT_CLOSE */
@@ -112,6 +117,7 @@ enum tally_kind {
 	TALLY_LOST = 1,      /* exchanges; reason is a loss_reason */
 	TALLY_UNCOVERED = 2, /* connections; reason is an uncovered_reason */
 	TALLY_THREAD_FULL = 3, /* current-exchange slots that could not be stored */
+	TALLY_READ_LATE = 4, /* connections counted as TALLY_UNCOVERED that are read from then on */
 };
 
 enum process_action {
@@ -180,8 +186,10 @@ struct end_event {
  */
 struct frame_event {
 	struct event_header header;
-	__u64 arrival;     /* when the first byte of the frame arrived at the host (received) or was sent */
-	__u64 body_bytes;  /* with END_STREAM: DATA of this stream in this direction, without padding; else meaningless */
+	/* When the first byte of the frame arrived at the host (received) or was sent; of DATA: when the last byte of the
+	 * stream's content in this direction had passed, 0: there was none. */
+	__u64 arrival;
+	__u64 body_bytes;  /* with END_STREAM or FRAME_APART: DATA of this stream in this direction, without padding; else meaningless */
 	/*
 	 * Messages of gRPC's framing begun in that DATA; meaningless for other content. 0xffffffff: not known, or other
 	 * content. When HEADERS that end their stream are the first ones in their direction, both numbers are 0,

@@ -187,13 +187,15 @@ static __always_inline u32 unread_data(const struct cursor *c)
 }
 
 /* `n` bytes of a DATA frame pass, read or not. */
-static __always_inline void pass_data(struct cursor *c, u32 n)
+static __always_inline void pass_data(struct cursor *c, u32 n, u64 time)
 {
 	struct stream_data *data = &c->frame.data;
 	u32 content = content_left(c);
 	c->remaining -= n;
 	if (n > content)
 		n = content;
+	if (n)
+		data->last = time;
 	data->bytes += n;
 	data->left = n < data->left ? data->left - n : 0;
 }

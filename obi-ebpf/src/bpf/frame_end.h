@@ -3,14 +3,16 @@
 #ifndef OBI_FRAME_END_H
 #define OBI_FRAME_END_H
 
-#include "emit.h"
+#include "content.h"
 
 /* An HTTP/2 connection is over. What is open on its streams, only the agent knows exactly. */
 static __always_inline void end_http2(struct connection *k, const struct ending *how)
 {
-	struct close_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	struct close_event *event;
 	u64 exchange = exchange_number(k, 0);
 	s32 n_open = (s32)(k->n_opened - k->n_ended);
+	tell_streams(k, how->time);
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		if (n_open > 0)
 			tally_lost(k, LOSS_RING_FULL, n_open);

@@ -211,7 +211,7 @@ static __always_inline void hop_frame(struct connection *k, struct segment *s)
 		return;
 	}
 	if (mode == MODE_FRAME_DATA)
-		pass_data(c, n);
+		pass_data(c, n, s->time);
 	else
 		c->remaining -= n;
 	if (!c->remaining)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * HTTP/2 frame by frame: which payloads the agent gets, how much content each stream has had, which streams
- * are open. What header blocks mean is the agent's to know.
+ * HTTP/2 frame by frame: which payloads the agent gets, which streams are open. What header blocks mean is the agent's to know.
  */
 #ifndef OBI_HTTP2_H
 #define OBI_HTTP2_H
@@ -22,58 +21,6 @@ struct large_frame {
 	struct frame_event frame;
 	u8 bytes[FRAME_LARGE_BYTES];
 };
-
-/* === content of streams === */
-
-static __always_inline struct stream_key key_of(const struct connection *k, u32 direction, u32 stream)
-{
-	u32 epoch = k->cursor[direction & 1].frame.epoch;
-	return (struct stream_key){ .connection = k->number, .stream = stream, .direction = epoch << 1 | (direction & 1) };
-}
-
-/* The content of `stream` comes to hand; `opens`: if nothing is known of it, it has had none. */
-SHARED int take_data(struct connection *k, u32 direction, u32 stream, u32 opens)
-{
-	struct stream_data *found, other;
-	struct frame_cursor *f;
-	struct stream_key key;
-	if (!k)
-		return 0;
-	f = &k->cursor[direction & 1].frame;
-	if (f->data.stream == stream)
-		return 0;
-	if (f->data.stream && f->data.unknown != NEVER_OPENED) {
-		key = key_of(k, direction, f->data.stream);
-		other = f->data;
-		if (!bpf_map_update_elem(&content, &key, &other, BPF_ANY))
-			f->n_spilled++;
-	}
-	if (f->n_spilled) {
-		key = key_of(k, direction, stream);
-		found = bpf_map_lookup_elem(&content, &key);
-		if (found) {
-			f->data = *found;
-			bpf_map_delete_elem(&content, &key);
-			f->n_spilled--;
-			return 0;
-		}
-	}
-	f->data = (struct stream_data){ .stream = stream, .unknown = opens ? 0 : NEVER_OPENED };
-	return 0;
-}
-
-/* No more content will come of `stream` in that direction. */
-static __always_inline void drop_data(struct connection *k, u32 direction, u32 stream)
-{
-	struct frame_cursor *f = &k->cursor[direction & 1].frame;
-	if (f->data.stream == stream) {
-		f->data.stream = 0;
-	} else if (f->n_spilled) {
-		struct stream_key key = key_of(k, direction, stream);
-		if (!bpf_map_delete_elem(&content, &key))
-			f->n_spilled--;
-	}
-}
 
 /* === open streams === */
 
@@ -116,7 +63,7 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 		.kind = EVENT_FRAME, .tgid = s->id >> 32, .tid = (u32)s->id, .time = s->time, .exchange = exchange_number(k, 0),
 	};
 	r->header.flags = flags | (f->joined ? FRAME_JOINED : 0);
-	r->arrival = c->arrival;
+	r->arrival = f->type != FRAME_DATA ? c->arrival : known ? f->data.last : 0;
 	r->body_bytes = known ? f->data.bytes : 0;
 	/* A stream that had no content is not remembered, but one may have been forgotten. */
 	r->messages = known ? f->data.unknown ? MESSAGES_UNKNOWN : f->data.messages
@@ -129,14 +76,7 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 	r->length = n;
 	r->type = f->type;
 	r->flags = f->flags;
-	r->sent = s->sending & 1;
-	r->side = k->side;
-	r->encrypted = k->encrypted;
-	__builtin_memset(r->pad, 0, sizeof(r->pad));
-	r->family = k->family;
-	r->local_port = k->local_port;
-	r->remote_port = k->remote_port;
-	__builtin_memcpy(r->local_address, k->local_address, 2 * ADDRESS_BYTES);
+	fill_ends(k, r, s->sending);
 	return 0;
 }
 
@@ -293,6 +233,8 @@ SHARED int frame_begins(struct connection *k, struct segment *s)
 	} else if (IS_TYPE(f->type, COPIED)) {
 		if (f->type == FRAME_HEADERS && (!(f->flags & END_STREAM) || f->n_spilled))
 			take_data(k, s->sending, f->stream, !(f->flags & END_STREAM));
+		else if (f->type == FRAME_RST_STREAM)
+			tell_stream(k, f->stream, s->time);
 		f->copy = bytes_to_copy(f);
 		c->mode = f->copy ? MODE_FRAME_COPY : MODE_FRAME_HOP;
 		/* Of what is beyond the limit only the end of the block is told: endless ones are to be cheap. */
@@ -346,7 +288,7 @@ static __always_inline void data_prefix(struct connection *k, struct segment *s)
 		data->unknown = 1;
 		return;
 	}
-	pass_data(c, n);
+	pass_data(c, n, s->time);
 	read_prefix(data, bytes, n);
 	advance(s, n);
 }

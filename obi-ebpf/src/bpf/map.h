@@ -69,7 +69,7 @@ struct {
 /* Tallies whose process had no room in `tally`: index kind * 16 + reason. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 64);
+	__uint(max_entries, 80);
 	__type(key, u32);
 	__type(value, u64);
 } tally_rest SEC(".maps");

@@ -156,6 +156,8 @@ static __always_inline int move_plain(void *ctx, struct tls_connection *t, const
 	s->sending = sending;
 	s->source.base = frame->buffer;
 	s->source.length = n;
+	if (!frame->buffer)
+		s->source.opaque = KERNEL_PAGES;
 	if (!sending && k->side != SIDE_CLIENT && t->arrival)
 		s->arrival = t->arrival;
 	/* A request is sent when the call begins, a response when it ends. */
@@ -206,7 +208,7 @@ static __always_inline int miss_call(const struct tls_frame *frame, u32 tgid, u3
 	return 0;
 }
 
-static __always_inline int enter_tls(struct pt_regs *ctx, struct tls_frame *frame)
+static __always_inline int enter_call(struct pt_regs *ctx, struct tls_frame *frame)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id;
@@ -215,7 +217,6 @@ static __always_inline int enter_tls(struct pt_regs *ctx, struct tls_frame *fram
 	if (!is_watched(id >> 32))
 		return 0;
 	frame->object = TLS_ARGUMENT_1(ctx);
-	frame->buffer = TLS_ARGUMENT_2(ctx);
 	frame->stack = TLS_STACK(ctx);
 	frame->begun = frame->kind == TLS_CALL_SEND ? bpf_ktime_get_ns() : 0;
 	call = bpf_map_lookup_elem(&tls_call, &tid);
@@ -229,6 +230,12 @@ static __always_inline int enter_tls(struct pt_regs *ctx, struct tls_frame *fram
 		return miss_call(frame, id >> 32, LOSS_STEPS);
 	*kept = *frame;
 	return 0;
+}
+
+static __always_inline int enter_tls(struct pt_regs *ctx, struct tls_frame *frame)
+{
+	frame->buffer = TLS_ARGUMENT_2(ctx);
+	return enter_call(ctx, frame);
 }
 
 SEC("uprobe")
@@ -266,6 +273,14 @@ int tls_write_ex_enter(struct pt_regs *ctx)
 {
 	struct tls_frame frame = { .kind = TLS_CALL_SEND, .count = count_argument(ctx) };
 	return enter_tls(ctx, &frame);
+}
+
+/* From a file, by the kernel's TLS: what is sent is in no memory of the process. */
+SEC("uprobe")
+int tls_sendfile_enter(struct pt_regs *ctx)
+{
+	struct tls_frame frame = { .kind = TLS_CALL_SEND };
+	return enter_call(ctx, &frame);
 }
 
 /* Another connection begins with this object, at a socket that is still to be seen. */

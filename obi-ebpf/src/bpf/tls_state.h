@@ -68,7 +68,7 @@ enum tls_call_kind {
 /* A call of the library that has begun. */
 struct tls_frame {
 	u64 object;
-	u64 buffer;
+	u64 buffer; /* 0: the bytes are in no memory of the process */
 	u64 count; /* where the number of bytes will be written, 0: it is the result */
 	u64 stack; /* stack pointer at its probe: calls inside it have lower ones */
 	u64 begun; /* when, of one that sends: encryption takes its time */

@@ -49,6 +49,8 @@ SHARED int join_tls(struct connection *k, u64 object)
 	t->connection.local_port = k->local_port;
 	t->connection.remote_port = k->remote_port;
 	__builtin_memcpy(t->connection.local_address, k->local_address, 2 * ADDRESS_BYTES);
+	if (awaits_tls(k) && k->flags & CONNECTION_REPORTED)
+		tally_add(k->tgid, (u32)k->side << 16 | TALLY_READ_LATE << 8 | UNCOVERED_TLS, 1);
 	k->tls |= TLS_READ;
 	k->tls_key = key;
 	return 0;

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 
 use obi_ebpf::{
-    SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_THREAD_FULL, TALLY_UNCOVERED, UNCOVERED_HTTP2,
-    UNCOVERED_JOINED, UNCOVERED_TLS, UNCOVERED_UNREADABLE, tally_key,
+    SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_READ_LATE, TALLY_THREAD_FULL, TALLY_UNCOVERED,
+    UNCOVERED_HTTP2, UNCOVERED_JOINED, UNCOVERED_TLS, UNCOVERED_UNREADABLE, tally_key,
 };
 
 use super::outlet::{Outlet, side_name};
@@ -15,6 +15,9 @@ use crate::protocol::Side;
 use crate::protocol::loss::kernel_reason;
 use crate::stats::{Loss, Stage};
 
+/// Elements of `tally_rest`: sixteen reasons for each kind.
+const RESTS: usize = (TALLY_READ_LATE as usize + 1) * 16;
+
 /// (tgid, kind, reason, side)
 type Key = (u32, u8, u16, u8);
 
@@ -22,7 +25,7 @@ type Key = (u32, u8, u16, u8);
 #[derive(Debug)]
 pub(super) struct Tallies {
     seen: HashMap<Key, u64>,
-    rest: [u64; 64],
+    rest: [u64; RESTS],
     /// Processes that have ended since the last look: their entries go when they have been read.
     ended: Vec<u32>,
     /// Processes whose TLS connections are not read, and how many more.
@@ -42,7 +45,7 @@ fn uncovered_reason(reason: u32) -> &'static str {
 
 impl Default for Tallies {
     fn default() -> Self {
-        Self { seen: HashMap::new(), rest: [0; 64], ended: Vec::new(), uncovered_tls: Vec::new() }
+        Self { seen: HashMap::new(), rest: [0; RESTS], ended: Vec::new(), uncovered_tls: Vec::new() }
     }
 }
 
@@ -121,6 +124,13 @@ fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
             let watched = key.tgid == 0 || outlet.service(key.tgid).1;
             if watched {
                 outlet.stats.uncover(uncovered_reason(reason), n);
+            }
+            watched
+        }
+        TALLY_READ_LATE => {
+            let watched = key.tgid == 0 || outlet.service(key.tgid).1;
+            if watched {
+                outlet.stats.read_late(uncovered_reason(reason), n);
             }
             watched
         }

@@ -6,7 +6,7 @@
 use super::header_block::{Coding, Encoder};
 use super::{Record, event_header};
 use obi_ebpf::{
-    CLOSE_HTTP2, EVENT_CLOSE, EVENT_FRAME, FRAME_FIRST_PIECE, FRAME_JOINED, FRAME_LAST_PIECE,
+    CLOSE_HTTP2, EVENT_CLOSE, EVENT_FRAME, FRAME_APART, FRAME_FIRST_PIECE, FRAME_JOINED, FRAME_LAST_PIECE,
     FRAME_TRUNCATED, ORDINAL_BITS, SIDE_CLIENT, SIDE_SERVER, close_event, frame_event,
 };
 use zerocopy::IntoBytes;
@@ -117,6 +117,10 @@ impl Connection {
 
     /// The records of a frame.
     pub fn frame(&mut self, from: From, frame: &Frame) -> Vec<Record> {
+        self.records(from, frame, 0)
+    }
+
+    fn records(&mut self, from: From, frame: &Frame, flag: u32) -> Vec<Record> {
         if from == From::Client && frame.kind == HEADERS && frame.stream % 2 == 1 {
             self.last_stream = self.last_stream.max(frame.stream);
         }
@@ -130,7 +134,7 @@ impl Connection {
         let mut records = Vec::new();
         for (nth, piece) in pieces.into_iter().enumerate() {
             let is_last = nth + 1 == n_pieces;
-            let mut flags = 0;
+            let mut flags = flag;
             flags |= if nth == 0 { FRAME_FIRST_PIECE } else { 0 };
             flags |= if is_last { FRAME_LAST_PIECE } else { 0 };
             flags |= if is_last && is_cut { FRAME_TRUNCATED } else { 0 };
@@ -193,6 +197,15 @@ impl Connection {
         let frame =
             Frame { kind: DATA, flags: END_STREAM, stream, body_bytes, messages, payload: Vec::new() };
         self.frame(from, &frame)
+    }
+
+    /// What a stream had carried one way, told before it ends in another way; `arrival` is when the last of it passed.
+    pub fn told(&mut self, from: From, stream: u32, body_bytes: u64, messages: u32) -> Vec<Record> {
+        let frame = Frame { kind: DATA, stream, body_bytes, messages, ..Frame::default() };
+        let sequences = self.sequences;
+        let records = self.records(from, &frame, FRAME_APART);
+        self.sequences = sequences;
+        records
     }
 
     pub fn reset(&mut self, from: From, stream: u32, code: u32) -> Vec<Record> {

@@ -51,8 +51,16 @@ pub struct Symbol {
 }
 
 /// Names that are looked for.
-pub const NAMES: [&str; 7] =
-    ["SSL_read", "SSL_read_ex", "SSL_write", "SSL_write_ex", "SSL_do_handshake", "SSL_free", "BIO_write"];
+pub const NAMES: [&str; 8] = [
+    "SSL_read",
+    "SSL_read_ex",
+    "SSL_write",
+    "SSL_write_ex",
+    "SSL_sendfile",
+    "SSL_do_handshake",
+    "SSL_free",
+    "BIO_write",
+];
 
 /// Whose machine code it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +95,7 @@ pub fn plan(symbols: &[Symbol], machine: Machine, returns: Returns, text: &dyn T
     let mut planner = Planner { symbols, machine, returns, text, points: Vec::new() };
     planner.pair(READ, READ_EX);
     planner.pair(WRITE, WRITE_EX);
-    for call in [HANDSHAKE, FREE, BIO_WRITE] {
+    for call in [SENDFILE, HANDSHAKE, FREE, BIO_WRITE] {
         planner.single(call);
     }
     planner.points.sort_unstable();
@@ -108,6 +116,7 @@ const READ: Call = with_result("SSL_read", Program::TlsReadEnter, 3);
 const READ_EX: Call = with_result("SSL_read_ex", Program::TlsReadExEnter, 4);
 const WRITE: Call = with_result("SSL_write", Program::TlsWriteEnter, 3);
 const WRITE_EX: Call = with_result("SSL_write_ex", Program::TlsWriteExEnter, 4);
+const SENDFILE: Call = with_result("SSL_sendfile", Program::TlsSendfileEnter, 5);
 const HANDSHAKE: Call = with_result("SSL_do_handshake", Program::TlsHandshakeEnter, 1);
 const FREE: Call = without_result("SSL_free", Program::TlsFree, 1);
 const BIO_WRITE: Call = without_result("BIO_write", Program::BioWriteEnter, 3);

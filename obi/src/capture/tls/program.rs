@@ -20,6 +20,8 @@ pub enum Program {
     TlsWriteEnter,
     /// `int SSL_write_ex(object, buffer, size_t size, size_t *count)` begins.
     TlsWriteExEnter,
+    /// `ssize_t SSL_sendfile(object, int descriptor, off_t offset, size_t size, int flags)` begins.
+    TlsSendfileEnter,
     /// `int SSL_do_handshake(object)` begins.
     TlsHandshakeEnter,
     /// `void SSL_free(object)` begins.
@@ -30,12 +32,13 @@ pub enum Program {
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
         Self::TlsWriteEnter,
         Self::TlsWriteExEnter,
+        Self::TlsSendfileEnter,
         Self::TlsHandshakeEnter,
         Self::TlsFree,
         Self::BioWriteEnter,
@@ -50,6 +53,7 @@ impl Program {
             Self::TlsReadExEnter => "tls_read_ex_enter",
             Self::TlsWriteEnter => "tls_write_enter",
             Self::TlsWriteExEnter => "tls_write_ex_enter",
+            Self::TlsSendfileEnter => "tls_sendfile_enter",
             Self::TlsHandshakeEnter => "tls_handshake_enter",
             Self::TlsFree => "tls_free",
             Self::BioWriteEnter => "bio_write_enter",

@@ -59,7 +59,11 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
 
     let uncovered = stats.uncovered.iter().map(|(reason, counter)| ([("reason", *reason)], shown(counter)));
     let help = "Connections that the agent can see but not read";
-    out.counter(("obi_uncovered_connections", help, None), uncovered)
+    out.counter(("obi_uncovered_connections", help, None), uncovered)?;
+
+    let late = stats.read_late.iter().map(|(reason, counter)| ([("reason", *reason)], shown(counter)));
+    let help = "Connections counted as uncovered that the agent has read from some time on";
+    out.counter(("obi_uncovered_connections_read_later", help, None), late)
 }
 
 /// Services of one name in several namespaces share a series: its labels do not tell them apart.

@@ -40,6 +40,7 @@ fn sources() -> (Spans, Stats) {
         3,
     );
     stats.uncover("tls", 2);
+    stats.read_late("tls", 1);
     stats.watched_processes = 4;
     stats.hook_set = "socket";
     stats.hook_sets = vec![

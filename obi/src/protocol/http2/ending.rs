@@ -54,7 +54,7 @@ impl Http2 {
             }
             let connection = &self.connections[stream.connection];
             let is_uncertain = is_uncertain(stream, connection);
-            match stream.response.ended {
+            match stream.response_ended() {
                 _ if !stream.is_asked => {
                     self.evicted.orphaned += 1;
                     self.release(slot);
@@ -91,7 +91,7 @@ impl Http2 {
         if !stream.is_asked {
             return self.release(slot);
         }
-        if let Some(ended) = stream.response.ended {
+        if let Some(ended) = stream.response_ended() {
             return self.finish(slot, End { ended, failure: None, is_cancelled: false }, sink);
         }
         if reason >= CLOSE_ABANDONED || is_uncertain(stream, connection) {

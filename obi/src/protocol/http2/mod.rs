@@ -28,7 +28,7 @@ use connection::Connection;
 use connections::Connections;
 use direction::{Block, Spare};
 use hpack::Head;
-use obi_ebpf::{FRAME_FIRST_PIECE, ORDINAL_BITS, frame_event};
+use obi_ebpf::{FRAME_APART, FRAME_FIRST_PIECE, ORDINAL_BITS, frame_event};
 use outcome::Reset;
 use stream::End;
 use streams::Streams;
@@ -59,6 +59,12 @@ impl Http2 {
     /// Takes one record.
     pub(super) fn accept(&mut self, frame: &frame_event, payload: &[u8], sink: &mut impl Sink) {
         let number = frame.header.exchange >> ORDINAL_BITS;
+        if frame.header.flags & FRAME_APART != 0 {
+            if let Some(at) = self.connections.find(number) {
+                self.content(at, frame);
+            }
+            return;
+        }
         // One that finds no room is counted at its end, by the number of its streams.
         let Some(at) = self.connections.find_or_insert(number, || Connection::of(number, frame)) else {
             return;
@@ -250,6 +256,15 @@ impl Http2 {
         self.finish_if_over(slot, sink);
     }
 
+    /// A stream is about to end without the frame that would tell what it has carried.
+    fn content(&mut self, at: u32, frame: &frame_event) {
+        let Some(is_request) = self.connections[at].is_request(frame.sent != 0) else { return };
+        let Some(slot) = self.streams.find(at, frame.stream) else { return };
+        let stream = &mut self.streams[slot];
+        let half = if is_request { &mut stream.request } else { &mut stream.response };
+        half.count(frame);
+    }
+
     fn reset(&mut self, at: u32, frame: &frame_event, payload: &[u8], sink: &mut impl Sink) {
         let Some(by_requester) = self.connections[at].is_request(frame.sent != 0) else { return };
         let Some(slot) = self.streams.find(at, frame.stream) else { return };
@@ -293,7 +308,7 @@ impl Http2 {
         let Some(side) = connection.side.filter(|_| stream.is_asked) else { return };
         let (request_gaps, _) = connection.gaps();
         let is_asked_whole = stream.request.ended.is_some() || stream.request.gaps != request_gaps;
-        let end = match (stream.response.ended, stream.reset) {
+        let end = match (stream.response_ended(), stream.reset) {
             (Some(ended), Some(_)) => End { ended, failure: None, is_cancelled: false },
             (Some(ended), None) if is_asked_whole => End { ended, failure: None, is_cancelled: false },
             (None, Some(reset)) => End {
@@ -334,5 +349,4 @@ fn stream_loss(reason: &'static str, connection: &Connection) -> Loss {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -23,6 +23,10 @@ pub(super) struct Half {
     pub(super) ended: Option<u64>,
     pub(super) body_bytes: u64,
     messages: Option<u32>,
+    /// All that was seen of its data is in these two.
+    is_counted: bool,
+    /// When the latest of its header blocks, or the last byte of its data had passed, as far as is told.
+    latest: u64,
     /// A header block has come, interim ones included.
     is_begun: bool,
     /// [`super::direction::Direction::gaps`] when something was last seen of it.
@@ -54,6 +58,8 @@ pub(super) struct Stream {
     pub(super) response: Half,
     pub(super) answer: Option<Response>,
     answer_content: Content,
+    /// Bytes of data that the head of the response promises.
+    promised: Option<u64>,
     status: Option<u32>,
     message: String,
     pub(super) reset: Option<Reset>,
@@ -75,20 +81,36 @@ impl Half {
         let has_data = self.is_begun || frame.type_ == DATA;
         self.is_begun = true;
         self.body_bytes = if has_data { frame.body_bytes } else { 0 };
-        self.messages = match frame.messages {
-            _ if !has_data => Some(0),
-            MESSAGES_UNKNOWN => None,
-            messages => Some(messages),
-        };
+        self.messages = if has_data { messages(frame) } else { Some(0) };
+        self.latest = last_data(frame).unwrap_or(frame.header.time);
         if is_end && self.ended.is_none() {
             self.ended = Some(frame.header.time);
+            self.is_counted = true;
         }
     }
 
-    /// Messages, if all of them have passed.
-    fn messages(&self) -> Option<u32> {
-        self.messages.filter(|_| self.ended.is_some())
+    /// Takes what a record tells of the data before a stream that ends without a frame for it.
+    pub(super) fn count(&mut self, frame: &frame_event) {
+        if self.ended.is_none() {
+            (self.body_bytes, self.messages, self.is_counted) = (frame.body_bytes, messages(frame), true);
+            self.latest = last_data(frame).unwrap_or(self.latest);
+        }
     }
+
+    /// Messages, if all that have passed were counted; `gaps` are those of its direction now.
+    fn messages(&self, gaps: u32) -> Option<u32> {
+        let is_empty = !self.is_begun && self.gaps == gaps;
+        if is_empty { Some(0) } else { self.messages.filter(|_| self.is_counted) }
+    }
+}
+
+fn messages(frame: &frame_event) -> Option<u32> {
+    Some(frame.messages).filter(|messages| *messages != MESSAGES_UNKNOWN)
+}
+
+/// When the last byte of the stream's data had passed.
+fn last_data(frame: &frame_event) -> Option<u64> {
+    Some(frame.arrival).filter(|time| frame.type_ == DATA && *time != 0)
 }
 
 impl Stream {
@@ -144,6 +166,7 @@ impl Stream {
         }
         if !is_trailer {
             self.answer = Some(Response { status });
+            self.promised = head.get(Name::ContentLength).and_then(length);
         }
         if let Some(content) = head.get(Name::ContentType) {
             self.answer_content = Content::of(content);
@@ -154,6 +177,14 @@ impl Stream {
         if let Some(message) = head.get(Name::GrpcMessage) {
             self.message = grpc::message(message);
         }
+    }
+
+    /// When the response was whole: all promised bytes have passed, or else its last frame. Who knows how many bytes come
+    /// may leave an empty last frame unread.
+    pub(super) fn response_ended(&self) -> Option<u64> {
+        let Half { ended, body_bytes, is_counted, latest, .. } = self.response;
+        let is_all = is_counted && self.promised == Some(body_bytes) && !self.content().is_rpc();
+        if is_all { Some(latest) } else { ended }
     }
 
     /// The response turned the stream into a tunnel (RFC 9113 §8.5): the exchange is over, the stream is not.
@@ -179,7 +210,7 @@ impl Stream {
     /// The exchange. `None` when the response head was missed, without which nobody knows how it went, or the records did
     /// not tell the side.
     pub(super) fn exchange(&self, connection: &Connection, end: End) -> Option<Exchange<'_>> {
-        let semantics = self.semantics(end.is_cancelled);
+        let semantics = self.semantics(connection, end.is_cancelled);
         let is_known =
             end.failure.is_some() || matches!(semantics, Semantics::Rpc(Rpc { status: Some(_), .. }));
         let answer = match self.answer {
@@ -206,20 +237,24 @@ impl Stream {
         })
     }
 
-    fn semantics(&self, is_cancelled: bool) -> Semantics<'_> {
-        // A header table that was joined in the middle may hide the type from us in one of the two.
-        let content =
-            Some(self.text.content()).filter(|content| content.is_rpc()).unwrap_or(self.answer_content);
+    /// What the bodies are. A header table that was joined in the middle may hide the type from us in one of the two.
+    fn content(&self) -> Content {
+        Some(self.text.content()).filter(|content| content.is_rpc()).unwrap_or(self.answer_content)
+    }
+
+    fn semantics(&self, connection: &Connection, is_cancelled: bool) -> Semantics<'_> {
+        let content = self.content();
         if !content.is_rpc() {
             return Semantics::Http;
         }
+        let (request_gaps, response_gaps) = connection.gaps();
         let is_countable = content != Content::GrpcWebText;
         Semantics::Rpc(Rpc {
             status: self.status,
             message: &self.message,
-            request_messages: self.request.messages().filter(|_| is_countable),
+            request_messages: self.request.messages(request_gaps).filter(|_| is_countable),
             // The trailers of gRPC-Web are framed like a message.
-            response_messages: self.response.messages().filter(|_| !content.is_web()),
+            response_messages: self.response.messages(response_gaps).filter(|_| !content.is_web()),
             timeout: self.text.timeout(),
             is_cancelled: is_cancelled && self.status.is_none(),
             is_web: content.is_web(),
@@ -249,6 +284,12 @@ pub(in crate::protocol) struct Upgraded {
 pub(super) fn number(connection: u64, stream: u32) -> u64 {
     let ordinal = u64::from(stream.wrapping_add(1) >> 1);
     connection << ORDINAL_BITS | ordinal & ((1 << ORDINAL_BITS) - 1)
+}
+
+/// The value of `content-length`.
+fn length(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
 }
 
 fn status(value: &[u8]) -> Option<u16> {

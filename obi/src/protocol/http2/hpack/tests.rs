@@ -13,6 +13,7 @@ const NAMES: [(Name, &str); Name::KEPT] = [
     (Name::Status, ":status"),
     (Name::Host, "host"),
     (Name::ContentType, "content-type"),
+    (Name::ContentLength, "content-length"),
     (Name::UserAgent, "user-agent"),
     (Name::Traceparent, "traceparent"),
     (Name::Tracestate, "tracestate"),
