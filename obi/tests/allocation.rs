@@ -121,7 +121,12 @@ fn streams(c: &mut Connection, nth: u32) -> Vec<Record> {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
     };
     let (get, post) = (asked("GET", "text/plain"), asked("POST", "application/json"));
-    let call = asked("POST", "application/grpc");
+    let call = [
+        (":method", "POST"),
+        (":path", "/shop.Cart/Add"),
+        ("traceparent", &parent),
+        ("content-type", "application/grpc"),
+    ];
     let ok = [(":status", "200"), ("content-length", "9")];
     let rpc_ok = [(":status", "200"), ("content-type", "application/grpc")];
     let stream = |kind: u32| (nth * 5 + kind) * 2 + 1;
