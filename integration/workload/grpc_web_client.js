@@ -41,8 +41,10 @@ function run(call) {
   const begun = process.hrtime.bigint();
   const wall = BigInt(Date.now()) * 1000000n;
   const body = encode(Buffer.alloc(call.bytes));
+  const type = plan.text ? 'application/grpc-web-text+proto' : 'application/grpc-web+proto';
   const headers = {
-    'content-type': plan.text ? 'application/grpc-web-text+proto' : 'application/grpc-web+proto',
+    'content-type': type,
+    accept: type,
     'content-length': body.length,
     'x-grpc-web': '1',
     traceparent: `00-${call.id}-${call.id.slice(0, 16)}-01`,

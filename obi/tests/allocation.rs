@@ -14,6 +14,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use wire::http2::{Connection, From};
 use wire::{Record, WHOLE, Wire};
 
 mod wire;
@@ -110,6 +111,59 @@ fn records(nth: u64) -> Vec<Record> {
     ]
 }
 
+/// Streams on one connection: without bodies, with them, with a head in pieces, a call, and calls and requests that are
+/// given up or not read to their end. Paths and parents are new each time, so the header tables turn over.
+fn streams(c: &mut Connection, nth: u32) -> Vec<Record> {
+    use From::{Client, Server};
+    let (path, parent) = (format!("/orders/{nth}/items?token={nth}"), format!("00-{nth:032x}-{nth:016x}-01"));
+    let asked = |method: &'static str, kind: &'static str| {
+        [(":method", method), (":path", &*path), ("traceparent", &*parent), ("content-type", kind)]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    };
+    let (get, post) = (asked("GET", "text/plain"), asked("POST", "application/json"));
+    let call = [
+        (":method", "POST"),
+        (":path", "/shop.Cart/Add"),
+        ("traceparent", &parent),
+        ("content-type", "application/grpc"),
+    ];
+    let ok = [(":status", "200"), ("content-length", "9")];
+    let rpc_ok = [(":status", "200"), ("content-type", "application/grpc")];
+    let stream = |kind: u32| (nth * 5 + kind) * 2 + 1;
+    let long = [&get[..], &[("x-long".to_owned(), "y".repeat(3_000))]].concat();
+    [
+        c.headers(Client, stream(0), true, &get),
+        c.headers(Client, stream(1), false, &post),
+        c.headers(Server, stream(0), true, &rpc_ok[..1]),
+        c.headers(Client, stream(2), true, &long),
+        c.data_end(Client, stream(1), 9, 0),
+        c.headers(Server, stream(1), false, &ok),
+        c.data_end(Server, stream(1), 9, 0),
+        c.headers(Server, stream(2), false, &ok),
+        c.told(Server, stream(2), 9, 0),
+        c.reset(Client, stream(2), 5),
+        c.headers(Client, stream(3), false, &call),
+        c.headers(Client, stream(4), false, &call),
+        c.headers(Server, stream(3), false, &rpc_ok),
+        c.data_end(Client, stream(3), 9, 1),
+        c.headers(Server, stream(3), true, &[("grpc-status", "0")]),
+        c.told(Client, stream(4), 9, 1),
+        c.reset(Client, stream(4), 8),
+    ]
+    .concat()
+}
+
+/// A round of HTTP/1: each exchange on a connection of its own.
+fn round_of_http1(exchanges: &mut Exchanges, batches: &[Vec<Record>], spans: &mut Spans) -> u64 {
+    for batch in batches {
+        for record in batch {
+            exchanges.accept(&decode(record.bytes()).unwrap(), spans);
+        }
+        exchanges.sweep(2_000_000_000, Duration::from_secs(60), spans);
+    }
+    ALLOCATIONS.load(Ordering::Relaxed)
+}
+
 #[test]
 fn nothing_is_allocated_per_exchange_in_steady_state() {
     const ROUND: u64 = 500;
@@ -118,19 +172,32 @@ fn nothing_is_allocated_per_exchange_in_steady_state() {
     let service = Arc::new(Service { name: "shop".into(), ..Service::default() });
     let mut spans = Spans { assembler, service, span: Span::blank(), n_spans: 0, n_lost: 0 };
     let mut exchanges = Exchanges::new(Limits::default());
-    let mut round = || {
-        for batch in &batches {
-            for record in batch {
-                exchanges.accept(&decode(record.bytes()).unwrap(), &mut spans);
-            }
-            exchanges.sweep(2_000_000_000, Duration::from_secs(60), &mut spans);
-        }
-        ALLOCATIONS.load(Ordering::Relaxed)
-    };
+    let mut round = || round_of_http1(&mut exchanges, &batches, &mut spans);
     round();
     let before = round();
     let after = round();
     assert!(before > 0, "the counter counts");
     assert_eq!(after - before, 0, "allocations in a round of {ROUND} batches");
     assert_eq!((spans.n_spans, spans.n_lost), (3 * 6 * ROUND, 3 * 2 * ROUND));
+
+    // HTTP/2: connections live on, so each round has records of its own.
+    (spans.n_spans, spans.n_lost) = (0, 0);
+    let mut connections: Vec<_> = (1..=5).map(|number| Connection::server(1_000_000 + number)).collect();
+    let mut rounds: [Vec<Record>; 3] = Default::default();
+    for (records, first) in rounds.iter_mut().zip([0, 200, 400]) {
+        for nth in first..first + 200 {
+            records.extend(connections.iter_mut().flat_map(|c| streams(c, nth)));
+        }
+    }
+    let counts = rounds.iter().map(|records| {
+        for record in records {
+            exchanges.accept(&decode(record.bytes()).unwrap(), &mut spans);
+        }
+        ALLOCATIONS.load(Ordering::Relaxed)
+    });
+    let mut seen = [0; 3];
+    counts.zip(&mut seen).for_each(|(count, seen)| *seen = count);
+    assert!(seen[0] > after, "the counter counts");
+    assert_eq!(seen[2] - seen[1], 0, "allocations in a round of 1,000 batches of streams");
+    assert_eq!((spans.n_spans, spans.n_lost, exchanges.open()), (3 * 200 * 5 * 5, 0, 0));
 }

@@ -250,8 +250,8 @@ fn grpc_through_nginx() {
 fn grpc_web() {
     let mut rng = seeded("gRPC-Web");
     let mut agent = Agent::start(Config::default()).unwrap();
-    let server = RpcServer::start(Library::Tonic, None).unwrap();
     for is_text in [false, true] {
+        let server = RpcServer::start(Library::Tonic, None).unwrap();
         let calls: Vec<RpcCall> = calls(&mut rng, 6, false)
             .into_iter()
             .filter(|call| matches!(call.method, Method::Unary | Method::Expand | Method::Missing))

@@ -108,6 +108,9 @@ static __always_inline bool is_likely_frame(const u8 *header)
 	switch (type) {
 	case FRAME_DATA:
 		known = END_STREAM | FRAME_PADDED;
+		/* Nobody pushes; small messages of gRPC look like a header of an even stream. */
+		if (!(header[8] & 1))
+			return false;
 		break;
 	case FRAME_HEADERS:
 		known = END_STREAM | END_HEADERS | FRAME_PADDED | FRAME_PRIORITIZED;
