@@ -6,7 +6,7 @@
 #[path = "../tests/sampled/mod.rs"]
 mod sampled;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use obi_ebpf::Flavour;
 
@@ -41,7 +41,12 @@ fn main() {
             };
             let statistics = aya::sys::enable_stats(aya::sys::Stats::RunTime).unwrap();
             let before = spent();
-            std::thread::sleep(Duration::from_secs(SECONDS));
+            // As the agent reads them.
+            let end = Instant::now() + Duration::from_secs(SECONDS);
+            while Instant::now() < end {
+                while maps.stacks.next().is_some() {}
+                std::thread::sleep(Duration::from_millis(20));
+            }
             let after = spent();
             drop(statistics);
             let (nanoseconds, runs) = (after.0 - before.0, after.1 - before.1);
