@@ -266,15 +266,11 @@ static __always_inline u64 frame_address(struct unwind *w, u32 rule)
 	return w->memory[0] + offset;
 }
 
-/* By a rule with a canonical frame address. */
-static __always_inline void by_rule(struct unwind *w, u32 rule)
+/* By a rule with a canonical frame address, `frame`. */
+static __always_inline void by_frame(struct unwind *w, u32 rule, u64 frame)
 {
 	u64 saved = PART(rule, UNWIND_SAVED_SHIFT, UNWIND_SAVED_BITS);
-	u64 frame = frame_address(w, rule), fp = w->fp, pc;
-	if (!frame) {
-		by_pointer(w, STACK_NO_RULE, false);
-		return;
-	}
+	u64 fp = w->fp, pc;
 #ifdef __TARGET_ARCH_arm64
 	/* A leaf may have no frame at all. */
 	if (frame < w->sp || (frame == w->sp && !w->exact)) {
@@ -321,12 +317,30 @@ static __always_inline void by_rule(struct unwind *w, u32 rule)
 	go_to_caller(w, pc, frame, fp);
 }
 
+/* Returns false when the rule leads nowhere. */
+static __always_inline bool by_table(struct unwind *w, u32 rule)
+{
+	u64 frame;
+	if ((rule & 15) == UNWIND_END) {
+		end_walk(w, STACK_COMPLETE);
+	} else if ((rule & 15) == UNWIND_SIGNAL) {
+		leave_signal(w, w->sp + PART(rule, UNWIND_OFFSET_SHIFT, UNWIND_OFFSET_BITS) * 8);
+	} else {
+		frame = frame_address(w, rule);
+		if (!frame)
+			return false;
+		by_frame(w, rule, frame);
+	}
+	return true;
+}
+
 /* One frame up. Afterwards either `ended` is set, or the registers are the caller's. */
 static __always_inline void unwind_step(struct unwind *w)
 {
 	/* A call may be the last instruction of its function, what is behind it another's. */
 	u64 address = w->exact ? w->pc : w->pc - 1;
 	u32 wrong = find_entry(w, address), rule = UNWIND_NONE;
+	bool vouched = false;
 	if (wrong == STACK_NO_PROCESS) {
 		end_walk(w, wrong);
 		return;
@@ -335,18 +349,21 @@ static __always_inline void unwind_step(struct unwind *w)
 		wrong = w->entry.table ? find_rule_cached(w->entry.table, address - w->entry.origin, &rule) : STACK_NO_TABLE;
 	if (wrong == STACK_COMPLETE && (rule & 15) == UNWIND_NONE)
 		wrong = STACK_NO_RULE;
-	if (wrong == STACK_NO_TABLE && !w->fp && w->entry.flags & MAPPING_POINTERS)
+	if (wrong == STACK_NO_TABLE && !w->fp && w->entry.flags & MAPPING_POINTERS) {
 		end_walk(w, STACK_COMPLETE);
-	else if (wrong != STACK_COMPLETE)
-		by_pointer(w, wrong, false);
-	else if ((rule & 15) == UNWIND_END)
-		end_walk(w, STACK_COMPLETE);
-	else if ((rule & 15) == UNWIND_POINTER)
-		by_pointer(w, STACK_UNREADABLE, true);
-	else if ((rule & 15) == UNWIND_SIGNAL)
-		leave_signal(w, w->sp + PART(rule, UNWIND_OFFSET_SHIFT, UNWIND_OFFSET_BITS) * 8);
-	else
-		by_rule(w, rule);
+		return;
+	}
+	if (wrong == STACK_COMPLETE) {
+		if ((rule & 15) == UNWIND_POINTER) {
+			wrong = STACK_UNREADABLE;
+			vouched = true;
+		} else if (by_table(w, rule)) {
+			return;
+		} else {
+			wrong = STACK_NO_RULE;
+		}
+	}
+	by_pointer(w, wrong, vouched);
 }
 
 #endif
