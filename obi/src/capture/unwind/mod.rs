@@ -100,3 +100,65 @@ fn frame_section(headers: &Headers, source: &dyn Source) -> Result<Option<Part>,
         _ => None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::capture::tls::elf::OpenFile;
+
+    #[test]
+    fn what_has_no_unwind_information_says_why() {
+        let check = |file: &[u8], expected: &str| {
+            let reason = build(&file).unwrap_err().to_string();
+            assert!(reason.contains(expected), "{reason}");
+        };
+        check(b"", "not a 64-bit");
+        check(b"#!/bin/sh\n".repeat(10).as_slice(), "not a 64-bit");
+        let own = std::fs::read("/proc/self/exe").unwrap();
+        check(&own[..4096], "malformed");
+    }
+
+    #[test]
+    fn sections_are_not_needed() {
+        let file = std::fs::File::open("/bin/sh").unwrap();
+        let length = file.metadata().unwrap().len();
+        let with = rows(&OpenFile { file, length }).unwrap();
+        let mut bytes = std::fs::read("/bin/sh").unwrap();
+        // e_shoff, and e_shnum with e_shstrndx
+        bytes[40..48].fill(0);
+        bytes[60..64].fill(0);
+        assert_eq!(rows(&&bytes[..]).unwrap(), with);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn a_damaged_file_has_rows_or_none(
+            damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..400),
+            in_headers in proptest::collection::vec((0_usize..2048, any::<u8>()), 0..4),
+            cut in any::<prop::sample::Index>(),
+            is_cut in any::<bool>(),
+        ) {
+            let mut bytes = std::fs::read("/bin/sh").unwrap();
+            for (at, value) in damage {
+                let at = at.index(bytes.len());
+                bytes[at] = value;
+            }
+            for (at, value) in in_headers {
+                bytes[at] = value;
+            }
+            if is_cut {
+                bytes.truncate(cut.index(bytes.len()));
+            }
+            if let Ok(rows) = rows(&&bytes[..]) {
+                let rise = |pair: &[Row]| pair[0].address < pair[1].address && pair[0].rule != pair[1].rule;
+                prop_assert!(rows.windows(2).all(rise));
+                for table in Table::cut(&rows) {
+                    prop_assert!(table.first < table.last && table.chunks(1).count() == table.n_chunks());
+                }
+            }
+        }
+    }
+}
