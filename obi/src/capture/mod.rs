@@ -12,3 +12,4 @@ pub mod stack;
 pub mod support;
 pub mod tls;
 pub mod tracefs;
+pub mod unwind;

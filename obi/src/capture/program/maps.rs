@@ -3,11 +3,12 @@
 //! In: a loaded object. Out: [`Maps`], typed.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue, RingBuf};
+use aya_obj::generated::bpf_map_type;
 use obi_ebpf::{global_state, tally_key, thread_state};
 
 use super::LoadError;
@@ -77,6 +78,49 @@ impl Maps {
     pub(super) fn activate(&mut self) -> Result<(), LoadError> {
         let begin = GlobalState(global_state { active: 1, ..global_state::default() });
         self.global.set(0, begin, 0).map_err(|source| LoadError::Map { name: ".bss", source })
+    }
+}
+
+/// Maps of a hook set that the sampler of stacks reads, too.
+#[derive(Debug)]
+pub struct SharedMaps {
+    pub(super) maps: [(&'static str, OwnedFd); 3],
+}
+
+impl SharedMaps {
+    /// Those of no hook set: nobody is ignored, and nothing is known of what anybody serves.
+    ///
+    /// # Errors
+    /// When the kernel makes none.
+    pub fn of_nobody() -> Result<Self, LoadError> {
+        let make = |name: &'static str, kind: bpf_map_type, value: usize| {
+            let size = |bytes: usize| u32::try_from(bytes).expect("a few bytes");
+            let map = aya_obj::Map::new_from_params(kind as u32, 4, size(value), 1, 0);
+            let map = MapData::create(map, name, None).map_err(|source| LoadError::Map { name, source })?;
+            let descriptor = map.fd().as_fd().try_clone_to_owned();
+            Ok((name, descriptor.map_err(|error| LoadError::Missing(format!("map `{name}`: {error}")))?))
+        };
+        let hash = bpf_map_type::BPF_MAP_TYPE_HASH;
+        Ok(Self {
+            maps: [
+                make("thread", hash, size_of::<thread_state>())?,
+                make("process", hash, size_of::<u32>())?,
+                make("n_ignored", bpf_map_type::BPF_MAP_TYPE_ARRAY, size_of::<u32>())?,
+            ],
+        })
+    }
+
+    pub(super) fn of(ebpf: &Ebpf) -> Result<Self, LoadError> {
+        let open = |name: &'static str| {
+            let missing = || LoadError::Missing(format!("map `{name}`"));
+            let map = match ebpf.map(name) {
+                Some(Map::HashMap(map) | Map::Array(map)) => map,
+                _ => return Err(missing()),
+            };
+            let descriptor = map.fd().as_fd().try_clone_to_owned().map_err(|_| missing())?;
+            Ok((name, descriptor))
+        };
+        Ok(Self { maps: [open("thread")?, open("process")?, open("n_ignored")?] })
     }
 }
 
