@@ -107,7 +107,7 @@ impl bindgen::callbacks::ParseCallbacks for PlainBytes {
 fn generate_event_types(out: &Path) -> Result<(), String> {
     bindgen::Builder::default()
         .header("src/bpf/event.h")
-        .allowlist_file("src/bpf/event.h")
+        .allowlist_file("src/bpf/(event|unwind_table)\\.h")
         .parse_callbacks(Box::new(PlainBytes))
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)

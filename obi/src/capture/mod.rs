@@ -13,3 +13,4 @@ pub mod stack;
 pub mod support;
 pub mod tls;
 pub mod tracefs;
+pub mod unwind;
