@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 
+use super::kernel::Span;
 use super::image::{BuildIds, Image, Segment};
 use crate::capture::tls::elf::{ElfError, OpenFile};
 
@@ -64,6 +65,8 @@ pub struct ExecutableFile {
     image: Image,
     descriptor: ArcSwapOption<File>,
     sampled: AtomicU64,
+    tables: ArcSwapOption<Vec<Span>>,
+    asked: AtomicU64,
 }
 
 impl ExecutableFile {
@@ -88,6 +91,8 @@ impl ExecutableFile {
             image,
             descriptor: ArcSwapOption::from_pointee(open.file),
             sampled: AtomicU64::new(0),
+            tables: ArcSwapOption::empty(),
+            asked: AtomicU64::new(0),
         })
     }
 
@@ -122,9 +127,41 @@ impl ExecutableFile {
         self.sampled.load(Ordering::Relaxed)
     }
 
+    /// The tables that the kernel side has of it, by address; empty where nothing can be said of how it unwinds.
+    #[must_use]
+    pub fn tables(&self) -> Option<Arc<Vec<Span>>> {
+        self.tables.load_full()
+    }
+
+    pub(super) fn set_tables(&self, tables: Option<Vec<Span>>) {
+        self.tables.store(tables.map(Arc::new));
+    }
+
+    /// Whether its tables should be asked for now: not if that was done less than `after` nanoseconds ago.
+    pub(super) fn is_due(&self, now: u64, after: u64) -> bool {
+        let asked = self.asked.load(Ordering::Relaxed);
+        let due = asked == 0 || now.saturating_sub(asked) >= after;
+        if due {
+            self.asked.store(now.max(1), Ordering::Relaxed);
+        }
+        due
+    }
+
     /// A sample has shown it.
     pub(super) fn touch(&self, now: u64) {
         self.sampled.fetch_max(now, Ordering::Relaxed);
+    }
+
+    /// Has the same file open again, unless it is.
+    pub(super) fn hold(&self, file: File) {
+        if self.descriptor.load().is_none() {
+            self.descriptor.store(Some(Arc::new(file)));
+        }
+    }
+
+    /// Gives the descriptor to somebody else.
+    pub(super) fn take(&self) -> Option<File> {
+        Arc::into_inner(self.descriptor.swap(None)?)
     }
 
     /// Closes the descriptor, once nobody uses it any more. What is known of the file stays.

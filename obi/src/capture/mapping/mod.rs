@@ -6,7 +6,16 @@
 //! - [`file`]: a file with code, kept open so that it can be named when its name or its process has gone.
 //! - [`image`]: what an ELF file says of itself: segments, build ids.
 
+pub mod backing;
 pub mod file;
 pub mod image;
+pub mod kernel;
+pub mod listing;
+pub mod open;
+pub mod process;
+pub mod reader;
+pub mod shelf;
+pub mod side_band;
+pub mod space;
 
 pub use file::ExecutableFile;
