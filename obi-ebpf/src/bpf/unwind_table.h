@@ -5,8 +5,9 @@
  *   unwind_chunk  unwind_key  -> unwind_chunk   which rule holds at which address, file by file
  *   mappings      mapping_key -> mapping_block  which table holds at which address of a process
  * Both have the same shape: what is found under number 0 is sorted rows, or, with `index` set, the sorted beginnings
- * of the other elements, whose numbers stand in `rule` or `table`. Every element repeats its key: the kernel may give
- * an element's memory to another one while a program looks at it, and then the key shows it.
+ * of the other elements, whose numbers stand in `rule` or `table`. What is not in use of an element holds UNUSED_PC or
+ * UNUSED_START, so that a search need not ask for its length. Every element repeats its key: the kernel may give an
+ * element's memory to another one while a program looks at it, and then the key shows it.
  */
 #ifndef OBI_UNWIND_TABLE_H
 #define OBI_UNWIND_TABLE_H
@@ -26,6 +27,10 @@ enum {
 	UNWIND_CHUNKS = UNWIND_ROWS + 1,
 	MAPPING_BLOCKS = MAPPING_ENTRIES + 1,
 };
+
+/* Behind every address. */
+#define UNUSED_PC 0xffffffff
+#define UNUSED_START 0x7fffffffffffffff
 
 /*
  * How the caller's registers are found: the canonical frame address (CFA), what stood in the frame pointer, where to
@@ -65,6 +70,7 @@ enum unwind_rule {
 
 	/* saved: where the caller's frame pointer is. 0: it has not changed; n: n words below the CFA; and: */
 	UNWIND_SAVED_AT_FRAME = 1, /* where the frame pointer points to */
+	UNWIND_SAVED_LOST = 255,   /* nobody knows */
 };
 
 struct unwind_key {
@@ -108,6 +114,16 @@ struct mapping_block {
 	__u32 n_entries;
 	__u32 index; /* 1: the entries are an index; `end` is unused there. Only block 0 may be one */
 	struct mapping_entry entry[MAPPING_ENTRIES];
+};
+
+/* What became of the times a CPU was looked at. Index of the map `profile_count`, by CPU. */
+enum profile_count {
+	PROFILE_TOLD = 0,    /* a record went to the agent */
+	PROFILE_LOST = 1,    /* no room in the ring buffer; the next record on this CPU weighs more */
+	PROFILE_IDLE = 2,    /* nothing ran */
+	PROFILE_SELF = 3,    /* the agent ran */
+	PROFILE_IGNORED = 4, /* a process that is not to be watched ran */
+	PROFILE_COUNTS = 5,
 };
 
 #endif

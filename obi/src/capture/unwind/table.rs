@@ -4,11 +4,13 @@
 //! make up each. Refuses to know what a rule says.
 #![forbid(unsafe_code)]
 
-use obi_ebpf::{UNWIND_NONE, UNWIND_ROWS, unwind_chunk, unwind_key, unwind_row};
+use obi_ebpf::{UNUSED_PC, UNWIND_NONE, UNWIND_ROWS, unwind_chunk, unwind_key, unwind_row};
 
 const ROWS: usize = UNWIND_ROWS as usize;
 /// Rows of the largest table: as many chunks as an index has rows.
 const MOST_ROWS: usize = ROWS * ROWS;
+/// Bytes from its first row to its last: the last one may be as long again.
+const MOST_BYTES: u64 = 1 << 31;
 
 /// From this address to the next row's, this rule holds (`enum unwind_kind` and what goes with it).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +38,7 @@ impl Table {
         let mut tables = Vec::new();
         let mut rest = rows;
         while let Some((first, _)) = rest.split_first() {
-            let fits = |row: &&Row| u32::try_from(row.address - first.address).is_ok();
+            let fits = |row: &&Row| row.address - first.address < MOST_BYTES;
             let n = rest.iter().take(MOST_ROWS).take_while(fits).count();
             let (own, next) = rest.split_at(n);
             let last = next.first().or(own.last()).map_or(first.address, |row| row.address);
@@ -44,7 +46,7 @@ impl Table {
                 pc: u32::try_from(row.address - first.address).unwrap_or(u32::MAX),
                 rule: row.rule,
             };
-            let last = last.min(first.address.saturating_add(u64::from(u32::MAX)));
+            let last = last.min(first.address.saturating_add(2 * MOST_BYTES - 1));
             if last > first.address {
                 tables.push(Self { first: first.address, last, rows: own.iter().map(relative).collect() });
             }
@@ -85,7 +87,8 @@ impl Table {
 }
 
 fn chunk(key: unwind_key, index: bool, rows: &[unwind_row]) -> unwind_chunk {
-    let mut chunk = unwind_chunk { key, index: u32::from(index), ..unwind_chunk::default() };
+    let unused = unwind_row { pc: UNUSED_PC, rule: UNWIND_NONE };
+    let mut chunk = unwind_chunk { key, n_rows: 0, index: u32::from(index), row: [unused; ROWS] };
     for (to, from) in chunk.row.iter_mut().zip(rows) {
         *to = *from;
         chunk.n_rows += 1;
