@@ -107,14 +107,18 @@ pub struct Profiler {
     clocks: Vec<(u32, Attachment)>,
     counts: PerCpuArray<MapData, u64>,
     statistics: bool,
-    // The programs hold it, too; nothing else does.
-    _setting: Array<MapData, Setting>,
+    // The kernel empties a map of programs when nobody in user space holds it.
+    _walks: Option<MapData>,
 }
 
 impl std::fmt::Debug for Profiler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { flavour, hertz, clocks, .. } = self;
-        f.debug_struct("Profiler").field("flavour", flavour).field("hertz", hertz).field("clocks", clocks).finish()
+        f.debug_struct("Profiler")
+            .field("flavour", flavour)
+            .field("hertz", hertz)
+            .field("clocks", clocks)
+            .finish()
     }
 }
 
@@ -179,8 +183,8 @@ impl Profiler {
         };
         let counts = take(&mut maps, "profile_count", Map::PerCpuArray)?;
         let (hertz, statistics) = (settings.hertz, settings.statistics);
-        let mut profiler =
-            Self { flavour, hertz, programs, clocks: Vec::new(), counts, statistics, _setting: setting };
+        let (clocks, walks) = (Vec::new(), maps.remove(WALKS));
+        let mut profiler = Self { flavour, hertz, programs, clocks, counts, statistics, _walks: walks };
         profiler.attach_online().map_err(|source| LoadError::Attach {
             name: PROGRAM,
             target: "CPU clock",
@@ -375,6 +379,8 @@ mod tests {
         // What the kernel adds to an element of a hash map that allocates on demand.
         const KERNEL_BYTES: usize = 56;
         assert!(KERNEL_BYTES + size_of::<unwind_key>() + size_of::<unwind_chunk>() <= ELEMENT_BYTES as usize);
-        assert!(KERNEL_BYTES + size_of::<mapping_key>() + size_of::<mapping_block>() <= ELEMENT_BYTES as usize);
+        assert!(
+            KERNEL_BYTES + size_of::<mapping_key>() + size_of::<mapping_block>() <= ELEMENT_BYTES as usize
+        );
     }
 }
