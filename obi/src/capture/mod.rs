@@ -6,6 +6,7 @@ pub mod discover;
 pub mod event;
 pub mod hook_set;
 pub mod kernel_types;
+pub mod mapping;
 pub mod program;
 pub mod select;
 pub mod stack;

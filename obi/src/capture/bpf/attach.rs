@@ -38,7 +38,7 @@ const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
 /// `PERF_TYPE_TRACEPOINT`
 const TRACEPOINT: u32 = 2;
-const CLOSE_ON_EXEC: libc::c_ulong = 8;
+pub(super) const CLOSE_ON_EXEC: libc::c_ulong = 8;
 /// `PERF_EVENT_IOC_SET_BPF`, `PERF_EVENT_IOC_ENABLE`
 const SET_PROGRAM: libc::Ioctl = 0x4004_2408;
 const ENABLE: libc::Ioctl = 0x2400;
