@@ -1,7 +1,5 @@
 //! Go: the program itself says what its runtime takes its addresses for.
 
-use std::path::Path;
-
 use obi::capture::tls::elf::OpenFile;
 use obi::profile::symbol::elf::Elf;
 use obi::profile::symbol::go;
@@ -17,7 +15,10 @@ func expand(stack []uintptr) []uintptr
 func oracle() {
 	maps, _ := os.ReadFile("/proc/self/maps")
 	var start uint64
-	fmt.Sscanf(string(maps), "%x-", &start)
+	for _, line := range strings.Split(string(maps), "\n") {
+		// Other memory may lie below.
+		if strings.HasSuffix(line, "/program") { fmt.Sscanf(line, "%x-", &start); break }
+	}
 	fmt.Printf("start %x\n", start)
 	own := runtime.FuncForPC(reflect.ValueOf(main).Pointer()).Entry()
 	seen := 0
@@ -45,7 +46,7 @@ func oracle() {
 fn program() -> (String, [String; 4]) {
     let [kind, method, generic, inlined] = ["Kind", "Method", "Generic", "inlined"].map(word);
     let text = format!(
-        "package main\nimport (\"fmt\"; \"os\"; \"reflect\"; \"runtime\"; _ \"runtime/pprof\"; _ \"unsafe\")\nvar sink int\ntype {kind} struct{{ n int }}\n\
+        "package main\nimport (\"fmt\"; \"os\"; \"reflect\"; \"runtime\"; \"strings\"; _ \"runtime/pprof\"; _ \"unsafe\")\nvar sink int\ntype {kind} struct{{ n int }}\n\
          //go:noinline\nfunc (k *{kind}) {method}(x int) int {{ f := func(y int) int {{ sink += y; return sink + k.n }}; return f(x) + deep(x) }}\n\
          //go:noinline\nfunc {generic}[T any](items []T, f func(T) int) int {{\n\tfor _, item := range items {{ sink += f(item) }}\n\treturn {inlined}(sink)\n}}\n\
          func {inlined}(x int) int {{\n\tfor i := range x {{ sink ^= i }}\n\treturn twice(x)\n}}\n\
@@ -83,7 +84,8 @@ fn names_lines_and_inlined_calls_are_those_of_the_runtime() {
         let mut lines = text.lines();
         let start = lines.next().and_then(|line| line.strip_prefix("start ")).unwrap();
         let start = u64::from_str_radix(start, 16).unwrap();
-        let bias = if flags.contains(&"-buildmode=pie") { start } else { 0 };
+        // What the file itself says of its first byte.
+        let bias = start - elf(&workshop).1.segments.iter().map(|segment| segment.address).min().unwrap();
         let mut ours = Names::of(&workshop.path("program"));
         let mut all = String::new();
         let (mut compared, mut nested) = (0, 0);
@@ -122,15 +124,20 @@ fn names_lines_and_inlined_calls_are_those_of_the_runtime() {
     }
 }
 
+fn elf(workshop: &Workshop) -> (OpenFile, Elf) {
+    let file = std::fs::File::open(workshop.path("program")).expect("the program");
+    let length = file.metadata().expect("its length").len();
+    let file = OpenFile { file, length };
+    let elf = Elf::read(&file).expect("its headers");
+    (file, elf)
+}
+
 #[test]
 fn the_build_id_is_that_of_the_tool() {
     let workshop = Workshop::new();
     build(&workshop, &["-ldflags=-s -w"]);
-    let file = std::fs::File::open(workshop.path("program")).unwrap();
-    let length = file.metadata().unwrap().len();
-    let file = OpenFile { file, length };
-    let elf = Elf::read(&file).unwrap();
+    let (file, elf) = elf(&workshop);
     let expected = workshop.run("go", ["tool", "buildid", "program"]);
     assert_eq!(go::build_id(&file, &elf).as_deref(), Some(expected.trim()));
-    assert!(Path::new("/proc/self/exe").exists() && !expected.trim().is_empty());
+    assert!(!expected.trim().is_empty());
 }

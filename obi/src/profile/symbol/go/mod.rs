@@ -22,6 +22,8 @@ const SEARCH_BYTES: u64 = 256 * 1024 * 1024;
 const CANDIDATES: usize = 64;
 const CHUNK: usize = 64 * 1024;
 const RELOCATION: usize = size_of::<elf::Rela64<Little>>();
+/// Sections of relocations that are searched.
+const RELOCATED: usize = 8;
 /// Words of the description, by their number.
 const NAMES: usize = 1;
 const FIRST_FUNCTION: usize = 20;
@@ -118,10 +120,11 @@ impl Module {
             let found = fits(&module)?;
             Some((module, found))
         };
-        if let Some(section) = elf.section(".rela.dyn")
-            && let Some(found) = Self::relocated(source, elf, section, table).and_then(check)
-        {
-            return Some(found);
+        // Go's own linker calls the section `.rela`, others `.rela.dyn`.
+        for section in elf.sections.iter().filter(|section| section.kind == elf::SHT_RELA).take(RELOCATED) {
+            if let Some(found) = Self::relocated(source, elf, section, table).and_then(check) {
+                return Some(found);
+            }
         }
         let (mut left, mut candidates) = (SEARCH_BYTES, CANDIDATES);
         for segment in elf.segments.iter().filter(|segment| segment.is_writable) {
