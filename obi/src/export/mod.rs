@@ -5,8 +5,10 @@
 #![forbid(unsafe_code)]
 
 pub mod otlp;
+pub mod pprof;
 pub mod prometheus;
 pub mod store;
+mod table;
 
 use std::sync::Arc;
 

@@ -4,9 +4,10 @@
 //! samples, from which exporters, the API and `obi profile` make OTLP, pprof and flame graphs.
 //! Refuses to know formats, the kernel and how a stack was unwound.
 //!
-//! - [`sample`]: what a sample is here, and its frames.
+//! - [`sample`]: what a sample is here, and its frames. `name`: what these are called outside.
 #![forbid(unsafe_code)]
 
+mod name;
 pub mod sample;
 
 pub use sample::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};
