@@ -7,6 +7,7 @@
 pub mod otlp;
 pub mod pprof;
 pub mod prometheus;
+mod pyroscope;
 pub mod store;
 mod table;
 
