@@ -13,6 +13,7 @@ mod error;
 pub mod export;
 mod load;
 mod otlp_environment;
+pub mod pyroscope;
 mod rule;
 mod slo;
 mod value;

@@ -5,8 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod otlp;
+pub mod pprof;
 pub mod prometheus;
+mod pyroscope;
 pub mod store;
+mod table;
 
 use std::sync::Arc;
 

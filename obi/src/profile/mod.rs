@@ -4,10 +4,11 @@
 //! samples, from which exporters, the API and `obi profile` make OTLP, pprof and flame graphs.
 //! Refuses to know formats, the kernel and how a stack was unwound.
 //!
-//! - [`sample`]: what a sample is here, and its frames;
+//! - [`sample`]: what a sample is here, and its frames; `name`: what these are called outside;
 //! - [`symbol`]: what the code at an address is called.
 #![forbid(unsafe_code)]
 
+mod name;
 pub mod sample;
 pub mod symbol;
 
