@@ -4,6 +4,7 @@
 //! Refuses to know HTTP and where snapshots come from.
 #![forbid(unsafe_code)]
 
+pub mod flame;
 pub mod otlp;
 pub mod prometheus;
 pub mod store;
