@@ -350,7 +350,7 @@ fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
 }
 
 /// A time from `MIN` to `MAX` milliseconds, with a unit: `500ms`, `10s`, `5m`, `1h`.
-fn period<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
+pub(super) fn period<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
     deserializer: D,
 ) -> Result<Duration, D::Error> {
     let expected = format!("a time from {} to {}, such as 10s", shown(MIN), shown(MAX));
@@ -383,6 +383,6 @@ fn shown(milliseconds: u64) -> String {
     }
 }
 
-fn write_period<S: Serializer>(period: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+pub(super) fn write_period<S: Serializer>(period: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&shown(u64::try_from(period.as_millis()).unwrap_or(u64::MAX)))
 }

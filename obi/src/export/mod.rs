@@ -8,6 +8,7 @@ pub mod flame;
 pub mod otlp;
 pub mod prometheus;
 pub mod store;
+pub mod summary;
 
 use std::sync::Arc;
 

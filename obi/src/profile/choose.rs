@@ -5,8 +5,8 @@
 use std::hash::Hash;
 
 use super::join::EXPORT_WAIT;
-use super::rank::RouteRef;
 use super::store::{Chosen, ChosenSample, Held, Store};
+use crate::red::RouteRef;
 
 /// Requests that take at least as long as so many of their route's are slow.
 pub const SLOW_SHARE: f64 = 0.95;

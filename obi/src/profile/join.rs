@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::cpu::Looks;
 use super::sample::Link;
 use super::store::Store;
 use crate::span::Service;
@@ -115,12 +114,12 @@ impl Waiting {
 }
 
 impl<P: Clone + Eq + Hash> Store<P> {
-    /// A span has ended; all samples taken during it are here already. Returns what was sampled in it.
-    pub fn ended(&mut self, span: &Ended) -> Looks {
+    /// A span has ended; all samples taken during it are here already. Returns how many, and the periods that they stand for.
+    pub fn ended(&mut self, span: &Ended) -> (u64, u64) {
         if span.is_server {
             self.ranks.add(span);
         }
-        let Some((numbers, bytes)) = self.waiting.take(span.exchange) else { return Looks::default() };
+        let Some((numbers, bytes)) = self.waiting.take(span.exchange) else { return (0, 0) };
         self.shrink(bytes);
         let link = Link { trace_id: span.trace_id, span_id: span.span_id, route: Arc::clone(&span.route) };
         let served = Arc::new(Served {
@@ -131,7 +130,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
             is_server: span.is_server,
             samples: AtomicU32::new(0),
         });
-        let mut looks = Looks::default();
+        let (mut samples, mut periods) = (0, 0);
         for number in numbers {
             let index = usize::try_from(number - self.first).unwrap_or(usize::MAX);
             let Some(held) = self.samples.get_mut(index) else { continue };
@@ -139,15 +138,16 @@ impl<P: Clone + Eq + Hash> Store<P> {
             if (span.start..=span.end).contains(&held.time) {
                 held.served = Some(Arc::clone(&served));
                 served.samples.fetch_add(1, Ordering::Relaxed);
-                looks.add(held.weight);
+                samples += 1;
+                periods += u64::from(held.weight);
                 self.counts.linked += 1;
             } else {
                 self.counts.outside += 1;
             }
         }
-        if looks.samples > 0 {
+        if samples > 0 {
             self.grow(Served::BYTES);
         }
-        looks
+        (samples, periods)
     }
 }

@@ -7,16 +7,17 @@
 //! - [`sample`]: what a sample is here, and its frames.
 //! - [`store`]: those of the last minutes, without names; whose they are; [`join`]: the spans they were taken in.
 //! - [`choose`]: which of them somebody wants; [`rank`]: which requests of a route are slow.
-//! - [`naming`]: chosen samples get names. [`cpu`]: CPU time of requests by route.
+//! - [`naming`]: chosen samples get names. [`ask`]: how anybody asks for them. [`view`]: numbers about all this.
 #![forbid(unsafe_code)]
 
+pub mod ask;
 pub mod choose;
-pub mod cpu;
 pub mod join;
 pub mod naming;
 mod origins;
 pub mod rank;
 pub mod sample;
 pub mod store;
+pub mod view;
 
 pub use sample::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};

@@ -9,33 +9,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
-use hashbrown::{Equivalent, HashMap};
+use hashbrown::HashMap;
 
 use super::join::Ended;
-
-/// Service by its number, and route.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RouteKey {
-    /// [`crate::span::Service::id`].
-    pub service: u32,
-    /// Route.
-    pub route: Arc<str>,
-}
-
-/// [`RouteKey`], borrowed.
-#[derive(Debug, Clone, Copy, Hash)]
-pub struct RouteRef<'a> {
-    /// [`crate::span::Service::id`].
-    pub service: u32,
-    /// Route.
-    pub route: &'a str,
-}
-
-impl Equivalent<RouteKey> for RouteRef<'_> {
-    fn equivalent(&self, key: &RouteKey) -> bool {
-        self.service == key.service && *self.route == *key.route
-    }
-}
+use crate::red::{RouteKey, RouteRef};
 
 const SLOT: u64 = 10_000_000_000;
 /// Slots that are held: as far back as slow requests can be told from others.

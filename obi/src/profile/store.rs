@@ -17,6 +17,7 @@ use super::join::{Served, Waiting};
 use super::origins::{OriginId, Origins};
 use super::rank::Ranks;
 use super::sample::Origin;
+use crate::red::RouteKey;
 
 /// A sample that is to be kept; borrows what may be held already.
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +139,7 @@ pub struct Chosen<P> {
     /// Samples of that time that were lost.
     pub lost: u64,
     /// Durations by which slow spans are told from the others, by service and route; empty if nobody asked.
-    pub thresholds: HashMap<super::rank::RouteKey, u64, RandomState>,
+    pub thresholds: HashMap<RouteKey, u64, RandomState>,
 }
 
 /// Notes of losses that are held; one a second at most is made.

@@ -15,7 +15,6 @@ use std::fmt::Write as _;
 use self::svg::Picture;
 use self::tree::{Levels, Tree};
 use crate::profile::Selection;
-use crate::profile::cpu;
 
 /// A flame graph of one selection.
 #[must_use]
@@ -81,7 +80,7 @@ impl Total {
             squares += weight * weight;
         }
         let period = period as f64 / 1e9;
-        Self { samples, seconds: periods as f64 * period, error: cpu::error(squares) * period }
+        Self { samples, seconds: periods as f64 * period, error: (squares as f64).sqrt() * period }
     }
 }
 

@@ -7,7 +7,6 @@ use std::fmt::{self, Write as _};
 use super::paint;
 use super::seconds;
 use super::tree::{Key, Kind, Node, Tree};
-use crate::profile::cpu;
 use crate::profile::{Fidelity, Runtime};
 
 /// Sizes in pixels.
@@ -152,7 +151,7 @@ impl Picture<'_> {
                 "\n{:.2} %, {} of CPU time ± {}; {} of it in itself",
                 100.0 * self.tree.share(node, 0),
                 time(node.periods[0]),
-                seconds(cpu::error(node.periods[0]) * period),
+                seconds((node.periods[0] as f64).sqrt() * period),
                 time(node.own[0])
             );
         }
