@@ -16,14 +16,14 @@ fn main() {
     }
 }
 
-/// A hook set's source, compiled for newer or (`portable`) for all supported kernels.
+/// The source of a hook set, or of the profiler beside it, compiled for newer or (`portable`) for all supported kernels.
 #[derive(Debug)]
 struct Object {
     set: &'static str,
     portable: bool,
 }
 
-const OBJECTS: [Object; 7] = [
+const OBJECTS: [Object; 9] = [
     Object { set: "socket", portable: false },
     Object { set: "fentry", portable: false },
     Object { set: "kprobe", portable: false },
@@ -31,6 +31,8 @@ const OBJECTS: [Object; 7] = [
     Object { set: "fentry", portable: true },
     Object { set: "kprobe", portable: true },
     Object { set: "syscall", portable: true },
+    Object { set: "profile", portable: false },
+    Object { set: "profile", portable: true },
 ];
 
 const INSTALL: &str =
@@ -107,7 +109,7 @@ impl bindgen::callbacks::ParseCallbacks for PlainBytes {
 fn generate_event_types(out: &Path) -> Result<(), String> {
     bindgen::Builder::default()
         .header("src/bpf/event.h")
-        .allowlist_file("src/bpf/event.h")
+        .allowlist_file("src/bpf/(event|unwind_table)\\.h")
         .parse_callbacks(Box::new(PlainBytes))
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)

@@ -52,9 +52,12 @@ objects! {
     "fentry" Portable "fentry.portable.bpf.o",
     "kprobe" Portable "kprobe.portable.bpf.o",
     "syscall" Portable "syscall.portable.bpf.o",
+    "profile" Modern "profile.bpf.o",
+    "profile" Portable "profile.portable.bpf.o",
 }
 
-/// The object of a hook set (`socket`, `fentry`, `kprobe`, `syscall`), as a relocatable BPF ELF file;
+/// The object of a hook set (`socket`, `fentry`, `kprobe`, `syscall`), or of the sampler of stacks that any of them may
+/// have beside it (`profile`), as a relocatable BPF ELF file;
 /// `None` when the set does not come in that flavour.
 #[must_use]
 pub fn object(set: &str, flavour: Flavour) -> Option<&'static [u8]> {

@@ -15,6 +15,8 @@
 #include <linux/types.h>
 #endif
 
+#include "unwind_table.h"
+
 /* event_header.kind */
 enum event_kind {
 	EVENT_HEAD = 1,    /* head_event: a piece of a request or response head */

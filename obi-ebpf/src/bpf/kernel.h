@@ -127,6 +127,7 @@ struct task_struct {
 	int tgid;
 	struct task_struct *real_parent;
 	struct files_struct *files;
+	void *mm;
 	struct signal_struct *signal;
 	char comm[16];
 };
@@ -271,7 +272,8 @@ enum {
 	MODE_SOCKET = 0xc000, /* S_IFSOCK */
 
 	TASK_IO_WORKER = 0x10,   /* PF_IO_WORKER */
-	TASK_KTHREAD = 0x200000, /* PF_KTHREAD */
+	TASK_USER_WORKER = 0x4000, /* PF_USER_WORKER, since 6.4 */
+	TASK_KTHREAD = 0x200000,   /* PF_KTHREAD */
 };
 
 #endif

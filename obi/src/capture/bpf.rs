@@ -5,8 +5,10 @@
 
 pub mod attach;
 pub mod create;
+pub mod hash;
 pub mod info;
 pub mod load;
+pub mod side_band;
 pub mod trial;
 pub mod uprobe;
 

@@ -6,6 +6,7 @@
 mod load;
 mod maps;
 mod preallocate;
+pub mod profile;
 pub mod table;
 mod user;
 
@@ -20,7 +21,7 @@ use obi_ebpf::Flavour;
 use thiserror::Error as ThisError;
 
 use self::load::{Attached, Loaded};
-pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, TallyKey, ThreadState};
+pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, SharedMaps, TallyKey, ThreadState};
 use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
 pub use self::user::UserPrograms;
@@ -234,6 +235,14 @@ impl Programs {
         let mut maps = Maps::take(&mut self.loaded.ebpf)?;
         maps.activate()?;
         Ok(maps)
+    }
+
+    /// What the sampler of stacks reads of this set; to be asked before [`Self::start`].
+    ///
+    /// # Errors
+    /// When asked later, or when the object was built wrongly.
+    pub fn shared_maps(&self) -> Result<SharedMaps, LoadError> {
+        SharedMaps::of(&self.loaded.ebpf)
     }
 
     /// The programs for TLS libraries, once: whoever gets them attaches them. What they cost is still told here.

@@ -33,9 +33,12 @@ impl Attachment {
 
 /// Where the kernel shows its source of kprobe events.
 pub const KPROBE_SOURCE: &str = "/sys/bus/event_source/devices/kprobe";
+/// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_CPU_CLOCK`
+const SOFTWARE: u32 = 1;
+const CPU_CLOCK: u64 = 0;
 /// `PERF_TYPE_TRACEPOINT`
 const TRACEPOINT: u32 = 2;
-const CLOSE_ON_EXEC: libc::c_ulong = 8;
+pub(super) const CLOSE_ON_EXEC: libc::c_ulong = 8;
 /// `PERF_EVENT_IOC_SET_BPF`, `PERF_EVENT_IOC_ENABLE`
 const SET_PROGRAM: libc::Ioctl = 0x4004_2408;
 const ENABLE: libc::Ioctl = 0x2400;
@@ -78,6 +81,22 @@ pub fn tracepoint(program: BorrowedFd<'_>, number: u64) -> io::Result<Attachment
     attach(program, open(&attributes, None).map_err(|error| step("perf_event_open", &error))?, 0)
 }
 
+/// Attaches a program of kind `PerfEvent` to the clock of one CPU: it runs so many times a second while that CPU does
+/// something. Ends when the CPU goes offline.
+///
+/// # Errors
+/// When there is no such CPU, or the kernel refuses. The text names the step.
+pub fn clock(program: BorrowedFd<'_>, cpu: u32, hertz: u32) -> io::Result<Attachment> {
+    let mut attributes = event();
+    attributes.type_ = SOFTWARE;
+    attributes.config = CPU_CLOCK;
+    attributes.__bindgen_anon_1.sample_freq = hertz.into();
+    attributes.set_freq(1);
+    attributes.set_exclude_idle(1);
+    let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
+    attach(program, open_at(&attributes, -1, cpu).map_err(|error| step("perf_event_open", &error))?, 0)
+}
+
 pub(super) fn event() -> perf_event_attr {
     // SAFETY: a C structure of integers for which all zeroes is a valid value.
     let mut attributes: perf_event_attr = unsafe { std::mem::zeroed() };
@@ -88,7 +107,11 @@ pub(super) fn event() -> perf_event_attr {
 /// An event of one process or all; programs on it run on every CPU, whichever it is opened for.
 pub(super) fn open(attributes: &perf_event_attr, process: Option<u32>) -> io::Result<OwnedFd> {
     let process = process.map_or(-1, |process| i32::try_from(process).unwrap_or(i32::MAX));
-    let (cpu, no_group) = (if process < 0 { 0 } else { -1 }, -1);
+    open_at(attributes, process, if process < 0 { 0 } else { -1 })
+}
+
+fn open_at(attributes: &perf_event_attr, process: i32, cpu: i32) -> io::Result<OwnedFd> {
+    let no_group = -1;
     // SAFETY: the pointer is to a live structure that tells its size; the name in it outlives the call.
     let result = unsafe {
         libc::syscall(

@@ -42,26 +42,44 @@ const LOG_BYTES: usize = 1024 * 1024;
 /// # Errors
 /// When the kernel refuses it.
 pub fn uprobe(code: Code<'_>, multi: bool) -> Result<OwnedFd, Refusal> {
-    load(code, multi, &mut []).or_else(|_| {
+    let attach_type = if multi { bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32 } else { 0 };
+    explained(code, Kind { program: bpf_prog_type::BPF_PROG_TYPE_KPROBE, attach_type })
+}
+
+/// Loads a program for performance events.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub fn perf_event(code: Code<'_>) -> Result<OwnedFd, Refusal> {
+    explained(code, Kind { program: bpf_prog_type::BPF_PROG_TYPE_PERF_EVENT, attach_type: 0 })
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    program: bpf_prog_type,
+    attach_type: u32,
+}
+
+/// A second time when refused, to be told why.
+fn explained(code: Code<'_>, kind: Kind) -> Result<OwnedFd, Refusal> {
+    load(code, kind, &mut []).or_else(|_| {
         let mut log = vec![0; LOG_BYTES];
-        load(code, multi, &mut log).map_err(|error| {
+        load(code, kind, &mut log).map_err(|error| {
             let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
             Refusal { error, log: String::from_utf8_lossy(&log[..end]).into_owned() }
         })
     })
 }
 
-fn load(code: Code<'_>, multi: bool, log: &mut [u8]) -> io::Result<OwnedFd> {
+fn load(code: Code<'_>, kind: Kind, log: &mut [u8]) -> io::Result<OwnedFd> {
     let Code { name, function, license, types } = code;
     let (functions, lines) = (function.func_info.func_info_bytes(), function.line_info.line_info_bytes());
     let size = |count: usize| u32::try_from(count).map_err(io::Error::other);
     let mut attributes = empty();
     // SAFETY: every field of the union's member is a plain integer, and all bytes are initialised.
     let load = unsafe { &mut attributes.__bindgen_anon_3 };
-    load.prog_type = bpf_prog_type::BPF_PROG_TYPE_KPROBE as u32;
-    if multi {
-        load.expected_attach_type = bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32;
-    }
+    load.prog_type = kind.program as u32;
+    load.expected_attach_type = kind.attach_type;
     let most = load.prog_name.len() - 1;
     for (to, from) in load.prog_name[..most].iter_mut().zip(name.bytes()) {
         *to = from.cast_signed();

@@ -3,7 +3,7 @@
 //! In: a loaded object. Out: [`Maps`], typed.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use aya::Ebpf;
@@ -77,6 +77,27 @@ impl Maps {
     pub(super) fn activate(&mut self) -> Result<(), LoadError> {
         let begin = GlobalState(global_state { active: 1, ..global_state::default() });
         self.global.set(0, begin, 0).map_err(|source| LoadError::Map { name: ".bss", source })
+    }
+}
+
+/// Maps of a hook set that the sampler of stacks reads, too.
+#[derive(Debug)]
+pub struct SharedMaps {
+    pub(super) maps: [(&'static str, OwnedFd); 3],
+}
+
+impl SharedMaps {
+    pub(super) fn of(ebpf: &Ebpf) -> Result<Self, LoadError> {
+        let open = |name: &'static str| {
+            let missing = || LoadError::Missing(format!("map `{name}`"));
+            let map = match ebpf.map(name) {
+                Some(Map::HashMap(map) | Map::Array(map)) => map,
+                _ => return Err(missing()),
+            };
+            let descriptor = map.fd().as_fd().try_clone_to_owned().map_err(|_| missing())?;
+            Ok((name, descriptor))
+        };
+        Ok(Self { maps: [open("thread")?, open("process")?, open("n_ignored")?] })
     }
 }
 

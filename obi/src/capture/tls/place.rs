@@ -22,19 +22,29 @@ const READ_ONLY: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NO
 
 /// A process's directory; stays that process's, and fails once it has ended.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(in crate::capture) struct Process {
     directory: OwnedFd,
 }
 
 impl Process {
-    pub(super) fn open(tgid: u32) -> io::Result<Self> {
+    pub(in crate::capture) fn open(tgid: u32) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { directory: openat(CWD, format!("/proc/{tgid}"), flags, Mode::empty())? })
     }
 
     /// The text of `maps`.
-    pub(super) fn maps(&self) -> io::Result<Vec<u8>> {
+    pub(in crate::capture) fn maps(&self) -> io::Result<Vec<u8>> {
         read(openat(&self.directory, "maps", READ_ONLY, Mode::empty())?)
+    }
+
+    /// The regular file behind one of the links below it (`exe`, `map_files/RANGE`), whatever its name means by now.
+    pub(in crate::capture) fn linked(&self, link: &str) -> io::Result<File> {
+        open_regular(&openat(&self.directory, link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?)
+    }
+
+    /// Its memory, to be read.
+    pub(in crate::capture) fn memory(&self) -> io::Result<File> {
+        Ok(File::from(openat(&self.directory, "mem", READ_ONLY, Mode::empty())?))
     }
 
     /// Name of its mount namespace, which no other has at the same time.
@@ -43,7 +53,7 @@ impl Process {
     }
 
     /// Its root directory.
-    pub(super) fn root(&self) -> io::Result<Root> {
+    pub(in crate::capture) fn root(&self) -> io::Result<Root> {
         Ok(Root(openat(&self.directory, "root", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
     }
 
@@ -67,28 +77,33 @@ impl Process {
 
 /// The root directory of a process.
 #[derive(Debug)]
-pub(super) struct Root(OwnedFd);
+pub(in crate::capture) struct Root(OwnedFd);
 
 impl Root {
     /// Our own.
-    pub(super) fn own() -> io::Result<Self> {
+    pub(in crate::capture) fn own() -> io::Result<Self> {
         Ok(Self(openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
     }
 
     /// A regular file below it, for reading.
-    pub(super) fn open(&self, path: &str) -> io::Result<File> {
+    pub(in crate::capture) fn open(&self, path: &str) -> io::Result<File> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
         let named = openat2(&self.0, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-        if FileType::from_raw_mode(fstat(&named)?.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        reopen(named.as_fd())
+        open_regular(&named)
     }
 
     /// Up to some megabytes of a file.
     pub(super) fn read(&self, path: &str) -> io::Result<Vec<u8>> {
         read(OwnedFd::from(self.open(path)?))
     }
+}
+
+/// Nothing but a regular file is opened for reading.
+fn open_regular(named: &OwnedFd) -> io::Result<File> {
+    if FileType::from_raw_mode(fstat(named)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    reopen(named.as_fd())
 }
 
 /// Opens for reading what a descriptor only names.

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * Part of the wire contract: how the agent tells the kernel side to walk a user's stack. Two hash maps, both written
+ * by the agent only:
+ *   unwind_chunk  unwind_key  -> unwind_chunk   which rule holds at which address, file by file
+ *   mappings      mapping_key -> mapping_block  which table holds at which address of a process
+ * Both have the same shape: what is found under number 0 is sorted rows, or, with `index` set, the sorted beginnings
+ * of the other elements, whose numbers stand in `rule` or `table`. What is not in use of an element holds UNUSED_PC or
+ * UNUSED_START, so that a search need not ask for its length. Every element repeats its key: the kernel may give an
+ * element's memory to another one while a program looks at it, and then the key shows it.
+ */
+#ifndef OBI_UNWIND_TABLE_H
+#define OBI_UNWIND_TABLE_H
+
+#ifndef OBI_KERNEL
+#include <linux/types.h>
+#endif
+
+enum {
+	/*
+	 * With its key and the kernel's own 56 bytes an element is 2048 bytes at most: an element of a map that
+	 * allocates on demand takes the next power of two.
+	 */
+	UNWIND_ROWS = 246,
+	MAPPING_ENTRIES = 61,
+	/* Elements of a table, the index included; of a process' mappings. */
+	UNWIND_CHUNKS = UNWIND_ROWS + 1,
+	MAPPING_BLOCKS = MAPPING_ENTRIES + 1,
+};
+
+/* Behind every address. */
+#define UNUSED_PC 0xffffffff
+#define UNUSED_START 0x7fffffffffffffff
+
+/*
+ * How the caller's registers are found: the canonical frame address (CFA), what stood in the frame pointer, where to
+ * return to. All offsets count words of eight bytes.
+ */
+enum unwind_kind {
+	UNWIND_NONE = 0,         /* no rule, or one that only a debugger can follow */
+	UNWIND_END = 1,          /* the thread's first frame: nobody to return to */
+	UNWIND_STACK = 2,        /* CFA = stack pointer + offset */
+	UNWIND_FRAME = 3,        /* CFA = frame pointer + offset */
+	UNWIND_FRAME_AT = 4,     /* CFA = *(frame pointer + at) + offset: a stack that was aligned */
+	UNWIND_STACK_AT = 5,     /* CFA = *(stack pointer + at) + offset */
+	UNWIND_PLT = 6,          /* CFA = stack pointer + 1, one more from byte `offset` of each 16 on */
+	UNWIND_SIGNAL = 7,       /* a signal's trampoline: the kernel's frame stands `offset` above the stack pointer */
+	UNWIND_POINTER = 8,      /* the code keeps frame pointers, across a change of stacks, too (Go's runtime) */
+	UNWIND_REGISTER = 9,     /* CFA = register + offset; known in the first frame only, and where a signal came in */
+	UNWIND_INDEXED_AT = 10,  /* CFA = *(stack pointer + register * 8 + at) + offset; as above */
+	/* arm64 (on x86-64 the return address is the word below the CFA): */
+	UNWIND_LINK_SAVED = 16,  /* bit: it stands one word above the saved frame pointer */
+	UNWIND_LINK_ALONE = 32,  /* bit: it stands where `saved` says, and the frame pointer has not changed */
+};
+
+/* Bits of unwind_row.rule, from the lowest: kind 6, saved 8, then by kind. */
+enum unwind_rule {
+	UNWIND_KIND_BITS = 6,
+	UNWIND_SAVED_SHIFT = 6,
+	UNWIND_SAVED_BITS = 8,
+	UNWIND_OFFSET_SHIFT = 14,
+	UNWIND_OFFSET_BITS = 18, /* STACK, FRAME, PLT, SIGNAL */
+	/* FRAME_AT, STACK_AT, INDEXED_AT: `at` is signed and stands above the offset. REGISTER: offset as here, signed. */
+	UNWIND_SHORT_BITS = 6,
+	UNWIND_AT_SHIFT = 20,
+	UNWIND_AT_BITS = 8,
+	/* REGISTER, INDEXED_AT: the register's DWARF number. */
+	UNWIND_REGISTER_SHIFT = 28,
+	UNWIND_REGISTER_BITS = 4,
+
+	/* saved: where the caller's frame pointer is. 0: it has not changed; n: n words below the CFA; and: */
+	UNWIND_SAVED_AT_FRAME = 1, /* where the frame pointer points to */
+	UNWIND_SAVED_LOST = 255,   /* nobody knows */
+};
+
+struct unwind_key {
+	__u32 table; /* from 1 on; never used twice in a run */
+	__u32 chunk;
+};
+
+struct unwind_row {
+	__u32 pc;   /* relative to the table's origin; the row holds from here to the next one */
+	__u32 rule; /* in an index: number of the chunk that begins here */
+};
+
+struct unwind_chunk {
+	struct unwind_key key;
+	__u32 n_rows;
+	__u32 index; /* 1: the rows are an index. Only chunk 0 may be one */
+	struct unwind_row row[UNWIND_ROWS];
+};
+
+struct mapping_key {
+	__u32 tgid; /* in the initial pid namespace */
+	__u32 block;
+};
+
+enum mapping_flag {
+	/* Code made at run time, and files without tables that are known to keep them: frame pointers are the rule. */
+	MAPPING_POINTERS = 1,
+};
+
+/* Addresses of a process under one table. A mapping of a large file takes as many entries as the file has tables. */
+struct mapping_entry {
+	__u64 start;
+	__u64 end;    /* exclusive */
+	__u64 origin; /* the address that the table's rows are relative to: where `Table::first` is mapped */
+	__u32 table;  /* 0: none. In an index: number of the block that begins at `start` */
+	__u32 flags;  /* enum mapping_flag */
+};
+
+struct mapping_block {
+	struct mapping_key key;
+	__u32 n_entries;
+	__u32 index; /* 1: the entries are an index; `end` is unused there. Only block 0 may be one */
+	struct mapping_entry entry[MAPPING_ENTRIES];
+};
+
+/* What became of the times a CPU was looked at. Index of the map `profile_count`, by CPU. */
+enum profile_count {
+	PROFILE_TOLD = 0,    /* a record went to the agent */
+	PROFILE_LOST = 1,    /* no room in the ring buffer; the next record on this CPU weighs more */
+	PROFILE_IDLE = 2,    /* nothing ran */
+	PROFILE_SELF = 3,    /* the agent ran */
+	PROFILE_IGNORED = 4, /* a process that is not to be watched ran */
+	PROFILE_COUNTS = 5,
+};
+
+#endif

@@ -1,0 +1,429 @@
+//! Processes and what they map, by the kernel's side-band and by lists from `/proc`.
+//!
+//! In: [`Record`]s in order of time, lists, samples' addresses. Out: the mapping that an address was in at a time, also
+//! shortly after its process has ended or runs another program; and [`Want`]s: what somebody should look at. Bounded.
+//! Waits for nothing. Refuses to know how files are opened, and the kernel's maps.
+#![forbid(unsafe_code)]
+
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::backing::{Backing, Backings, Kind, State};
+use super::listing;
+use super::side_band::{Event, Mapped, Record};
+use super::space::{Mapping, Outcome, Space};
+
+/// Something to be looked at by a thread that may wait.
+#[derive(Debug, Clone)]
+pub enum Want {
+    /// A file that is not known yet.
+    Open(Opening),
+    /// A file is mapped again: is it still what its name means?
+    Confirm(Arc<Backing>),
+    /// What a process maps.
+    List(u32),
+}
+
+/// A file to be opened, and by whom it is mapped.
+#[derive(Debug, Clone)]
+pub struct Opening {
+    /// The file.
+    pub backing: Arc<Backing>,
+    /// The process.
+    pub tgid: u32,
+    /// Its parent, whose files it sees most likely; 0: not known.
+    pub parent: u32,
+    /// Addresses it is mapped at.
+    pub range: (u64, u64),
+}
+
+/// How often something happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Records that did not fit into the kernel's rings.
+    pub records_lost: u64,
+    /// Mappings that were not taken because their process has too many.
+    pub mappings_full: u64,
+    /// Processes that were forgotten because there are too many.
+    pub processes_full: u64,
+}
+
+/// One process.
+#[derive(Debug)]
+pub struct Process {
+    /// Programs that it has run, the last at the end. Never empty.
+    programs: Vec<Program>,
+    parent: u32,
+    /// All that it maps is known.
+    complete: bool,
+    /// When its list was asked for last.
+    asked: u64,
+    /// Its list is being read.
+    awaited: bool,
+    /// When it was sampled last; 0: never.
+    pub sampled: u64,
+    /// When its first thread ended.
+    pub ended: Option<u64>,
+    /// What it maps has changed since the kernel side was told.
+    pub changed: bool,
+    /// Elements that it has in the kernel's map.
+    pub blocks: u32,
+}
+
+#[derive(Debug)]
+struct Program {
+    since: u64,
+    space: Space,
+}
+
+/// Processes that are remembered.
+const PROCESSES: usize = 32_768;
+/// Programs of one process that are remembered.
+const PROGRAMS: usize = 4;
+/// A process's list is read no more often than this, nanoseconds.
+const BETWEEN_LISTS: u64 = 1_000_000_000;
+/// Samples may come this much later than what they are of, nanoseconds.
+pub const GRACE: u64 = 10_000_000_000;
+/// A file that is mapped again is looked at again after this time, nanoseconds.
+const CONFIRMED_FOR: u64 = 1_000_000_000;
+
+/// All of them.
+#[derive(Debug, Default)]
+pub struct Processes {
+    table: HashMap<u32, Process, RandomState>,
+    backings: Backings,
+    wants: Vec<Want>,
+    counts: Counts,
+}
+
+impl Processes {
+    /// Something happened. Records come in order of time.
+    pub fn apply(&mut self, record: Record<'_>) {
+        let time = record.time;
+        match record.event {
+            Event::Mapped { tgid, mapped } => self.mapped(tgid, &mapped, time),
+            Event::Exec { tgid } => {
+                let process = self.entry(tgid);
+                process.begin(Program { since: time, space: Space::default() });
+                (process.complete, process.ended) = (true, None);
+            }
+            Event::Fork { parent, tgid } => self.fork(parent, tgid, time),
+            Event::Exit { tgid } => {
+                if let Some(process) = self.table.get_mut(&tgid) {
+                    process.ended = Some(time);
+                }
+            }
+            Event::Lost { n } => {
+                self.counts.records_lost += n;
+                self.table.values_mut().for_each(|process| process.complete = false);
+            }
+            Event::Other => {}
+        }
+    }
+
+    /// What a process maps, as `/proc/PID/maps` had it; its reading began at `time`.
+    pub fn listed(&mut self, tgid: u32, text: &[u8], time: u64) {
+        let process = self.entry(tgid);
+        process.awaited = false;
+        if process.program().since > time {
+            return;
+        }
+        let since = process.program().since;
+        let mut listed = Vec::new();
+        for mapped in listing::executed(text) {
+            let backing = self.backing(tgid, &mapped, time);
+            listed.push(Mapping {
+                start: mapped.start,
+                end: mapped.end,
+                offset: mapped.offset,
+                backing,
+                since,
+            });
+        }
+        let process = self.entry(tgid);
+        let program = process.programs.last_mut().expect("a process has a program");
+        // The list does not tell which of several files of one inode it is; what is known from its mapping does.
+        for mapping in &mut listed {
+            let known = program.space.at(mapping.start).filter(|known| {
+                (known.start, known.end, known.offset) == (mapping.start, mapping.end, mapping.offset)
+                    && known.backing.is_like(&mapping.backing)
+            });
+            if let Some(known) = known {
+                *mapping = known.as_ref().clone();
+            }
+        }
+        process.changed |= program.space.replace(listed, time);
+        process.complete = true;
+    }
+
+    /// A sample was taken of this process. Asks for its list when it is not known, or when `missed`: an address was in
+    /// nothing known. False when the process itself was not known.
+    pub fn sampled(&mut self, tgid: u32, time: u64, missed: bool) -> bool {
+        let known = self.table.contains_key(&tgid);
+        let process = self.entry(tgid);
+        process.changed |= process.sampled == 0;
+        process.sampled = process.sampled.max(time).max(1);
+        if process.ended.is_some_and(|ended| ended < time) {
+            // Only its first thread has.
+            process.ended = None;
+            process.changed = true;
+        }
+        let is_due = process.asked == 0 || time.saturating_sub(process.asked) >= BETWEEN_LISTS;
+        if (!process.complete || missed) && is_due {
+            process.asked = time.max(1);
+            process.awaited = true;
+            self.wants.push(Want::List(tgid));
+        }
+        known
+    }
+
+    /// Whether a process's list is under way: what is not found may be soon.
+    #[must_use]
+    pub fn is_awaited(&self, tgid: u32) -> bool {
+        self.table.get(&tgid).is_some_and(|process| process.awaited)
+    }
+
+    /// Its list will not come now.
+    pub fn not_awaited(&mut self, tgid: u32) {
+        if let Some(process) = self.table.get_mut(&tgid) {
+            process.awaited = false;
+        }
+    }
+
+    /// Its list is to be read, whatever is known.
+    pub fn ask(&mut self, tgid: u32, time: u64) {
+        self.entry(tgid).asked = time.max(1);
+        self.wants.push(Want::List(tgid));
+    }
+
+    /// The mapping that an address was in at a time.
+    #[must_use]
+    pub fn find(&self, tgid: u32, address: u64, time: u64) -> Option<&Arc<Mapping>> {
+        self.table.get(&tgid)?.at(time).space.find(address, time)
+    }
+
+    /// What a process maps now, sorted by address.
+    #[must_use]
+    pub fn mappings(&self, tgid: u32) -> Option<&Arc<Vec<Arc<Mapping>>>> {
+        self.table.get(&tgid).map(|process| process.program().space.now())
+    }
+
+    /// All of them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
+        self.table.iter_mut().map(|(tgid, process)| (*tgid, process))
+    }
+
+    /// One of them.
+    pub fn get_mut(&mut self, tgid: u32) -> Option<&mut Process> {
+        self.table.get_mut(&tgid)
+    }
+
+    /// Every mapping that samples may still ask for, those shared between forks once.
+    pub fn each_mapping(&self, mut look: impl FnMut(&Arc<Mapping>)) {
+        let mut seen = hashbrown::HashSet::<*const Vec<Arc<Mapping>>, RandomState>::default();
+        for program in self.table.values().flat_map(|process| &process.programs) {
+            if seen.insert(Arc::as_ptr(program.space.now())) {
+                program.space.now().iter().for_each(&mut look);
+            }
+            program.space.former().for_each(&mut look);
+        }
+    }
+
+    /// The file behind a name is another one now: what has been mapped since it was last confirmed is the new one, and is
+    /// asked for.
+    pub fn replaced(&mut self, old: &Arc<Backing>) {
+        self.backings.forget(old);
+        let confirmed = old.confirmed();
+        let maps_new = |process: &Process| {
+            let mut mappings = process.program().space.now().iter();
+            mappings.any(|mapping| Arc::ptr_eq(&mapping.backing, old) && mapping.since > confirmed)
+        };
+        let affected: Vec<u32> =
+            self.table.iter().filter(|(_, process)| maps_new(process)).map(|(tgid, _)| *tgid).collect();
+        for tgid in affected {
+            let Some(process) = self.table.get_mut(&tgid) else { continue };
+            let new: Vec<Mapping> = process
+                .program()
+                .space
+                .now()
+                .iter()
+                .filter(|mapping| Arc::ptr_eq(&mapping.backing, old) && mapping.since > confirmed)
+                .map(|mapping| mapping.as_ref().clone())
+                .collect();
+            for mapping in new {
+                let mapped = Mapped {
+                    start: mapping.start,
+                    end: mapping.end,
+                    offset: mapping.offset,
+                    device: old.device,
+                    inode: old.inode,
+                    generation: old.generation(),
+                    path: &old.path,
+                };
+                self.mapped(tgid, &mapped, mapping.since);
+            }
+        }
+    }
+
+    /// Forgets who ended long ago. `runs` says whether a process whose first thread has ended goes on. Returns those that
+    /// are gone and have elements in the kernel's map.
+    pub fn sweep(&mut self, now: u64, runs: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
+        let old = now.saturating_sub(GRACE);
+        let mut gone = Vec::new();
+        self.table.retain(|tgid, process| {
+            let last = process.programs.len().saturating_sub(1);
+            let mut index = 0;
+            // A program that another has followed since long ago.
+            let followed: Vec<u64> = process.programs.iter().skip(1).map(|program| program.since).collect();
+            process.programs.retain(|_| {
+                index += 1;
+                index > last || followed[index - 1] >= old
+            });
+            process.programs.iter_mut().for_each(|program| program.space.forget_former(old));
+            match process.ended {
+                Some(ended) if ended < old => {
+                    if runs(*tgid) {
+                        process.ended = None;
+                        return true;
+                    }
+                    if process.blocks > 0 {
+                        gone.push((*tgid, process.blocks));
+                    }
+                    false
+                }
+                _ => true,
+            }
+        });
+        self.backings.sweep();
+        gone
+    }
+
+    /// What should be looked at, since the last call.
+    pub fn take_wants(&mut self) -> Vec<Want> {
+        std::mem::take(&mut self.wants)
+    }
+
+    /// How many processes, and how many files by the kernel's names.
+    #[must_use]
+    pub fn len(&self) -> (usize, usize) {
+        (self.table.len(), self.backings.len())
+    }
+
+    /// How often what happened.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    // === inside ===
+
+    fn mapped(&mut self, tgid: u32, mapped: &Mapped<'_>, time: u64) {
+        let backing = self.backing(tgid, mapped, time);
+        let process = self.entry(tgid);
+        let program = process.programs.last_mut().expect("a process has a program");
+        let (start, end, offset) = (mapped.start, mapped.end, mapped.offset);
+        match program.space.map(Mapping { start, end, offset, backing, since: time }) {
+            Outcome::Known => {}
+            Outcome::Changed => process.changed = true,
+            Outcome::Full => self.counts.mappings_full += 1,
+        }
+    }
+
+    fn backing(&mut self, tgid: u32, mapped: &Mapped<'_>, time: u64) -> Arc<Backing> {
+        let backing = self.backings.of(mapped);
+        let is_file = matches!(backing.kind, Kind::File | Kind::Vdso);
+        match backing.state() {
+            // It may have been opened for a process that was gone by then.
+            state @ (State::New | State::Unavailable)
+                if is_file && (state == State::New || backing.is_confirmable(time, CONFIRMED_FOR)) =>
+            {
+                backing.set_state(State::Asked);
+                let parent = self.table.get(&tgid).map_or(0, |process| process.parent);
+                let range = (mapped.start, mapped.end);
+                let backing = Arc::clone(&backing);
+                self.wants.push(Want::Open(Opening { backing, tgid, parent, range }));
+            }
+            State::Open if backing.kind == Kind::File && backing.is_confirmable(time, CONFIRMED_FOR) => {
+                self.wants.push(Want::Confirm(Arc::clone(&backing)));
+            }
+            _ => {}
+        }
+        backing
+    }
+
+    fn fork(&mut self, parent: u32, tgid: u32, time: u64) {
+        let (space, complete) = match self.table.get(&parent) {
+            Some(process) => (process.program().space.fork(), process.complete),
+            None => (Space::default(), false),
+        };
+        let process = self.entry(tgid);
+        process.begin(Program { since: time, space });
+        (process.complete, process.ended, process.parent) = (complete, None, parent);
+        (process.sampled, process.asked) = (0, 0);
+    }
+
+    fn entry(&mut self, tgid: u32) -> &mut Process {
+        if self.table.len() >= PROCESSES && !self.table.contains_key(&tgid) {
+            self.make_room();
+        }
+        self.table.entry(tgid).or_insert_with(Process::unknown)
+    }
+
+    /// Forgets those that have ended, or else one that was not sampled for the longest.
+    fn make_room(&mut self) {
+        self.counts.processes_full += 1;
+        let before = self.table.len();
+        self.table.retain(|_, process| process.ended.is_none() || process.blocks > 0);
+        if self.table.len() == before {
+            let unused = self.table.iter().filter(|(_, process)| process.blocks == 0);
+            let oldest = unused.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| *tgid);
+            let any = oldest.or_else(|| self.table.keys().next().copied());
+            any.map(|tgid| self.table.remove(&tgid));
+        }
+    }
+}
+
+impl Process {
+    fn unknown() -> Self {
+        let program = Program { since: 0, space: Space::default() };
+        Self {
+            programs: vec![program],
+            parent: 0,
+            complete: false,
+            asked: 0,
+            awaited: false,
+            sampled: 0,
+            ended: None,
+            changed: false,
+            blocks: 0,
+        }
+    }
+
+    /// What it maps now, sorted by address.
+    #[must_use]
+    pub fn mappings(&self) -> &Arc<Vec<Arc<Mapping>>> {
+        self.program().space.now()
+    }
+
+    fn program(&self) -> &Program {
+        self.programs.last().expect("a process has a program")
+    }
+
+    /// The program that it ran at a time.
+    fn at(&self, time: u64) -> &Program {
+        self.programs.iter().rev().find(|program| program.since <= time).unwrap_or(&self.programs[0])
+    }
+
+    fn begin(&mut self, program: Program) {
+        if self.programs.len() >= PROGRAMS {
+            self.programs.remove(0);
+        }
+        self.programs.push(program);
+        self.changed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;

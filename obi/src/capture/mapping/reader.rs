@@ -1,0 +1,172 @@
+//! Looks at files and lists for whoever must not wait: a thread of its own.
+//!
+//! In: [`Want`]s. Out: [`Answer`]s, and backings with their files. A file system that does not answer makes this thread
+//! wait and no other. Queues are bounded; what does not fit is refused and counted by whoever asks.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::backing::Backing;
+use super::file::{ExecutableFile, Identity};
+use super::open::{self, Unavailable};
+use super::process::{Opening, Want};
+use super::shelf::{Placed, Shelf};
+use crate::capture::tls::place::Process;
+
+/// What came of a want that its asker must know.
+#[derive(Debug)]
+pub enum Answer {
+    /// What a process maps: the text of its list, and the time when reading it began. Empty when it has gone.
+    Listed(u32, Vec<u8>, u64),
+    /// A file is known now that was not.
+    Opened(Arc<Backing>, Arc<ExecutableFile>),
+    /// A file's name means another file now.
+    Replaced(Arc<Backing>),
+    /// A file has no name any more.
+    Deleted(Arc<Backing>),
+}
+
+/// How often files could not be opened, by [`Unavailable`].
+#[derive(Debug, Default)]
+pub struct Failures([AtomicU64; Unavailable::ALL.len()]);
+
+impl Failures {
+    /// How often for this reason.
+    #[must_use]
+    pub fn of(&self, reason: Unavailable) -> u64 {
+        self.0[reason as usize].load(Ordering::Relaxed)
+    }
+
+    fn count(&self, reason: Unavailable) {
+        self.0[reason as usize].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The looking itself, without a thread.
+#[derive(Debug)]
+pub struct Looker {
+    shelf: Shelf,
+    failures: Arc<Failures>,
+}
+
+impl Looker {
+    /// Holds so many files at most.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        Self { shelf: Shelf::new(most), failures: Arc::default() }
+    }
+
+    /// How often what failed.
+    #[must_use]
+    pub fn failures(&self) -> Arc<Failures> {
+        Arc::clone(&self.failures)
+    }
+
+    /// Looks.
+    pub fn look(&mut self, want: Want) -> Option<Answer> {
+        match want {
+            Want::List(tgid) => {
+                let began = monotonic();
+                let text = Process::open(tgid).and_then(|process| process.maps()).unwrap_or_default();
+                Some(Answer::Listed(tgid, text, began))
+            }
+            Want::Open(opening) => self.open(&opening),
+            Want::Confirm(backing) => confirm(backing),
+        }
+    }
+
+    fn open(&mut self, opening: &Opening) -> Option<Answer> {
+        let backing = &opening.backing;
+        let now = monotonic();
+        let placed = open::open(opening).and_then(|file| {
+            self.shelf.place(&backing.path, file).map_err(|_: io::Error| Unavailable::Refused)
+        });
+        let reason = match placed {
+            Ok(Placed::Known(file) | Placed::New(file)) => {
+                backing.confirm(now);
+                backing.set_file(Some(Arc::clone(&file)));
+                return Some(Answer::Opened(Arc::clone(backing), file));
+            }
+            Ok(Placed::Full) => Unavailable::Full,
+            Err(reason) => reason,
+        };
+        tracing::trace!(path = %backing.path, tgid = opening.tgid, %reason, "a mapped file was not opened");
+        self.failures.count(reason);
+        backing.confirm(now);
+        backing.set_file(None);
+        None
+    }
+}
+
+/// Whether the file is still what it was. One that was let go is asked for again.
+fn confirm(backing: Arc<Backing>) -> Option<Answer> {
+    let now = monotonic();
+    let Some(file) = backing.file() else { return None };
+    let Some(handle) = file.handle() else { return Some(Answer::Replaced(backing)) };
+    let (identity, metadata) = (Identity::of(&handle), handle.metadata());
+    if metadata.is_ok_and(|metadata| metadata.nlink() == 0) {
+        return Some(Answer::Deleted(backing));
+    }
+    if identity.is_ok_and(|identity| identity == file.identity) {
+        backing.confirm(now);
+        return None;
+    }
+    Some(Answer::Replaced(backing))
+}
+
+/// Wants that wait.
+const WANTS: usize = 16_384;
+const ANSWERS: usize = 4096;
+
+/// The thread. Ends when it is dropped, without waiting for it: a file system may keep it.
+#[derive(Debug)]
+pub struct Reader {
+    wants: SyncSender<Want>,
+    answers: Receiver<Answer>,
+    _thread: JoinHandle<()>,
+}
+
+impl Reader {
+    /// Starts it, with the capabilities that the calling thread has now.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn start(mut looker: Looker) -> io::Result<Self> {
+        let (wants, to_do) = sync_channel::<Want>(WANTS);
+        let (done, answers) = sync_channel(ANSWERS);
+        let work = move || {
+            for want in to_do {
+                if let Some(answer) = looker.look(want)
+                    && done.send(answer).is_err()
+                {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("mapping".into()).spawn(work)?;
+        Ok(Self { wants, answers, _thread: thread })
+    }
+
+    /// Asks. False when too much is asked already.
+    pub fn ask(&self, want: Want) -> bool {
+        self.wants.try_send(want).is_ok()
+    }
+
+    /// Answers there are.
+    pub fn answers(&self) -> impl Iterator<Item = Answer> {
+        self.answers.try_iter()
+    }
+}
+
+/// `CLOCK_MONOTONIC`, nanoseconds.
+pub(super) fn monotonic() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
