@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue, RingBuf};
+use aya_obj::generated::bpf_map_type;
 use obi_ebpf::{global_state, tally_key, thread_state};
 
 use super::LoadError;
@@ -87,6 +88,28 @@ pub struct SharedMaps {
 }
 
 impl SharedMaps {
+    /// Those of no hook set: nobody is ignored, and nothing is known of what anybody serves.
+    ///
+    /// # Errors
+    /// When the kernel makes none.
+    pub fn of_nobody() -> Result<Self, LoadError> {
+        let make = |name: &'static str, kind: bpf_map_type, value: usize| {
+            let size = |bytes: usize| u32::try_from(bytes).expect("a few bytes");
+            let map = aya_obj::Map::new_from_params(kind as u32, 4, size(value), 1, 0);
+            let map = MapData::create(map, name, None).map_err(|source| LoadError::Map { name, source })?;
+            let descriptor = map.fd().as_fd().try_clone_to_owned();
+            Ok((name, descriptor.map_err(|error| LoadError::Missing(format!("map `{name}`: {error}")))?))
+        };
+        let hash = bpf_map_type::BPF_MAP_TYPE_HASH;
+        Ok(Self {
+            maps: [
+                make("thread", hash, size_of::<thread_state>())?,
+                make("process", hash, size_of::<u32>())?,
+                make("n_ignored", bpf_map_type::BPF_MAP_TYPE_ARRAY, size_of::<u32>())?,
+            ],
+        })
+    }
+
     pub(super) fn of(ebpf: &Ebpf) -> Result<Self, LoadError> {
         let open = |name: &'static str| {
             let missing = || LoadError::Missing(format!("map `{name}`"));

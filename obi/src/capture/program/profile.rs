@@ -107,8 +107,8 @@ pub struct Profiler {
     clocks: Vec<(u32, Attachment)>,
     counts: PerCpuArray<MapData, u64>,
     statistics: bool,
-    // The programs hold it, too; nothing else does.
-    _setting: Array<MapData, Setting>,
+    // The kernel empties a map of programs when nobody in user space holds it.
+    _walks: Option<MapData>,
 }
 
 impl std::fmt::Debug for Profiler {
@@ -179,8 +179,8 @@ impl Profiler {
         };
         let counts = take(&mut maps, "profile_count", Map::PerCpuArray)?;
         let (hertz, statistics) = (settings.hertz, settings.statistics);
-        let mut profiler =
-            Self { flavour, hertz, programs, clocks: Vec::new(), counts, statistics, _setting: setting };
+        let (clocks, walks) = (Vec::new(), maps.remove(WALKS));
+        let mut profiler = Self { flavour, hertz, programs, clocks, counts, statistics, _walks: walks };
         profiler.attach_online().map_err(|source| LoadError::Attach {
             name: PROGRAM,
             target: "CPU clock",
