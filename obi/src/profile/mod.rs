@@ -8,6 +8,7 @@
 //! - [`store`]: those of the last minutes, without names; whose they are; [`join`]: the spans they were taken in.
 //! - [`choose`]: which of them somebody wants; [`rank`]: which requests of a route are slow.
 //! - [`naming`]: chosen samples get names. [`ask`]: how anybody asks for them. [`view`]: numbers about all this.
+//! - [`symbol`]: what the code at an address is called.
 #![forbid(unsafe_code)]
 
 pub mod ask;
@@ -18,6 +19,7 @@ mod origins;
 pub mod rank;
 pub mod sample;
 pub mod store;
+pub mod symbol;
 pub mod view;
 
 pub use sample::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};

@@ -110,11 +110,11 @@ proptest! {
         let (mut backings, mut space) = (Backings::default(), Space::default());
         let mut expected = vec![("none", 0); 100];
         for (time, (start, length, which)) in steps.into_iter().enumerate() {
-            let (path, end) = (["", "/a", "/bb"][which], start + length);
-            space.map(mapping(&mut backings, (start, end), path, time as u64));
+            let (name, end) = (["", "/a", "/bb"][which], start + length);
+            space.map(mapping(&mut backings, (start, end), name, time as u64));
             for (at, cell) in (0..).zip(&mut expected) {
                 if (start..end).contains(&at) {
-                    *cell = (path, at - start);
+                    *cell = (name, at - start);
                 }
             }
             for (at, (path_there, offset)) in (0..).zip(&expected) {

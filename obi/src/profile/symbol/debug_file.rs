@@ -1,0 +1,107 @@
+//! Files of debug information beside stripped programs.
+//!
+//! In: a program, where it lies and the root of those who run it. Out: the file that holds its symbols: by build id
+//! (`/usr/lib/debug/.build-id/ab/cdef.debug`), by its link (`.gnu_debuglink`, checked by its checksum), or packed inside
+//! it (`.gnu_debugdata`). Looks in the root of the process first, then in the machine's. Refuses to fetch anything.
+
+use std::fmt::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use super::elf::Elf;
+use crate::capture::tls::elf::{OpenFile, Source};
+
+const FOLDER: &str = "usr/lib/debug";
+const PACKED_BYTES: u64 = 8 * 1024 * 1024;
+/// What a dictionary of `xz -9` needs.
+const UNPACKER_KIBIBYTES: u32 = 80 * 1024;
+const CHUNK: usize = 256 * 1024;
+
+/// A file that was found and belongs to the program.
+#[derive(Debug)]
+pub struct DebugFile {
+    /// Its bytes.
+    pub file: OpenFile,
+    /// Its headers.
+    pub elf: Elf,
+}
+
+/// Looks for the file that the program points to, of at most `limit` bytes where it has to be read whole.
+#[must_use]
+pub fn find(source: &dyn Source, elf: &Elf, path: &str, root: &Path, limit: u64) -> Option<DebugFile> {
+    let machine = Path::new("/");
+    let roots = [Some(root), (root != machine).then_some(machine)];
+    let build_id = elf.build_id(source);
+    let link = elf.debug_link(source);
+    for root in roots.into_iter().flatten() {
+        if let Some(id) = &build_id
+            && let Some(found) = open(&by_build_id(root, id))
+            && found.elf.build_id(&found.file).as_ref() == Some(id)
+        {
+            return Some(found);
+        }
+        let Some(link) = &link else { continue };
+        for candidate in by_link(root, path, &link.name) {
+            let found = open(&candidate).filter(|found| found.file.length <= limit);
+            if let Some(found) = found
+                && checksum(&found.file) == Some(link.checksum)
+            {
+                return Some(found);
+            }
+        }
+    }
+    None
+}
+
+/// The symbols that are packed inside the program, at most `limit` bytes.
+#[must_use]
+pub fn packed(source: &dyn Source, elf: &Elf, limit: u64) -> Option<Vec<u8>> {
+    let bytes = elf.section(".gnu_debugdata")?.bytes(source, PACKED_BYTES).ok()?;
+    let mut out = Vec::new();
+    let reader = lzma_rust2::XzReader::new_mem_limit(bytes.as_slice(), false, UNPACKER_KIBIBYTES);
+    reader.take(limit + 1).read_to_end(&mut out).ok()?;
+    (out.len() as u64 <= limit).then_some(out)
+}
+
+fn by_build_id(root: &Path, id: &[u8]) -> PathBuf {
+    let mut path = root.join(FOLDER).into_os_string();
+    let mut name = String::from("/.build-id/");
+    for (at, byte) in id.iter().enumerate() {
+        let _ = write!(name, "{byte:02x}{}", if at == 0 { "/" } else { "" });
+    }
+    path.push(name);
+    path.push(".debug");
+    path.into()
+}
+
+fn by_link(root: &Path, program: &str, name: &str) -> [PathBuf; 3] {
+    let folder = Path::new(program).parent().unwrap_or(Path::new("/"));
+    let folder = folder.strip_prefix("/").unwrap_or(folder);
+    let beside = root.join(folder);
+    [beside.join(name), beside.join(".debug").join(name), root.join(FOLDER).join(folder).join(name)]
+}
+
+fn open(path: &Path) -> Option<DebugFile> {
+    // A pipe of that name would make us wait for its other end.
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    let file: File = OpenOptions::new().read(true).custom_flags(nonblocking).open(path).ok()?;
+    let about = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+    let file = OpenFile { file, length: about.len() };
+    let elf = Elf::read(&file).ok()?;
+    Some(DebugFile { file, elf })
+}
+
+fn checksum(source: &dyn Source) -> Option<u32> {
+    let mut sum = flate2::Crc::new();
+    let mut chunk = vec![0; CHUNK];
+    let mut at = 0;
+    while at < source.length() {
+        let length = usize::try_from(source.length() - at).unwrap_or(CHUNK).min(CHUNK);
+        source.read_at(at, &mut chunk[..length]).ok()?;
+        sum.update(&chunk[..length]);
+        at += length as u64;
+    }
+    Some(sum.sum())
+}

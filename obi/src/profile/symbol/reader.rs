@@ -1,0 +1,195 @@
+//! What blazesym says of an address, on a thread that may die, hang or be given up.
+//!
+//! In: private copies of symbols and debug information ([`super::compose`]), addresses. Out: the functions there, as
+//! they are in the tables. The files come from anybody, and their debug information is a program of a kind: so whatever
+//! goes wrong in reading it (a panic, a loop) costs one file its names, not the agent its life. Refuses to know which
+//! file it was.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use blazesym::symbolize::source::{Elf, Source};
+use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+
+/// Deeper than debug information nests calls.
+const STACK_BYTES: usize = 16 * 1024 * 1024;
+/// Calls inlined into each other that are told.
+const DEPTH: usize = 128;
+/// Threads that are given up before nothing is read any more.
+const LEFT_BEHIND: usize = 2;
+
+/// One function at an address.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Called {
+    /// As in the tables.
+    pub name: String,
+    /// Empty if not known.
+    pub file: String,
+    /// 0 if not known.
+    pub line: u32,
+    /// 0 if not known.
+    pub column: u32,
+}
+
+/// Why a file has no names any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The reader panicked.
+    Panicked,
+    /// It took longer than it may.
+    TooSlow,
+    /// Too many were too slow before.
+    GivenUp,
+}
+
+/// The thread that reads; another when it did not answer in time.
+#[derive(Debug)]
+pub struct Reader {
+    patience: Duration,
+    thread: Option<SyncSender<Request>>,
+    left_behind: usize,
+}
+
+#[derive(Debug)]
+enum Request {
+    Open { number: u64, file: File, has_debug: bool },
+    Close { number: u64 },
+    Name { number: u64, address: u64, answer: SyncSender<Answer> },
+}
+
+type Answer = Result<Vec<Called>, Failure>;
+
+impl Reader {
+    /// One that waits so long for an answer. No thread runs before it is needed.
+    #[must_use]
+    pub fn new(patience: Duration) -> Self {
+        Self { patience, thread: None, left_behind: 0 }
+    }
+
+    /// Reads from this file under this number, which is never used for another.
+    pub fn open(&mut self, number: u64, file: File, has_debug: bool) {
+        self.send(Request::Open { number, file, has_debug });
+    }
+
+    /// Forgets a file and all that was read of it.
+    pub fn close(&mut self, number: u64) {
+        if self.thread.is_some() {
+            self.send(Request::Close { number });
+        }
+    }
+
+    /// The functions at an address, the innermost first; none if nothing is known of it.
+    ///
+    /// # Errors
+    /// When the file did harm: it is forgotten then, and after [`Failure::TooSlow`] so are all others.
+    pub fn name(&mut self, number: u64, address: u64) -> Result<Vec<Called>, Failure> {
+        let (sender, answer) = sync_channel(1);
+        self.send(Request::Name { number, address, answer: sender });
+        match answer.recv_timeout(self.patience) {
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout) => {
+                // Its thread ends when it is done and finds nobody there.
+                self.thread = None;
+                self.left_behind += 1;
+                Err(Failure::TooSlow)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                self.thread = None;
+                Err(if self.left_behind < LEFT_BEHIND { Failure::Panicked } else { Failure::GivenUp })
+            }
+        }
+    }
+
+    fn send(&mut self, request: Request) {
+        if self.thread.is_none() && self.left_behind < LEFT_BEHIND {
+            let (sender, requests) = sync_channel(16);
+            let builder = thread::Builder::new().name("obi-symbols".to_owned()).stack_size(STACK_BYTES);
+            if builder.spawn(move || read(&requests)).is_ok() {
+                self.thread = Some(sender);
+            }
+        }
+        // Without a thread the request is dropped, and whoever waits for its answer is told.
+        if let Some(thread) = &self.thread
+            && thread.send(request).is_err()
+        {
+            self.thread = None;
+        }
+    }
+}
+
+struct Open {
+    symbolizer: Symbolizer,
+    source: Source<'static>,
+    /// Its descriptor is the path that blazesym opens.
+    _file: File,
+}
+
+fn read(requests: &Receiver<Request>) {
+    let mut files: HashMap<u64, Open> = HashMap::new();
+    while let Ok(request) = requests.recv() {
+        match request {
+            Request::Open { number, file, has_debug } => {
+                files.insert(number, open(file, has_debug));
+            }
+            Request::Close { number } => {
+                files.remove(&number);
+            }
+            Request::Name { number, address, answer } => {
+                let found = catch_unwind(AssertUnwindSafe(|| {
+                    files.get(&number).map(|file| called(file, address)).unwrap_or_default()
+                }));
+                if found.is_err() {
+                    files.remove(&number);
+                }
+                if answer.send(found.map_err(|_| Failure::Panicked)).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn open(file: File, has_debug: bool) -> Open {
+    let mut elf = Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    elf.debug_syms = has_debug;
+    let symbolizer = Symbolizer::builder()
+        .enable_auto_reload(false)
+        .enable_code_info(has_debug)
+        .enable_inlined_fns(has_debug)
+        .enable_demangling(false)
+        .set_debug_dirs(Some(<[&Path; 0]>::default()))
+        .build();
+    Open { symbolizer, source: Source::Elf(elf), _file: file }
+}
+
+fn called(file: &Open, address: u64) -> Vec<Called> {
+    match file.symbolizer.symbolize_single(&file.source, Input::VirtOffset(address)) {
+        Ok(Symbolized::Sym(symbol)) => calls(&symbol),
+        Ok(Symbolized::Unknown(_)) | Err(_) => Vec::new(),
+    }
+}
+
+fn calls(symbol: &Sym<'_>) -> Vec<Called> {
+    let inlined = symbol.inlined.iter().rev().take(DEPTH);
+    let mut calls: Vec<Called> =
+        inlined.map(|call| one(&call.name, call.code_info.as_ref())).collect();
+    calls.push(one(&symbol.name, symbol.code_info.as_deref()));
+    calls
+}
+
+fn one(name: &str, place: Option<&CodeInfo<'_>>) -> Called {
+    let Some(place) = place else { return Called { name: name.to_owned(), ..Called::default() } };
+    let file = place.to_path().to_string_lossy().into_owned();
+    Called {
+        name: name.to_owned(),
+        file,
+        line: place.line.unwrap_or_default(),
+        column: place.column.unwrap_or_default().into(),
+    }
+}

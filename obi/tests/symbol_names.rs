@@ -1,0 +1,11 @@
+//! Names of real programs, made at random and compiled here, against what other tools and the programs themselves say.
+//!
+//! In: compilers of C, C++, Rust and Go, and binutils. Out: a failure that names program, address and both answers.
+
+mod symbol_names {
+    pub mod c;
+    pub mod go;
+    pub mod made;
+    pub mod program;
+    pub mod rust;
+}
