@@ -3,8 +3,10 @@
 //! - [`receiver`]: a receiver of our own that answers as it is told: refusals, partial success, silence.
 //! - [`proxy`]: a network that fails: resets, stalls, drips.
 //! - [`collector`]: the real OpenTelemetry Collector; [`certificate`]: what TLS needs.
+//! - [`profile_rules`]: what must hold of every request with profiles.
 
 pub mod certificate;
 pub mod collector;
+pub mod profile_rules;
 pub mod proxy;
 pub mod receiver;

@@ -6,9 +6,11 @@
 
 pub mod flame;
 pub mod otlp;
+pub mod pprof;
 pub mod prometheus;
 pub mod store;
 pub mod summary;
+mod table;
 
 use std::sync::Arc;
 

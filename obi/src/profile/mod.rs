@@ -4,7 +4,7 @@
 //! samples, from which exporters, the API and `obi profile` make OTLP, pprof and flame graphs.
 //! Refuses to know formats, the kernel and how a stack was unwound.
 //!
-//! - [`sample`]: what a sample is here, and its frames.
+//! - [`sample`]: what a sample is here, and its frames. `name`: what these are called outside.
 //! - [`store`]: those of the last minutes, without names; whose they are; [`join`]: the spans they were taken in.
 //! - [`choose`]: which of them somebody wants; [`rank`]: which requests of a route are slow.
 //! - [`naming`]: chosen samples get names. [`ask`]: how anybody asks for them. [`view`]: numbers about all this.
@@ -14,6 +14,7 @@
 pub mod ask;
 pub mod choose;
 pub mod join;
+mod name;
 pub mod naming;
 mod origins;
 pub mod rank;

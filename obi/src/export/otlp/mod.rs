@@ -23,6 +23,7 @@ mod metric;
 mod queue;
 mod resource;
 mod retry;
+pub mod profile;
 pub mod sample;
 mod tls;
 mod transport;

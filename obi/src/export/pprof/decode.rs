@@ -1,0 +1,312 @@
+//! pprof to a selection.
+//!
+//! In: a file from anywhere, compressed or not. Out: a [`Selection`] of its CPU samples, or an error. What it unpacks to,
+//! and what that is made into, is bounded. Refuses to know who wrote it.
+
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use flate2::read::MultiGzDecoder;
+use prost::Message as _;
+use thiserror::Error;
+
+use super::message::{Label, Location, Profile, ValueType};
+use super::note::{self, Note};
+use super::{
+    CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID,
+};
+use crate::export::table::{Mark, fidelity_of};
+use crate::profile::{Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack};
+use crate::span::Service;
+
+/// Largest profile, unpacked.
+const PLAIN_BYTES: u64 = 64 << 20;
+/// Frames of all distinct stacks together.
+const FRAMES: usize = 8 << 20;
+
+/// Why bytes are no profile that we can read.
+#[derive(Debug, Error)]
+pub enum DecodeError {
+    /// Not compressed as it says.
+    #[error("failed to unpack the profile: {0}")]
+    Gzip(#[from] std::io::Error),
+    /// Unpacked or in memory it would be too large.
+    #[error("the profile has more than {PLAIN_BYTES} bytes, unpacked, or more than {FRAMES} frames")]
+    TooLarge,
+    /// No message of protobuf.
+    #[error("not a pprof profile: {0}")]
+    Message(#[from] prost::DecodeError),
+    /// A reference leads nowhere.
+    #[error("{table} {id} does not exist")]
+    Reference {
+        /// What was referred to.
+        table: &'static str,
+        /// Its id, or index.
+        id: u64,
+    },
+    /// It counts something else.
+    #[error("no CPU profile: expected values of samples/count or cpu/nanoseconds")]
+    NotCpu,
+}
+
+/// Decodes a profile.
+///
+/// # Errors
+/// When it is none, contradicts itself, is too large, or is no CPU profile.
+pub fn decode(bytes: &[u8]) -> Result<Selection, DecodeError> {
+    let unpacked;
+    let plain = if bytes.starts_with(&[0x1f, 0x8b]) {
+        unpacked = unpack(bytes)?;
+        &unpacked[..]
+    } else {
+        bytes
+    };
+    if plain.len() as u64 > PLAIN_BYTES {
+        return Err(DecodeError::TooLarge);
+    }
+    let mut profile = Profile::decode(plain)?;
+    let texts = std::mem::take(&mut profile.string_table).into_iter().map(Arc::from).collect();
+    let mut reader = Reader { texts, ..Reader::default() };
+    reader.read_notes(&profile)?;
+    reader.read_tables(&profile)?;
+    let unit = reader.unit(&profile)?;
+    let start = u64::try_from(profile.time_nanos).unwrap_or(0);
+    let mut selection = Selection {
+        start,
+        end: start.saturating_add(u64::try_from(profile.duration_nanos).unwrap_or(0)),
+        period: u64::try_from(profile.period).unwrap_or(0),
+        samples: Vec::with_capacity(profile.sample.len()),
+        lost: reader.lost,
+    };
+    for sample in profile.sample {
+        let value = sample.value.get(unit.place).copied().unwrap_or(0);
+        let periods = u64::try_from(value).unwrap_or(0).div_ceil(unit.value);
+        let weight = u32::try_from(periods).unwrap_or(u32::MAX);
+        // What stands for no period says nothing.
+        if weight > 0 {
+            let stack = reader.stack(sample.location_id)?;
+            let common = Common { time: start, weight, stack };
+            selection.samples.push(reader.sample(common, &sample.label)?);
+        }
+    }
+    selection.sort();
+    Ok(selection)
+}
+
+fn unpack(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
+    let mut plain = Vec::new();
+    let n = MultiGzDecoder::new(bytes).take(PLAIN_BYTES + 1).read_to_end(&mut plain)?;
+    if n as u64 > PLAIN_BYTES { Err(DecodeError::TooLarge) } else { Ok(plain) }
+}
+
+/// Which value counts, and what one period is in it.
+struct Unit {
+    place: usize,
+    value: u64,
+}
+
+/// What a sample has beside its labels.
+struct Common {
+    time: u64,
+    weight: u32,
+    stack: Arc<Stack>,
+}
+
+/// The profile's tables, with everything made that samples refer to.
+#[derive(Default)]
+struct Reader {
+    texts: Vec<Arc<str>>,
+    lost: u64,
+    /// The note, while its tables fit.
+    note: Note,
+    origins: Vec<Arc<Origin>>,
+    /// Processes that only labels tell of.
+    others: HashMap<(u32, Arc<str>), Arc<Origin>>,
+    frames: HashMap<u64, Frame>,
+    stacks: HashMap<Vec<u64>, Arc<Stack>>,
+    n_frames: usize,
+}
+
+impl Reader {
+    fn text(&self, index: i64) -> Result<Arc<str>, DecodeError> {
+        let place = usize::try_from(index).ok();
+        let found = place.and_then(|place| self.texts.get(place)).cloned();
+        match found {
+            // No table at all is one way to have no text.
+            None if index == 0 => Ok(Arc::default()),
+            None => Err(DecodeError::Reference { table: "text", id: index.cast_unsigned() }),
+            Some(text) => Ok(text),
+        }
+    }
+
+    /// Merging leaves several notes; then none of them fits the tables.
+    fn read_notes(&mut self, profile: &Profile) -> Result<(), DecodeError> {
+        let mut notes = Vec::new();
+        for comment in &profile.comment {
+            notes.extend(Note::read(&self.text(*comment)?));
+        }
+        self.lost = notes.iter().fold(0, |sum: u64, note| sum.saturating_add(note.lost));
+        let check = note::check(&profile.location, &profile.mapping);
+        if let Some(note) = notes.pop().filter(|note| notes.is_empty() && note.check == check) {
+            self.origins = note.resources.iter().map(|resource| Arc::new(note::origin(resource))).collect();
+            self.note = note;
+        }
+        Ok(())
+    }
+
+    fn read_tables(&mut self, profile: &Profile) -> Result<(), DecodeError> {
+        let mut mappings = HashMap::new();
+        for (place, mapping) in profile.mapping.iter().enumerate() {
+            let ids = self.note.build_ids.get(place);
+            let id = |id: Option<&String>| id.map_or_else(Arc::default, |id| Arc::from(id.as_str()));
+            let read = Mapping {
+                start: mapping.memory_start,
+                end: mapping.memory_limit,
+                offset: mapping.file_offset,
+                path: self.text(mapping.filename)?,
+                gnu_build_id: self.text(mapping.build_id)?,
+                go_build_id: id(ids.map(|(go, _)| go)),
+                htlhash: id(ids.map(|(_, htlhash)| htlhash)),
+            };
+            mappings.insert(mapping.id, Arc::new(read));
+        }
+        let mut functions = HashMap::new();
+        for function in &profile.function {
+            let line = Line {
+                function: self.text(function.name)?,
+                system_name: self.text(function.system_name)?,
+                file: self.text(function.filename)?,
+                start_line: small(function.start_line),
+                ..Line::default()
+            };
+            functions.insert(function.id, line);
+        }
+        for (place, location) in profile.location.iter().enumerate() {
+            let frame = self.frame(place, location, &mappings, &functions)?;
+            self.frames.insert(location.id, frame);
+        }
+        Ok(())
+    }
+
+    fn frame(
+        &self,
+        place: usize,
+        location: &Location,
+        mappings: &HashMap<u64, Arc<Mapping>>,
+        functions: &HashMap<u64, Line>,
+    ) -> Result<Frame, DecodeError> {
+        let mut lines = Vec::with_capacity(location.line.len());
+        for line in &location.line {
+            let id = line.function_id;
+            let function = match id {
+                0 => Line::default(),
+                id => functions.get(&id).ok_or(DecodeError::Reference { table: "function", id })?.clone(),
+            };
+            lines.push(Line { line: small(line.line), column: small(line.column), ..function });
+        }
+        let mapping = match location.mapping_id {
+            0 => None,
+            id => Some(mappings.get(&id).ok_or(DecodeError::Reference { table: "mapping", id })?),
+        };
+        let guessed = Mark { runtime: Runtime::Native, fidelity: fidelity_of(&lines), is_return: false };
+        let mark = self.note.mark(place).unwrap_or(guessed);
+        Ok(mark.frame(location.address, mapping.map(Arc::clone), lines))
+    }
+
+    fn unit(&self, profile: &Profile) -> Result<Unit, DecodeError> {
+        let mut cpu = None;
+        for (place, ValueType { kind, unit }) in profile.sample_type.iter().enumerate() {
+            match (&*self.text(*kind)?, &*self.text(*unit)?) {
+                ("samples", "count") => return Ok(Unit { place, value: 1 }),
+                ("cpu", "nanoseconds") => {
+                    cpu = Some(Unit { place, value: u64::try_from(profile.period).unwrap_or(0).max(1) });
+                }
+                _ => {}
+            }
+        }
+        cpu.ok_or(DecodeError::NotCpu)
+    }
+
+    fn stack(&mut self, locations: Vec<u64>) -> Result<Arc<Stack>, DecodeError> {
+        if let Some(stack) = self.stacks.get(&locations) {
+            return Ok(Arc::clone(stack));
+        }
+        self.n_frames += locations.len();
+        if self.n_frames > FRAMES {
+            return Err(DecodeError::TooLarge);
+        }
+        let frame = |id: &u64| {
+            self.frames.get(id).cloned().ok_or(DecodeError::Reference { table: "location", id: *id })
+        };
+        let frames = locations.iter().map(frame).collect::<Result<_, _>>()?;
+        let stack = Arc::new(Stack { frames });
+        self.stacks.insert(locations, Arc::clone(&stack));
+        Ok(stack)
+    }
+
+    fn sample(&mut self, common: Common, labels: &[Label]) -> Result<Sample, DecodeError> {
+        let Common { time, weight, stack } = common;
+        let mut sample = Sample {
+            time,
+            origin: Arc::default(),
+            stack,
+            tid: 0,
+            thread: Arc::default(),
+            cpu: 0,
+            weight,
+            link: None,
+        };
+        let (mut pid, mut resource, mut service) = (0, 1, Arc::default());
+        let mut link = Link { trace_id: [0; 16], span_id: [0; 8], route: Arc::default() };
+        let mut is_linked = false;
+        for label in labels {
+            let text = self.text(label.text)?;
+            match &*self.text(label.key)? {
+                TIMESTAMP => sample.time = u64::try_from(label.number).unwrap_or(time),
+                THREAD_ID => sample.tid = small(label.number),
+                THREAD => sample.thread = text,
+                CPU => sample.cpu = small(label.number),
+                PROCESS_ID => pid = small(label.number),
+                SERVICE => service = text,
+                RESOURCE => resource = usize::try_from(label.number).unwrap_or(0),
+                ROUTE => link.route = text,
+                TRACE_ID => link.trace_id = bytes(&text).unwrap_or(link.trace_id),
+                SPAN_ID => {
+                    if let Some(id) = bytes(&text) {
+                        (link.span_id, is_linked) = (id, true);
+                    }
+                }
+                _ => {}
+            }
+        }
+        sample.link = is_linked.then(|| Arc::new(link));
+        let known = resource.checked_sub(1).and_then(|place| self.origins.get(place));
+        sample.origin = match known {
+            Some(origin) => Arc::clone(origin),
+            None => Arc::clone(self.others.entry((pid, service)).or_insert_with_key(|(pid, name)| {
+                let service = Service { name: name.to_string(), ..Service::default() };
+                Arc::new(Origin { pid: *pid, service: Arc::new(service), ..Origin::default() })
+            })),
+        };
+        Ok(sample)
+    }
+}
+
+/// An id of `N` bytes as it is written.
+fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut id = [0; N];
+    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(id)
+}
+
+/// A number from elsewhere.
+fn small(number: i64) -> u32 {
+    u32::try_from(number).unwrap_or(0)
+}

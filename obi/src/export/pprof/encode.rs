@@ -1,0 +1,266 @@
+//! A selection to pprof.
+//!
+//! In: a [`Selection`]. Out: compressed bytes; the same selection always makes the same ones. Refuses to know files.
+
+use std::io::Write as _;
+
+use flate2::{Compression, GzBuilder};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use prost::Message as _;
+
+use super::message::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
+use super::note::{self, Note};
+use super::{
+    CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID,
+};
+use crate::export::table::{self, Interned, Tables};
+use crate::profile::{self, Link, Origin, Selection};
+
+/// Everything, compressed with gzip as pprof's files are.
+#[must_use]
+pub fn encode(selection: &Selection) -> Vec<u8> {
+    Builder::new(Detail::Everything).build(selection)
+}
+
+/// Samples of one stack and span as one, without times and threads, compressed.
+#[must_use]
+pub fn merged(selection: &Selection) -> Vec<u8> {
+    Builder::new(Detail::Stacks).build(selection)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Detail {
+    Everything,
+    Stacks,
+}
+
+struct Builder<'a> {
+    detail: Detail,
+    tables: Tables<'a>,
+    texts: Interned<String>,
+    resources: Vec<Vec<(String, note::Value)>>,
+    /// Numbers of resources by where their origin lies.
+    origins: HashMap<*const Origin, usize, RandomState>,
+    /// Samples of one kind, where these become one.
+    places: HashMap<(u32, Vec<Label>), usize, RandomState>,
+    samples: Vec<Sample>,
+}
+
+impl<'a> Builder<'a> {
+    fn new(detail: Detail) -> Self {
+        Self {
+            detail,
+            tables: Tables::default(),
+            texts: Interned::default(),
+            resources: Vec::new(),
+            origins: HashMap::default(),
+            places: HashMap::default(),
+            samples: Vec::new(),
+        }
+    }
+
+    fn build(mut self, selection: &'a Selection) -> Vec<u8> {
+        selection.samples.iter().for_each(|sample| {
+            self.origin(sample);
+        });
+        for sample in &selection.samples {
+            self.push(sample, selection.period);
+        }
+        compressed(&self.finish(selection).encode_to_vec())
+    }
+
+    fn text(&mut self, text: &str) -> i64 {
+        self.texts.borrowed(text).into()
+    }
+
+    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+        ValueType { kind: self.text(kind), unit: self.text(unit) }
+    }
+
+    /// The resource's number.
+    fn origin(&mut self, sample: &'a profile::Sample) -> usize {
+        let origin = &*sample.origin;
+        if let Some(number) = self.origins.get(&std::ptr::from_ref(origin)) {
+            return *number;
+        }
+        let resource = note::resource(origin);
+        let number = self.resources.iter().position(|known| *known == resource).unwrap_or_else(|| {
+            self.resources.push(resource);
+            self.resources.len() - 1
+        });
+        self.origins.insert(origin, number);
+        number
+    }
+
+    fn push(&mut self, sample: &'a profile::Sample, period: u64) {
+        let stack = self.tables.stack(&sample.stack);
+        let label = self.labels(sample);
+        let weight = i64::from(sample.weight);
+        let value = vec![weight, weight.saturating_mul(i64::try_from(period).unwrap_or(i64::MAX))];
+        let location_id = || self.tables.stacks.entries()[stack as usize].iter().copied().map(u64::from).collect();
+        match self.detail {
+            Detail::Everything => self.samples.push(Sample { location_id: location_id(), value, label }),
+            Detail::Stacks => {
+                let samples = &mut self.samples;
+                let place = *self.places.entry((stack, label)).or_insert_with_key(|(_, label)| {
+                    let (location_id, label) = (location_id(), label.clone());
+                    samples.push(Sample { location_id, value: vec![0, 0], label });
+                    samples.len() - 1
+                });
+                let sums = samples[place].value.iter_mut();
+                sums.zip(value).for_each(|(sum, value)| *sum = sum.saturating_add(value));
+            }
+        }
+    }
+
+    fn labels(&mut self, sample: &'a profile::Sample) -> Vec<Label> {
+        let profile::Sample { time, origin, tid, thread, cpu, link, .. } = sample;
+        let mut labels = Vec::with_capacity(10);
+        if self.detail == Detail::Everything {
+            let unit = self.text("nanoseconds");
+            let time = i64::try_from(*time).unwrap_or(i64::MAX);
+            labels.push(Label { unit, ..self.number(TIMESTAMP, time) });
+            labels.push(self.number(THREAD_ID, (*tid).into()));
+            labels.push(self.words(THREAD, thread));
+            labels.push(self.number(CPU, (*cpu).into()));
+            labels.push(self.number(PROCESS_ID, origin.pid.into()));
+            labels.push(self.words(SERVICE, &origin.service.name));
+            if self.resources.len() > 1 {
+                let number = i64::try_from(self.origin(sample) + 1).unwrap_or(i64::MAX);
+                labels.push(self.number(RESOURCE, number));
+            }
+        }
+        if let Some(Link { trace_id, span_id, route }) = link.as_deref() {
+            labels.push(self.words(TRACE_ID, &hexadecimal(trace_id)));
+            labels.push(self.words(SPAN_ID, &hexadecimal(span_id)));
+            labels.push(self.words(ROUTE, route));
+        }
+        // Readers take no number and no text for a label that is not there.
+        labels.retain(|label| label.text != 0 || label.number != 0);
+        labels
+    }
+
+    fn number(&mut self, key: &str, number: i64) -> Label {
+        Label { key: self.text(key), number, ..Label::default() }
+    }
+
+    fn words(&mut self, key: &str, text: &str) -> Label {
+        Label { key: self.text(key), text: self.text(text), ..Label::default() }
+    }
+
+    fn finish(mut self, selection: &Selection) -> Profile {
+        let Selection { start, end, period, lost, .. } = selection;
+        let tables = std::mem::take(&mut self.tables);
+        let location: Vec<Location> = entries(tables.locations.entries()).map(message).collect();
+        let mut mapping = Vec::new();
+        for ((id, held), flags) in entries(tables.mappings.entries()).zip(flags(&tables)) {
+            let held = held.expect("only the first entry is none");
+            mapping.push(self.mapping(id, held, flags));
+        }
+        let function = entries(tables.functions.entries()).map(|(id, function)| Function {
+            id,
+            name: self.texts.borrowed(&*function.name).into(),
+            system_name: self.texts.borrowed(function.system_name).into(),
+            filename: self.texts.borrowed(function.file).into(),
+            start_line: function.start_line.into(),
+        });
+        let function = function.collect();
+        let build_ids = entries(tables.mappings.entries()).filter_map(|(_, mapping)| *mapping);
+        let note = Note {
+            lost: *lost,
+            frames: entries(tables.locations.entries()).map(|(_, location)| note::digit(location.mark)).collect(),
+            build_ids: build_ids
+                .map(|mapping| (mapping.go_build_id.to_string(), mapping.htlhash.to_string()))
+                .collect(),
+            resources: std::mem::take(&mut self.resources),
+            check: note::check(&location, &mapping),
+        };
+        let comment = match self.detail {
+            Detail::Everything => vec![self.text(&note.write())],
+            Detail::Stacks => Vec::new(),
+        };
+        let sample_type = vec![self.value_type("samples", "count"), self.value_type("cpu", "nanoseconds")];
+        let time_nanos = i64::try_from(*start).unwrap_or(i64::MAX);
+        Profile {
+            default_sample_type: self.text("cpu"),
+            period_type: Some(self.value_type("cpu", "nanoseconds")),
+            sample_type,
+            sample: self.samples,
+            mapping,
+            location,
+            function,
+            string_table: self.texts.into_entries(),
+            time_nanos,
+            duration_nanos: i64::try_from(end.saturating_sub(*start)).unwrap_or(i64::MAX),
+            period: i64::try_from(*period).unwrap_or(i64::MAX),
+            comment,
+        }
+    }
+
+    fn mapping(&mut self, id: u64, mapping: &profile::Mapping, flags: Flags) -> Mapping {
+        Mapping {
+            id,
+            memory_start: mapping.start,
+            memory_limit: mapping.end,
+            file_offset: mapping.offset,
+            filename: self.text(&mapping.path),
+            build_id: self.text(&mapping.gnu_build_id),
+            has_functions: flags.functions,
+            has_filenames: flags.filenames,
+            has_line_numbers: flags.lines,
+            has_inline_frames: flags.lines,
+        }
+    }
+}
+
+/// All but the empty entry; ids are indices.
+fn entries<T>(entries: &[T]) -> impl Iterator<Item = (u64, &T)> {
+    (0..).zip(entries).skip(1)
+}
+
+/// What all locations of a mapping are named with.
+#[derive(Debug, Clone, Copy)]
+struct Flags {
+    functions: bool,
+    filenames: bool,
+    lines: bool,
+}
+
+/// Of all mappings. Each location has a line, at least one with its place in the file.
+fn flags(tables: &Tables<'_>) -> Vec<Flags> {
+    let mut flags = vec![
+        Flags { functions: true, filenames: true, lines: true };
+        tables.mappings.entries().len()
+    ];
+    for location in &tables.locations.entries()[1..] {
+        let of_mapping = &mut flags[location.mapping as usize];
+        for line in &location.lines {
+            of_mapping.filenames &= !tables.functions.entries()[line.function as usize].file.is_empty();
+            of_mapping.lines &= line.line > 0;
+        }
+    }
+    // The first is that of locations without mapping.
+    flags.split_off(1)
+}
+
+fn message((id, location): (u64, &table::Location)) -> Location {
+    let lines = location.lines.iter().map(|line| Line {
+        function_id: line.function.into(),
+        line: line.line.into(),
+        column: line.column.into(),
+    });
+    Location { id, mapping_id: location.mapping.into(), address: location.address, line: lines.collect() }
+}
+
+/// As ids are written.
+fn hexadecimal(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// gzip without a time in its header: the same bytes every time.
+fn compressed(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = GzBuilder::new().mtime(0).write(Vec::new(), Compression::default());
+    encoder.write_all(plain).expect("writing to memory cannot fail");
+    encoder.finish().expect("writing to memory cannot fail")
+}

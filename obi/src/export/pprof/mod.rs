@@ -1,0 +1,38 @@
+//! pprof: selections of samples to the format that profiling tools read, and back.
+//!
+//! In: a [`Selection`], or a file from anywhere, compressed or not. Out: the same the other way round. Refuses to know
+//! where files go.
+//!
+//! [`encode`] loses nothing: each sample is one of pprof's, with its moment as label `timestamp_ns` (pprof itself has no
+//! times). Values are `samples`/`count` and `cpu`/`nanoseconds`; labels `thread_id`, `thread`, `cpu`, `process_id`,
+//! `service`, `route` and, for samples of a span, `trace_id` and `span_id` as Pyroscope knows them. What pprof has no
+//! place for is in one comment (`note`): attributes of resources, further build ids, kinds of frames, samples that are
+//! missing. Tools that renumber locations make the comment useless, which is noticed, and the rest is still read.
+//!
+//! [`merged`] is for stores: samples of one stack and span are one, without times and threads.
+//!
+//! [`decode`] gives back what [`encode`] was given, with the exceptions of [`super::otlp::profile`], and times beyond
+//! those that fit into 63 bits.
+
+mod decode;
+mod encode;
+mod message;
+mod note;
+
+pub use self::decode::{DecodeError, decode};
+pub use self::encode::{encode, merged};
+
+#[expect(unused_imports, reason = "the comment above speaks of it")]
+use crate::profile::Selection;
+
+const TIMESTAMP: &str = "timestamp_ns";
+const THREAD_ID: &str = "thread_id";
+const THREAD: &str = "thread";
+const CPU: &str = "cpu";
+const PROCESS_ID: &str = "process_id";
+const SERVICE: &str = "service";
+const ROUTE: &str = "route";
+const TRACE_ID: &str = "trace_id";
+const SPAN_ID: &str = "span_id";
+/// Which resource of the note, counted from 1; absent where there is only one.
+const RESOURCE: &str = "resource";
