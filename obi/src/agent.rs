@@ -11,7 +11,7 @@ mod reload;
 mod route_state;
 mod tally;
 mod tls;
-mod wait;
+pub(crate) mod wait;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

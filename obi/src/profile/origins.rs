@@ -55,9 +55,13 @@ impl Origins {
         }
     }
 
-    /// What comes from the process now is of something else.
+    /// What comes from the process now is of something else. Whoever has no name yet gets that of what follows: a shell's
+    /// child, sampled before it became its program.
     pub(super) fn renews(&mut self, pid: u32) {
-        if let Some(id) = self.current.remove(&pid) {
+        let is_told = |id: &u32| self.slots[*id as usize].as_ref().is_some_and(|slot| slot.is_told);
+        if self.current.get(&pid).is_some_and(is_told)
+            && let Some(id) = self.current.remove(&pid)
+        {
             self.release(OriginId(id));
         }
     }
@@ -132,6 +136,9 @@ mod tests {
         for pid in 1..100 {
             let (a, _) = origins.of(pid);
             let (b, _) = origins.of(pid);
+            if pid % 3 == 0 {
+                origins.is_called(pid, origin(pid, "told"));
+            }
             if pid % 2 == 0 {
                 origins.renews(pid);
             }

@@ -218,6 +218,11 @@ impl<P: Clone + Eq + Hash> Store<P> {
         }
     }
 
+    /// Every distinct stack that is held.
+    pub fn stacks(&self) -> impl Iterator<Item = &Places<P>> {
+        self.stacks.keys().map(AsRef::as_ref)
+    }
+
     /// Samples held, and the bytes that they take.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
