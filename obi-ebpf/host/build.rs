@@ -29,6 +29,7 @@ fn main() {
     }
     build
         .file("src/kernel.c")
+        .file("src/unwind.c")
         .include("../src/bpf")
         .define("OBI_HOST", None)
         .warnings(true)

@@ -219,8 +219,11 @@ fn deep(depth: usize) -> String {
         .unwrap();
     }
     let top = depth - 1;
-    write!(source, "int main(void) {{ puts(\"ready\"); fflush(stdout); return (int)level_{top}(1) + (int)x; }}")
-        .unwrap();
+    write!(
+        source,
+        "int main(void) {{ puts(\"ready\"); fflush(stdout); return (int)level_{top}(1) + (int)x; }}"
+    )
+    .unwrap();
     source
 }
 
@@ -235,10 +238,8 @@ fn every_frame_is_found_without_frame_pointers() {
                 install(&mut maps, busy.pid(), tables);
                 tables += 100;
                 for stack in stacks(&mut maps, &busy, 20) {
-                    let expected: Vec<String> = (0..depth)
-                        .map(|level| format!("level_{level}"))
-                        .chain(["main".to_owned()])
-                        .collect();
+                    let expected: Vec<String> =
+                        (0..depth).map(|level| format!("level_{level}")).chain(["main".to_owned()]).collect();
                     assert_eq!(stack.names[..=depth], expected, "{flavour:?} {stack:?}");
                     assert_eq!((stack.end, stack.by_pointer), (STACK_COMPLETE, 0), "{flavour:?} {stack:?}");
                     assert_eq!(stack.exchange, 0);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use super::machine::{Job, Machine, Outcome};
-use super::program::{Flavour, SETS, is_optional};
+use super::program::{Flavour, PROFILE, SETS, is_optional};
 use super::release::Release;
 use super::type_information;
 use super::verifier::{Fate, Verdict};
@@ -155,6 +155,10 @@ impl Plan {
             .map(|line| serde_json::from_str(line).with_context(|| format!("read verdict `{line}`")))
             .collect::<anyhow::Result<_>>()?;
         type_information::check(machine, &target.name())?;
+        // Every kernel can sample stacks: there is no other way that it could be replaced by.
+        if let Err(reason) = verification(PROFILE, &verdicts) {
+            bail!("{PROFILE} on {}: {reason}", target.name());
+        }
         Ok(self.sets.iter().map(|set| (*set, verification(set, &verdicts))).collect())
     }
 

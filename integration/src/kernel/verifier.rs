@@ -36,7 +36,7 @@ const KEPT_LINES: usize = 25;
 /// What became of one program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Hook set.
+    /// Hook set, or what samples stacks.
     pub set: String,
     /// Flavour of the object.
     pub flavour: String,
@@ -203,6 +203,7 @@ fn types(kind: Kind) -> (bpf_prog_type, Option<bpf_attach_type>) {
         Kind::Exit => (program::BPF_PROG_TYPE_TRACING, Some(attach::BPF_TRACE_FEXIT)),
         Kind::Probe | Kind::UserProbe => (program::BPF_PROG_TYPE_KPROBE, None),
         Kind::Tracepoint => (program::BPF_PROG_TYPE_TRACEPOINT, None),
+        Kind::PerformanceEvent => (program::BPF_PROG_TYPE_PERF_EVENT, None),
     }
 }
 
@@ -214,7 +215,7 @@ fn target_type(attachment: &Attachment, kernel: &Btf) -> Option<u32> {
             kernel.id_by_type_name_kind(&format!("btf_trace_{target}"), BtfKind::Typedef).ok()
         }
         Kind::Entry | Kind::Exit => kernel.id_by_type_name_kind(target, BtfKind::Func).ok(),
-        Kind::Probe | Kind::UserProbe | Kind::Tracepoint => None,
+        Kind::Probe | Kind::UserProbe | Kind::Tracepoint | Kind::PerformanceEvent => None,
     }
 }
 
@@ -222,7 +223,7 @@ fn target_type(attachment: &Attachment, kernel: &Btf) -> Option<u32> {
 fn exists(attachment: &Attachment, kernel: &Btf) -> bool {
     match attachment.kind {
         Kind::TypedTracepoint | Kind::Entry | Kind::Exit => target_type(attachment, kernel).is_some(),
-        Kind::UserProbe => true,
+        Kind::UserProbe | Kind::PerformanceEvent => true,
         Kind::Probe => {
             let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
             symbols.lines().any(|line| line.split_whitespace().nth(2) == Some(&attachment.target))

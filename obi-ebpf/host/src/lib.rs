@@ -11,6 +11,7 @@ pub mod frames;
 pub mod ledger;
 pub mod multiplex;
 mod sys;
+pub mod unwind;
 
 pub use sys::{
     Chunk, Connection, Entry, Faults, Head, Kernel, Segment, State, first_newline, scan_chunk, scan_head,

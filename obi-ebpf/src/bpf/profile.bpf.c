@@ -37,7 +37,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 32768);
+	__uint(max_entries, 4096);
 	__type(key, struct unwind_key);
 	__type(value, struct unwind_chunk);
 } unwind_chunk SEC(".maps");
@@ -45,7 +45,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 8192);
+	__uint(max_entries, 1024);
 	__type(key, struct mapping_key);
 	__type(value, struct mapping_block);
 } mappings SEC(".maps");

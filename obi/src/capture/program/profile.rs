@@ -114,7 +114,11 @@ pub struct Profiler {
 impl std::fmt::Debug for Profiler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { flavour, hertz, clocks, .. } = self;
-        f.debug_struct("Profiler").field("flavour", flavour).field("hertz", hertz).field("clocks", clocks).finish()
+        f.debug_struct("Profiler")
+            .field("flavour", flavour)
+            .field("hertz", hertz)
+            .field("clocks", clocks)
+            .finish()
     }
 }
 
@@ -371,6 +375,8 @@ mod tests {
         // What the kernel adds to an element of a hash map that allocates on demand.
         const KERNEL_BYTES: usize = 56;
         assert!(KERNEL_BYTES + size_of::<unwind_key>() + size_of::<unwind_chunk>() <= ELEMENT_BYTES as usize);
-        assert!(KERNEL_BYTES + size_of::<mapping_key>() + size_of::<mapping_block>() <= ELEMENT_BYTES as usize);
+        assert!(
+            KERNEL_BYTES + size_of::<mapping_key>() + size_of::<mapping_block>() <= ELEMENT_BYTES as usize
+        );
     }
 }

@@ -167,8 +167,8 @@ pub fn read(source: &dyn Source, part: Part, most: u64, what: &'static str) -> R
 fn read_all<T: Pod + Clone>(source: &dyn Source, offset: u64, n: u16) -> Result<Vec<T>, Reason> {
     let length = u64::from(n) * size_of::<T>() as u64;
     let bytes = read(source, Part { address: 0, offset, length }, u64::MAX, "a table of headers")?;
-    let (all, _) = pod::slice_from_bytes::<T>(&bytes, n.into())
-        .map_err(|()| Reason::Malformed("a table of headers"))?;
+    let (all, _) =
+        pod::slice_from_bytes::<T>(&bytes, n.into()).map_err(|()| Reason::Malformed("a table of headers"))?;
     Ok(all.to_vec())
 }
 
