@@ -11,6 +11,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 use super::outlet::Outlet;
 use crate::export::otlp::Exporter;
+use crate::profile::Selection;
 use crate::web::{Command, Handle};
 
 /// How long the end may wait for destinations; so may an exporter that a reload replaced, when the next one goes, too.
@@ -50,15 +51,36 @@ pub(super) fn start(
     export: Export,
     replacements: mpsc::UnboundedReceiver<Export>,
     handle: Handle,
+    profiles: Option<mpsc::Receiver<Selection>>,
 ) -> Exports {
     let (stop, stopped) = oneshot::channel();
     let running = Running { current: export, former: JoinSet::new(), ending: watch::Sender::new(()) };
-    Exports { stop, task: tokio::spawn(run(running, replacements, handle, stopped)) }
+    Exports { stop, task: tokio::spawn(run(running, Inputs { replacements, profiles }, handle, stopped)) }
+}
+
+/// What comes to be exported, and by whom.
+struct Inputs {
+    replacements: mpsc::UnboundedReceiver<Export>,
+    /// Samples; `None` where there are none.
+    profiles: Option<mpsc::Receiver<Selection>>,
+}
+
+impl Inputs {
+    /// The next samples; never when no more come.
+    async fn profile(profiles: &mut Option<mpsc::Receiver<Selection>>) -> Selection {
+        if let Some(receiver) = profiles {
+            if let Some(selection) = receiver.recv().await {
+                return selection;
+            }
+            *profiles = None;
+        }
+        std::future::pending().await
+    }
 }
 
 async fn run(
     mut running: Running,
-    mut replacements: mpsc::UnboundedReceiver<Export>,
+    Inputs { mut replacements, mut profiles }: Inputs,
     handle: Handle,
     mut stopped: oneshot::Receiver<()>,
 ) -> Running {
@@ -73,6 +95,7 @@ async fn run(
                 }
                 running.replace(next);
             }
+            selection = Inputs::profile(&mut profiles) => running.current.exporter.export_profile(&selection),
             _ = ticks.tick(), if running.current.exporter.wants_metrics() => match handle.ask(Command::Metrics).await {
                 Ok(metrics) => running.current.exporter.export(&metrics.red, unix_now()),
                 Err(error) => tracing::warn!(%error, "metrics not exported this time"),
@@ -81,6 +104,9 @@ async fn run(
     }
     while let Ok(next) = replacements.try_recv() {
         running.replace(next);
+    }
+    while let Some(selection) = profiles.as_mut().and_then(|profiles| profiles.try_recv().ok()) {
+        running.current.exporter.export_profile(&selection);
     }
     running
 }

@@ -32,7 +32,7 @@ use crate::capture::mapping::resolver::Resolver;
 use crate::capture::mapping::survey::Survey;
 use crate::capture::mapping::tables::Tables;
 use crate::capture::program::profile::{ProfileMaps, Profiler, ProfilerSettings};
-use crate::capture::program::{Measured, SharedMaps};
+use crate::capture::program::{Measured, Programs, Settings, SharedMaps};
 use crate::capture::tls::elf::OpenFile;
 use crate::capture::unwind;
 use crate::config;
@@ -120,6 +120,32 @@ pub(super) struct Started {
 /// # Errors
 /// When this kernel, or what it allows us, is not enough.
 pub(super) fn prepare(
+    config: &config::Profile,
+    capture: &Settings,
+    programs: &Programs,
+    types: Option<&KernelTypes>,
+) -> anyhow::Result<Prepared> {
+    if !config.enabled {
+        anyhow::bail!("profile.enabled is false");
+    }
+    let types = types.context("there is no kernel type information")?;
+    let shared = programs.shared_maps().context("failed to share the maps of the hook set")?;
+    open(config, capture.statistics, &shared, types)
+}
+
+/// Why nothing is sampled, said once where it is a surprise.
+pub(super) fn off(config: &config::Profile, reason: &anyhow::Error) -> Handle {
+    if config.enabled {
+        tracing::warn!("nothing is sampled: {reason:#}");
+    }
+    Handle::off(&format!("{reason:#}"))
+}
+
+/// As [`prepare`], whatever the configuration says, for any hook set or none.
+///
+/// # Errors
+/// When this kernel, or what it allows us, is not enough.
+pub(super) fn open(
     config: &config::Profile,
     statistics: bool,
     shared: &SharedMaps,
