@@ -5,7 +5,6 @@
 
 pub mod attach;
 pub mod create;
-pub mod hash;
 pub mod info;
 pub mod load;
 pub mod side_band;

@@ -8,7 +8,7 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use arc_swap::ArcSwapOption;
+use arc_swap::{ArcSwapOption, Guard};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
@@ -82,6 +82,16 @@ impl Backing {
     #[must_use]
     pub fn file(&self) -> Option<Arc<ExecutableFile>> {
         self.file.load_full()
+    }
+
+    /// The same, borrowed for a moment.
+    pub(super) fn loaded(&self) -> Guard<Option<Arc<ExecutableFile>>> {
+        self.file.load()
+    }
+
+    /// Whoever wanted it opened could not ask.
+    pub(super) fn not_asked(&self) {
+        self.set_state(State::New);
     }
 
     /// How far it is known.

@@ -5,19 +5,18 @@
 //! something is to be told.
 #![forbid(unsafe_code)]
 
-use std::io;
-use std::os::fd::OwnedFd;
+use std::fmt;
 use std::sync::Arc;
 
+use aya::maps::{HashMap, MapData, MapError};
 use obi_ebpf::{
-    MAPPING_ENTRIES, MAPPING_POINTERS, mapping_block, mapping_entry, mapping_key, unwind_chunk, unwind_key,
+    MAPPING_ENTRIES, MAPPING_POINTERS, UNUSED_START, mapping_block, mapping_entry, mapping_key, unwind_key,
 };
-use zerocopy::IntoBytes as _;
 
 use super::backing::Kind;
 use super::file::ExecutableFile;
 use super::space::Mapping;
-use crate::capture::bpf::hash::{Hash, Shape};
+use crate::capture::program::profile::{MappingBlock, MappingKey, UnwindChunk, UnwindKey};
 use crate::capture::unwind::Table;
 
 /// A part of a file that has a table in the kernel.
@@ -31,86 +30,60 @@ pub struct Span {
     pub table: u32,
 }
 
-/// Memory that an element of either map takes in the kernel, bytes.
-pub const ELEMENT_BYTES: u64 = 2048;
 const ENTRIES: usize = MAPPING_ENTRIES as usize;
 
 /// Map `unwind_chunk`.
-#[derive(Debug)]
-pub struct Chunks(Hash);
+pub struct Chunks(HashMap<MapData, UnwindKey, UnwindChunk>);
 
 impl Chunks {
-    const SHAPE: Shape = Shape { key_bytes: size_of::<unwind_key>(), value_bytes: size_of::<unwind_chunk>() };
-
-    /// That of a loaded object.
+    /// That of the profiler.
     #[must_use]
-    pub fn of(descriptor: OwnedFd) -> Self {
-        Self(Hash::of(descriptor, Self::SHAPE))
-    }
-
-    /// One of so many elements that no program uses.
-    ///
-    /// # Errors
-    /// As `bpf(2)`.
-    pub fn create(most: u32) -> io::Result<Self> {
-        Hash::create(Self::SHAPE, most).map(Self)
+    pub fn new(map: HashMap<MapData, UnwindKey, UnwindChunk>) -> Self {
+        Self(map)
     }
 
     /// Puts a table in, under a number that was never used. In part when it fails: then it is to be removed.
     ///
     /// # Errors
-    /// As `bpf(2)`: when the map is full, or the kernel has no memory.
-    pub fn put(&self, number: u32, table: &Table) -> io::Result<()> {
-        table.chunks(number).try_for_each(|chunk| self.0.put(chunk.key.as_bytes(), chunk.as_bytes()))
+    /// When the map is full, or the kernel has no memory.
+    pub fn put(&mut self, number: u32, table: &Table) -> Result<(), MapError> {
+        table.chunks(number).try_for_each(|chunk| self.0.insert(UnwindKey(chunk.key), UnwindChunk(chunk), 0))
     }
 
     /// Takes a table out; first what leads to the rest.
-    pub fn remove(&self, number: u32, n_chunks: usize) {
+    pub fn remove(&mut self, number: u32, n_chunks: usize) {
         for chunk in (0..).take(n_chunks) {
             // What is not there need not be removed.
-            let _ = self.0.remove(unwind_key { table: number, chunk }.as_bytes());
+            let _ = self.0.remove(&UnwindKey(unwind_key { table: number, chunk }));
         }
     }
 
-    /// An element as the kernel has it.
-    ///
-    /// # Errors
-    /// As `bpf(2)`: `ENOENT` when it is not there.
-    pub fn get(&self, key: unwind_key) -> io::Result<Vec<u8>> {
-        self.0.get(key.as_bytes())
+    /// Whether an element is there.
+    #[must_use]
+    pub fn has(&self, table: u32, chunk: u32) -> bool {
+        self.0.get(&UnwindKey(unwind_key { table, chunk }), 0).is_ok()
     }
 }
 
 /// Map `mappings`.
-#[derive(Debug)]
-pub struct Blocks(Hash);
+pub struct Blocks(HashMap<MapData, MappingKey, MappingBlock>);
 
 impl Blocks {
-    const SHAPE: Shape =
-        Shape { key_bytes: size_of::<mapping_key>(), value_bytes: size_of::<mapping_block>() };
-
-    /// That of a loaded object.
+    /// That of the profiler.
     #[must_use]
-    pub fn of(descriptor: OwnedFd) -> Self {
-        Self(Hash::of(descriptor, Self::SHAPE))
-    }
-
-    /// One of so many elements that no program uses.
-    ///
-    /// # Errors
-    /// As `bpf(2)`.
-    pub fn create(most: u32) -> io::Result<Self> {
-        Hash::create(Self::SHAPE, most).map(Self)
+    pub fn new(map: HashMap<MapData, MappingKey, MappingBlock>) -> Self {
+        Self(map)
     }
 
     /// Tells what a process maps, sorted by address; `before` elements were told of it last time. Returns how many now.
     ///
     /// # Errors
-    /// As `bpf(2)`: when the map is full, or the kernel has no memory. Then nothing of the process is left.
-    pub fn put(&self, tgid: u32, entries: &[mapping_entry], before: u32) -> io::Result<u32> {
+    /// When the map is full, or the kernel has no memory. Then nothing of the process is left.
+    pub fn put(&mut self, tgid: u32, entries: &[mapping_entry], before: u32) -> Result<u32, MapError> {
         let blocks = blocks(tgid, entries);
         // What leads to the others comes last.
-        let put = blocks.iter().rev().try_for_each(|block| self.0.put(block.key.as_bytes(), block.as_bytes()));
+        let mut in_order = blocks.iter().rev();
+        let put = in_order.try_for_each(|block| self.0.insert(MappingKey(block.key), MappingBlock(*block), 0));
         let count = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         if let Err(error) = put {
             self.remove(tgid, before.max(count));
@@ -121,21 +94,31 @@ impl Blocks {
     }
 
     /// Forgets a process of which so many elements were told.
-    pub fn remove(&self, tgid: u32, count: u32) {
+    pub fn remove(&mut self, tgid: u32, count: u32) {
         (0..count).for_each(|block| self.remove_one(tgid, block));
     }
 
     /// An element as the kernel has it.
-    ///
-    /// # Errors
-    /// As `bpf(2)`: `ENOENT` when it is not there.
-    pub fn get(&self, key: mapping_key) -> io::Result<Vec<u8>> {
-        self.0.get(key.as_bytes())
+    #[must_use]
+    pub fn get(&self, tgid: u32, block: u32) -> Option<mapping_block> {
+        self.0.get(&MappingKey(mapping_key { tgid, block }), 0).ok().map(|block| block.0)
     }
 
-    fn remove_one(&self, tgid: u32, block: u32) {
+    fn remove_one(&mut self, tgid: u32, block: u32) {
         // What is not there need not be removed.
-        let _ = self.0.remove(mapping_key { tgid, block }.as_bytes());
+        let _ = self.0.remove(&MappingKey(mapping_key { tgid, block }));
+    }
+}
+
+impl fmt::Debug for Chunks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Chunks")
+    }
+}
+
+impl fmt::Debug for Blocks {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Blocks")
     }
 }
 
@@ -157,7 +140,8 @@ fn blocks(tgid: u32, entries: &[mapping_entry]) -> Vec<mapping_block> {
 }
 
 fn block(key: mapping_key, entries: &[mapping_entry]) -> mapping_block {
-    let mut block = mapping_block { key, ..mapping_block::default() };
+    let unused = mapping_entry { start: UNUSED_START, ..mapping_entry::default() };
+    let mut block = mapping_block { key, n_entries: 0, index: 0, entry: [unused; ENTRIES] };
     for (to, from) in block.entry.iter_mut().zip(entries) {
         *to = *from;
         block.n_entries += 1;
@@ -213,4 +197,4 @@ fn under_tables(plain: mapping_entry, address: u64, spans: &[Span], entries: &mu
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -14,8 +14,12 @@ pub mod listing;
 pub mod open;
 pub mod process;
 pub mod reader;
+pub mod resolver;
+pub mod rings;
 pub mod shelf;
 pub mod side_band;
 pub mod space;
+pub mod survey;
+pub mod tables;
 
 pub use file::ExecutableFile;

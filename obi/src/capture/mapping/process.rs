@@ -66,8 +66,8 @@ pub struct Process {
     pub sampled: u64,
     /// When its first thread ended.
     pub ended: Option<u64>,
-    /// What it maps has changed since the kernel side was told.
-    pub changed: bool,
+    /// It is in the list of those whose mappings have changed.
+    changed: bool,
     /// Elements that it has in the kernel's map.
     pub blocks: u32,
 }
@@ -95,6 +95,8 @@ pub struct Processes {
     table: HashMap<u32, Process, RandomState>,
     backings: Backings,
     wants: Vec<Want>,
+    /// Whose mappings have changed.
+    changed: Vec<u32>,
     counts: Counts,
 }
 
@@ -108,11 +110,13 @@ impl Processes {
                 let process = self.entry(tgid);
                 process.begin(Program { since: time, space: Space::default() });
                 (process.complete, process.ended) = (true, None);
+                self.changed(tgid);
             }
             Event::Fork { parent, tgid } => self.fork(parent, tgid, time),
             Event::Exit { tgid } => {
                 if let Some(process) = self.table.get_mut(&tgid) {
                     process.ended = Some(time);
+                    self.changed(tgid);
                 }
             }
             Event::Lost { n } => {
@@ -154,8 +158,10 @@ impl Processes {
                 *mapping = known.as_ref().clone();
             }
         }
-        process.changed |= program.space.replace(listed, time);
         process.complete = true;
+        if program.space.replace(listed, time) {
+            self.changed(tgid);
+        }
     }
 
     /// A sample was taken of this process. Asks for its list when it is not known, or when `missed`: an address was in
@@ -163,18 +169,21 @@ impl Processes {
     pub fn sampled(&mut self, tgid: u32, time: u64, missed: bool) -> bool {
         let known = self.table.contains_key(&tgid);
         let process = self.entry(tgid);
-        process.changed |= process.sampled == 0;
+        let is_first = process.sampled == 0;
         process.sampled = process.sampled.max(time).max(1);
-        if process.ended.is_some_and(|ended| ended < time) {
-            // Only its first thread has.
+        let goes_on = process.ended.is_some_and(|ended| ended < time);
+        if goes_on {
+            // Only its first thread has ended.
             process.ended = None;
-            process.changed = true;
         }
         let is_due = process.asked == 0 || time.saturating_sub(process.asked) >= BETWEEN_LISTS;
         if (!process.complete || missed) && is_due {
             process.asked = time.max(1);
             process.awaited = true;
             self.wants.push(Want::List(tgid));
+        }
+        if is_first || goes_on {
+            self.changed(tgid);
         }
         known
     }
@@ -211,8 +220,8 @@ impl Processes {
     }
 
     /// All of them.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
-        self.table.iter_mut().map(|(tgid, process)| (*tgid, process))
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &Process)> {
+        self.table.iter().map(|(tgid, process)| (*tgid, process))
     }
 
     /// One of them.
@@ -267,6 +276,11 @@ impl Processes {
         }
     }
 
+    /// The next mapping of this name is another file.
+    pub fn forget(&mut self, backing: &Arc<Backing>) {
+        self.backings.forget(backing);
+    }
+
     /// Forgets who ended long ago. `runs` says whether a process whose first thread has ended goes on. Returns those that
     /// are gone and have elements in the kernel's map.
     pub fn sweep(&mut self, now: u64, runs: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
@@ -300,6 +314,32 @@ impl Processes {
         gone
     }
 
+    /// What the kernel side knows of a process is not what it maps any more.
+    pub fn changed(&mut self, tgid: u32) {
+        if let Some(process) = self.table.get_mut(&tgid)
+            && !std::mem::replace(&mut process.changed, true)
+        {
+            self.changed.push(tgid);
+        }
+    }
+
+    /// Whose mappings have changed since the last call.
+    pub fn take_changed(&mut self) -> Vec<u32> {
+        let changed = std::mem::take(&mut self.changed);
+        for tgid in &changed {
+            if let Some(process) = self.table.get_mut(tgid) {
+                process.changed = false;
+            }
+        }
+        changed
+    }
+
+    /// Their numbers.
+    #[must_use]
+    pub fn tgids(&self) -> Vec<u32> {
+        self.table.keys().copied().collect()
+    }
+
     /// What should be looked at, since the last call.
     pub fn take_wants(&mut self) -> Vec<Want> {
         std::mem::take(&mut self.wants)
@@ -326,7 +366,7 @@ impl Processes {
         let (start, end, offset) = (mapped.start, mapped.end, mapped.offset);
         match program.space.map(Mapping { start, end, offset, backing, since: time }) {
             Outcome::Known => {}
-            Outcome::Changed => process.changed = true,
+            Outcome::Changed => self.changed(tgid),
             Outcome::Full => self.counts.mappings_full += 1,
         }
     }
@@ -362,6 +402,7 @@ impl Processes {
         process.begin(Program { since: time, space });
         (process.complete, process.ended, process.parent) = (complete, None, parent);
         (process.sampled, process.asked) = (0, 0);
+        self.changed(tgid);
     }
 
     fn entry(&mut self, tgid: u32) -> &mut Process {
@@ -421,7 +462,6 @@ impl Process {
             self.programs.remove(0);
         }
         self.programs.push(program);
-        self.changed = true;
     }
 }
 

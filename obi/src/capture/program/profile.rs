@@ -334,7 +334,11 @@ fn take<T: TryFrom<Map, Error = MapError>>(
     T::try_from(kind(map)).map_err(|source| LoadError::Map { name, source })
 }
 
-fn online_cpus() -> io::Result<Vec<u32>> {
+/// CPUs that are online.
+///
+/// # Errors
+/// When the kernel does not tell.
+pub fn online_cpus() -> io::Result<Vec<u32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpus(&text).ok_or_else(|| io::Error::other(format!("`{}` is no list of CPUs", text.trim())))
 }

@@ -1,0 +1,405 @@
+//! From an address of a sample to the file and the place in it: the owner of all that is known of mappings.
+//!
+//! In: the side-band, answers of the threads that look at files and make tables, samples. Out: [`Place`]s, and what the
+//! kernel side is told. Owned by the thread that reads the samples, and never waits: whatever takes time is asked of
+//! [`Reader`] and [`Builder`].
+//!
+//! Who samples reads the ring of stacks first and calls [`Resolver::advance`] then: what made a sample's addresses
+//! valid was written before the sample was taken.
+#![forbid(unsafe_code)]
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+use obi_ebpf::{STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_TABLE};
+
+use super::backing::Backing;
+use super::file::ExecutableFile;
+use super::kernel::{Blocks, entries};
+use super::process::{Processes, Want};
+use super::reader::{Answer, Failures, Reader, monotonic};
+use super::rings::Rings;
+use super::space::Mapping;
+use super::survey::Survey;
+use super::tables::{Builder, Request, TableCounts, Tables};
+use crate::capture::stack::StackSample;
+
+/// Where an address was.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// What was mapped there.
+    pub mapping: Arc<Mapping>,
+    /// The address, in the process, of the instruction that is meant: of a caller, one within its call.
+    pub address: u64,
+}
+
+impl Place {
+    /// Where that is in the file.
+    #[must_use]
+    pub fn file_offset(&self) -> u64 {
+        self.mapping.file_offset(self.address)
+    }
+
+    /// Where that is in the file's own layout (`p_vaddr`); `None` while the file is not known, and when it is no program.
+    #[must_use]
+    pub fn elf_address(&self) -> Option<u64> {
+        self.mapping.file()?.address(self.file_offset())
+    }
+}
+
+/// What came of an address.
+#[derive(Debug, Clone)]
+pub enum Resolved {
+    /// It was here.
+    Place(Place),
+    /// Not known yet: what the process maps is being read.
+    Pending,
+    /// In nothing that is known.
+    Nowhere,
+}
+
+/// An address of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampled {
+    /// Process.
+    pub tgid: u32,
+    /// As in the sample.
+    pub address: u64,
+    /// It is behind a call.
+    pub is_return: bool,
+    /// Of the sample, `CLOCK_MONOTONIC` nanoseconds.
+    pub time: u64,
+}
+
+/// A file that nobody maps any more is let go after this time, nanoseconds.
+const HELD: u64 = 30_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+/// Between looks at which files are in use.
+const BETWEEN_MARKS: u64 = 5 * SECOND;
+/// Tables that no sample has missed are asked for again after this time; those that one has, after this.
+const ASK_AGAIN: u64 = 60 * SECOND;
+const ASK_NEEDED_AGAIN: u64 = SECOND;
+/// A program that was sampled this recently is told to the kernel side as soon as it begins again.
+const FAMILIAR: u64 = 60 * SECOND;
+
+/// Everything that is known of mappings.
+#[derive(Debug)]
+pub struct Resolver {
+    rings: Rings,
+    processes: Processes,
+    failures: Arc<Failures>,
+    reader: Reader,
+    builder: Builder,
+    tables: Arc<TableCounts>,
+    blocks: Blocks,
+    /// Files that are held, and when somebody was last seen to map them.
+    files: HashMap<u64, (Arc<ExecutableFile>, u64), RandomState>,
+    next_sweep: u64,
+    next_mark: u64,
+    /// Processes whose lists are still to be read in this round: the side-band does not tell of what is unmapped.
+    round: Vec<u32>,
+    counts: ToldCounts,
+}
+
+/// How telling the kernel side goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct ToldCounts {
+    blocks: u64,
+    full: u64,
+    refused: u64,
+}
+
+/// What is known, and what could not be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct MappingCounts {
+    /// Processes.
+    pub processes: u64,
+    /// Files that are held open.
+    pub files: u64,
+    /// Files that have tables in the kernel.
+    pub table_files: u64,
+    /// Tables in the kernel.
+    pub tables: u64,
+    /// Bytes of kernel memory: tables.
+    pub table_bytes: u64,
+    /// Bytes of kernel memory: what processes map.
+    pub mapping_bytes: u64,
+    /// Bytes of kernel memory: the side-band.
+    pub ring_bytes: u64,
+    /// Files whose tables made room for others.
+    pub evicted: u64,
+    /// Times that tables had no room.
+    pub tables_full: u64,
+    /// Files of which no tables can be made.
+    pub tables_refused: u64,
+    /// Side-band records that were lost, in the kernel or for being none.
+    pub records_lost: u64,
+    /// Mappings for which their process has too many.
+    pub mappings_full: u64,
+    /// Processes that were forgotten for others.
+    pub processes_full: u64,
+    /// Times that a process's mappings had no room in the kernel.
+    pub blocks_full: u64,
+    /// Things that could not be looked at, since too many wait for it.
+    pub not_asked: u64,
+}
+
+impl Resolver {
+    /// Starts the threads, with the capabilities that the calling thread has now, and tells the kernel side of what the
+    /// survey has found as samples come.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn start(survey: Survey, tables: Tables, blocks: Blocks) -> io::Result<Self> {
+        let Survey { rings, processes, looker, files, .. } = survey;
+        let now = monotonic();
+        let (failures, table_counts) = (looker.failures(), tables.counts());
+        Ok(Self {
+            rings,
+            processes,
+            failures,
+            reader: Reader::start(looker)?,
+            builder: Builder::start(tables)?,
+            tables: table_counts,
+            blocks,
+            files: files.into_iter().map(|file| (file.id, (file, now))).collect(),
+            next_sweep: now + SECOND,
+            next_mark: now + BETWEEN_MARKS,
+            round: Vec::new(),
+            counts: ToldCounts::default(),
+        })
+    }
+
+    /// Takes in what has happened, and tells the kernel side. To be called some ten times a second, and when one of
+    /// [`Self::descriptors`] is readable. `before_release` is called with each file that is about to be closed, since
+    /// nobody has mapped it for a while: whatever of it is to be named must be named now.
+    pub fn advance(&mut self, before_release: &mut dyn FnMut(&Arc<ExecutableFile>)) {
+        let now = monotonic();
+        let processes = &mut self.processes;
+        self.rings.drain(now, |record| processes.apply(record));
+        self.take_answers(now);
+        if now >= self.next_sweep {
+            self.next_sweep = now + SECOND;
+            self.sweep(now, before_release);
+        }
+        self.tell(now);
+        self.ask();
+    }
+
+    /// A sample was taken: its process is told to the kernel side, and what it lacked is asked for.
+    pub fn observe(&mut self, sample: &StackSample<'_>) {
+        let (tgid, time) = (sample.event.header.tgid, sample.event.header.time);
+        let end = u32::from(sample.event.end);
+        if sample.user().len() == 0 && end != STACK_NO_PROCESS {
+            return;
+        }
+        self.processes.sampled(tgid, time, end == STACK_NO_MAPPING);
+        match end {
+            STACK_NO_PROCESS => self.processes.changed(tgid),
+            STACK_NO_TABLE => {
+                if let Some(last) = sample.user().last() {
+                    self.lacks_table(tgid, last.address.wrapping_sub(u64::from(!last.is_exact)), time);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Where an address was at the time of its sample.
+    pub fn resolve(&mut self, sampled: Sampled) -> Resolved {
+        let Sampled { tgid, address, is_return, time } = sampled;
+        let address = address.wrapping_sub(u64::from(is_return));
+        if let Some(mapping) = self.processes.find(tgid, address, time) {
+            if let Some(file) = mapping.backing.loaded().as_ref() {
+                file.touch(time);
+            }
+            return Resolved::Place(Place { mapping: Arc::clone(mapping), address });
+        }
+        self.processes.sampled(tgid, time, true);
+        if self.processes.is_awaited(tgid) { Resolved::Pending } else { Resolved::Nowhere }
+    }
+
+    /// What a process maps now, sorted by address.
+    #[must_use]
+    pub fn mappings(&self, tgid: u32) -> Option<&Arc<Vec<Arc<Mapping>>>> {
+        self.processes.mappings(tgid)
+    }
+
+    /// Readable when it is time to call [`Self::advance`].
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.rings.descriptors()
+    }
+
+    /// How often files could not be opened, by reason.
+    #[must_use]
+    pub fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// What is known, and what could not be.
+    #[must_use]
+    pub fn counts(&self) -> MappingCounts {
+        let (processes, tables) = (self.processes.counts(), self.tables.load());
+        MappingCounts {
+            processes: self.processes.len().0 as u64,
+            files: self.files.len() as u64,
+            mapping_bytes: self.counts.blocks * crate::capture::program::profile::ELEMENT_BYTES,
+            ring_bytes: self.rings.bytes(),
+            records_lost: processes.records_lost + self.rings.malformed(),
+            mappings_full: processes.mappings_full,
+            processes_full: processes.processes_full,
+            blocks_full: self.counts.full,
+            not_asked: self.counts.refused,
+            ..tables
+        }
+    }
+
+    /// What the kernel has been told of a process.
+    #[must_use]
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    // === inside ===
+
+    fn take_answers(&mut self, now: u64) {
+        let (mut opened, mut added) = (Vec::<Arc<Backing>>::new(), HashSet::<u64, RandomState>::default());
+        for answer in self.reader.answers() {
+            match answer {
+                Answer::Listed(tgid, text, began) => self.processes.listed(tgid, &text, began),
+                Answer::Opened(backing, file) => {
+                    self.files.insert(file.id, (file, now));
+                    opened.push(backing);
+                }
+                Answer::Replaced(backing) => self.processes.replaced(&backing),
+                Answer::Deleted(backing) => self.processes.forget(&backing),
+            }
+        }
+        added.extend(self.builder.added().map(|file| file.id));
+        if opened.is_empty() && added.is_empty() {
+            return;
+        }
+        let concerns = |mapping: &Arc<Mapping>| {
+            opened.iter().any(|backing| Arc::ptr_eq(backing, &mapping.backing))
+                || mapping.backing.loaded().as_ref().is_some_and(|file| added.contains(&file.id))
+        };
+        let told = self.processes.iter().filter(|(_, process)| process.sampled > 0 || process.blocks > 0);
+        let concerned = told.filter(|(_, process)| process.mappings().iter().any(concerns));
+        let concerned: Vec<u32> = concerned.map(|(tgid, _)| tgid).collect();
+        concerned.into_iter().for_each(|tgid| self.processes.changed(tgid));
+    }
+
+    fn ask(&mut self) {
+        for want in self.processes.take_wants() {
+            if self.reader.ask(want.clone()) {
+                continue;
+            }
+            self.counts.refused += 1;
+            match want {
+                Want::Open(opening) => opening.backing.not_asked(),
+                Want::Confirm(backing) => backing.confirm(backing.confirmed()),
+                Want::List(tgid) => self.processes.not_awaited(tgid),
+            }
+        }
+    }
+
+    /// Tells the kernel side what has changed.
+    fn tell(&mut self, now: u64) {
+        for tgid in self.processes.take_changed() {
+            let Some(process) = self.processes.get_mut(tgid) else { continue };
+            let before = process.blocks;
+            if process.ended.is_some() {
+                process.blocks = 0;
+                self.blocks.remove(tgid, before);
+                self.counts.blocks -= u64::from(before);
+                continue;
+            }
+            if before == 0 && process.sampled == 0 && !is_familiar(process.mappings(), now) {
+                continue;
+            }
+            let builder = &self.builder;
+            let entries = entries(process.mappings(), |file| {
+                if file.is_due(now, ASK_AGAIN) {
+                    builder.add(Request { file, is_needed: false });
+                }
+            });
+            let put = self.blocks.put(tgid, &entries, before);
+            let told = put.unwrap_or_else(|error| {
+                tracing::debug!(tgid, %error, "mappings did not go into the kernel");
+                self.counts.full += 1;
+                0
+            });
+            process.blocks = told;
+            self.counts.blocks = self.counts.blocks + u64::from(told) - u64::from(before);
+            if told == 0 {
+                self.make_room();
+            }
+        }
+    }
+
+    /// The process that was not sampled for the longest is told no more, until it is sampled again.
+    fn make_room(&mut self) {
+        let told = self.processes.iter().filter(|(_, process)| process.blocks > 0);
+        let Some(tgid) = told.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| tgid) else { return };
+        let Some(process) = self.processes.get_mut(tgid) else { return };
+        let blocks = std::mem::take(&mut process.blocks);
+        self.blocks.remove(tgid, blocks);
+        self.counts.blocks -= u64::from(blocks);
+    }
+
+    fn lacks_table(&mut self, tgid: u32, address: u64, time: u64) {
+        let Some(mapping) = self.processes.find(tgid, address, time) else { return };
+        let Some(file) = mapping.file() else { return };
+        match file.tables() {
+            None if file.is_due(time, ASK_NEEDED_AGAIN) => self.builder.add(Request { file, is_needed: true }),
+            None => {}
+            // The kernel side has not heard of them, or has an old number.
+            Some(tables) if !tables.is_empty() => self.processes.changed(tgid),
+            Some(_) => {}
+        }
+    }
+
+    fn sweep(&mut self, now: u64, before_release: &mut dyn FnMut(&Arc<ExecutableFile>)) {
+        for (tgid, blocks) in self.processes.sweep(now, super::survey::runs) {
+            self.blocks.remove(tgid, blocks);
+            self.counts.blocks -= u64::from(blocks);
+        }
+        if self.round.is_empty() {
+            self.round = self.processes.tgids();
+        }
+        if let Some(tgid) = self.round.pop() {
+            self.processes.ask(tgid, now);
+        }
+        if now < self.next_mark {
+            return;
+        }
+        self.next_mark = now + BETWEEN_MARKS;
+        let files = &mut self.files;
+        self.processes.each_mapping(|mapping| {
+            if let Some(file) = mapping.backing.loaded().as_ref()
+                && let Some((_, mapped)) = files.get_mut(&file.id)
+            {
+                *mapped = now;
+            }
+        });
+        let builder = &self.builder;
+        files.retain(|id, (file, mapped)| {
+            let is_held = now.saturating_sub(*mapped) < HELD;
+            if !is_held {
+                before_release(file);
+                builder.remove(*id);
+                file.let_go();
+            }
+            is_held
+        });
+    }
+}
+
+/// The program, the lowest mapping mostly, has been sampled in other processes lately.
+fn is_familiar(mappings: &[Arc<Mapping>], now: u64) -> bool {
+    let file = mappings.first().and_then(|mapping| mapping.file());
+    file.is_some_and(|file| file.tables().is_some() && file.sampled().saturating_add(FAMILIAR) > now)
+}

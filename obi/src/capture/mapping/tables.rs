@@ -1,0 +1,378 @@
+//! Which files have tables in the kernel, within a number of bytes.
+//!
+//! In: files that samples go through. Out: elements of the map `unwind_chunk`, and [`ExecutableFile`]s that know their
+//! tables. What was sampled least recently makes room for what is sampled now; what was made room with comes back when
+//! it is sampled again. Making a table takes from a millisecond to seconds, so [`Builder`] does it in a thread of its own.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::file::ExecutableFile;
+use super::kernel::{Chunks, Span};
+use super::reader::monotonic;
+use super::resolver::MappingCounts;
+use crate::capture::program::profile::ELEMENT_BYTES;
+use crate::capture::unwind::Table;
+
+/// Makes the tables of a file; `Ok` without any when nothing can be said of how it unwinds.
+pub type Build = fn(&std::fs::File) -> Result<Vec<Table>, Box<dyn Error + Send + Sync>>;
+
+/// A file whose tables are wanted.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// The file.
+    pub file: Arc<ExecutableFile>,
+    /// A sample ended for want of them: others make room. Else they come in while there is room.
+    pub is_needed: bool,
+}
+
+/// What is in the kernel, and what came of the rest.
+#[derive(Debug, Default)]
+pub struct TableCounts {
+    /// Files with tables.
+    pub files: AtomicU64,
+    /// Tables.
+    pub tables: AtomicU64,
+    /// Bytes of kernel memory that they take.
+    pub bytes: AtomicU64,
+    /// Files that made room for others.
+    pub evicted: AtomicU64,
+    /// Times that there was no room.
+    pub full: AtomicU64,
+    /// Files that cannot be understood.
+    pub refused: AtomicU64,
+}
+
+impl TableCounts {
+    /// As they are now; nothing else is set.
+    #[must_use]
+    pub fn load(&self) -> MappingCounts {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        MappingCounts {
+            table_files: load(&self.files),
+            tables: load(&self.tables),
+            table_bytes: load(&self.bytes),
+            evicted: load(&self.evicted),
+            tables_full: load(&self.full),
+            tables_refused: load(&self.refused),
+            ..MappingCounts::default()
+        }
+    }
+}
+
+/// A file whose samples are this old makes room for others.
+const IN_USE: u64 = 10_000_000_000;
+
+/// The tables in the kernel.
+#[derive(Debug)]
+pub struct Tables {
+    chunks: Chunks,
+    build: Build,
+    /// Bytes of kernel memory that may be taken.
+    most: u64,
+    next: u32,
+    there: HashMap<u64, There, RandomState>,
+    counts: Arc<TableCounts>,
+}
+
+#[derive(Debug)]
+struct There {
+    file: Arc<ExecutableFile>,
+    /// Number and elements of each.
+    tables: Vec<(u32, usize)>,
+    bytes: u64,
+}
+
+impl Tables {
+    /// None yet.
+    #[must_use]
+    pub fn new(chunks: Chunks, build: Build, most: u64) -> Self {
+        Self { chunks, build, most, next: 1, there: HashMap::default(), counts: Arc::default() }
+    }
+
+    /// What is there.
+    #[must_use]
+    pub fn counts(&self) -> Arc<TableCounts> {
+        Arc::clone(&self.counts)
+    }
+
+    /// Makes a file's tables and puts them in. True if the file has some now that it did not have before.
+    pub fn add(&mut self, request: &Request, now: u64) -> bool {
+        let file = &request.file;
+        if self.there.contains_key(&file.id) {
+            return false;
+        }
+        // What was let go meanwhile is not mapped by anybody.
+        let Some(handle) = file.handle() else { return false };
+        let tables = match (self.build)(&handle) {
+            Ok(tables) => tables,
+            Err(error) => {
+                tracing::debug!(path = %file.path, %error, "no tables for walking stacks");
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                Vec::new()
+            }
+        };
+        if tables.is_empty() {
+            // It stays known as one without.
+            file.set_tables(Some(Vec::new()));
+            return true;
+        }
+        let bytes = tables.iter().map(Table::n_chunks).sum::<usize>() as u64 * ELEMENT_BYTES;
+        if !self.make_room(bytes, request.is_needed, now) || !self.put(file, &tables, bytes) {
+            self.counts.full.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+
+    /// Takes a file's tables out.
+    pub fn remove(&mut self, id: u64) {
+        let Some(gone) = self.there.remove(&id) else { return };
+        gone.file.set_tables(None);
+        self.take_out(&gone.tables);
+        self.count();
+    }
+
+    fn put(&mut self, file: &Arc<ExecutableFile>, tables: &[Table], bytes: u64) -> bool {
+        let (mut put, mut spans) = (Vec::new(), Vec::new());
+        for table in tables {
+            let number = self.next;
+            self.next += 1;
+            put.push((number, table.n_chunks()));
+            spans.push(Span { first: table.first, last: table.last, table: number });
+            if let Err(error) = self.chunks.put(number, table) {
+                tracing::debug!(path = %file.path, %error, "a table did not go into the kernel");
+                self.take_out(&put);
+                return false;
+            }
+        }
+        file.set_tables(Some(spans));
+        self.there.insert(file.id, There { file: Arc::clone(file), tables: put, bytes });
+        self.count();
+        true
+    }
+
+    fn take_out(&mut self, tables: &[(u32, usize)]) {
+        for (number, n_chunks) in tables {
+            self.chunks.remove(*number, *n_chunks);
+        }
+    }
+
+    fn make_room(&mut self, bytes: u64, is_needed: bool, now: u64) -> bool {
+        if bytes > self.most {
+            return false;
+        }
+        while self.bytes() + bytes > self.most {
+            let unused = |there: &&There| there.file.sampled().saturating_add(IN_USE) < now;
+            let oldest = self.there.values().filter(unused).min_by_key(|there| there.file.sampled());
+            let Some(id) = oldest.map(|there| there.file.id).filter(|_| is_needed) else { return false };
+            self.remove(id);
+            self.counts.evicted.fetch_add(1, Ordering::Relaxed);
+        }
+        true
+    }
+
+    fn bytes(&self) -> u64 {
+        self.there.values().map(|there| there.bytes).sum()
+    }
+
+    fn count(&self) {
+        let tables: usize = self.there.values().map(|there| there.tables.len()).sum();
+        self.counts.files.store(self.there.len() as u64, Ordering::Relaxed);
+        self.counts.tables.store(tables as u64, Ordering::Relaxed);
+        self.counts.bytes.store(self.bytes(), Ordering::Relaxed);
+    }
+}
+
+enum Order {
+    Add(Request),
+    Remove(u64),
+}
+
+/// The thread that makes tables: those that samples need first, then the smallest files.
+#[derive(Debug)]
+pub struct Builder {
+    orders: Sender<Order>,
+    added: Receiver<Arc<ExecutableFile>>,
+    _thread: JoinHandle<()>,
+}
+
+impl Builder {
+    /// Starts it, with the capabilities that the calling thread has now. It ends when this is dropped.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn start(mut tables: Tables) -> io::Result<Self> {
+        let (orders, to_do) = channel();
+        let (done, added) = channel();
+        let work = move || {
+            let mut waiting: Vec<Request> = Vec::new();
+            loop {
+                if waiting.is_empty() {
+                    // Making tables takes memory that is not needed again.
+                    crate::capture::program::return_memory();
+                    match to_do.recv() {
+                        Ok(order) => take(order, &mut waiting, &mut tables),
+                        Err(_) => return,
+                    }
+                }
+                while let Ok(order) = to_do.try_recv() {
+                    take(order, &mut waiting, &mut tables);
+                }
+                let next = (0..waiting.len()).min_by_key(|index| {
+                    let Request { file, is_needed } = &waiting[*index];
+                    (!is_needed, file.identity.length)
+                });
+                let Some(request) = next.map(|index| waiting.swap_remove(index)) else { continue };
+                if tables.add(&request, monotonic()) && done.send(request.file).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("tables".into()).spawn(work)?;
+        Ok(Self { orders, added, _thread: thread })
+    }
+
+    /// Asks for a file's tables. Whoever asks does so once a while for each file, so the queue is bounded by the files.
+    pub fn add(&self, request: Request) {
+        // It has ended only if it panicked; then nothing is to be had.
+        let _ = self.orders.send(Order::Add(request));
+    }
+
+    /// Nobody maps the file any more.
+    pub fn remove(&self, id: u64) {
+        let _ = self.orders.send(Order::Remove(id));
+    }
+
+    /// Files that have their tables now.
+    pub fn added(&self) -> impl Iterator<Item = Arc<ExecutableFile>> {
+        self.added.try_iter()
+    }
+}
+
+fn take(order: Order, waiting: &mut Vec<Request>, tables: &mut Tables) {
+    match order {
+        Order::Add(request) => match waiting.iter_mut().find(|known| known.file.id == request.file.id) {
+            Some(known) => known.is_needed |= request.is_needed,
+            None => waiting.push(request),
+        },
+        Order::Remove(id) => {
+            waiting.retain(|request| request.file.id != id);
+            tables.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use obi_ebpf::UNWIND_STACK;
+
+    use super::super::kernel::tests::empty;
+    use super::*;
+    use crate::capture::unwind::Row;
+
+    /// As many rows as the file has bytes; none for an empty file.
+    #[expect(clippy::unnecessary_wraps, reason = "it is a `Build`")]
+    fn rows(file: &std::fs::File) -> Result<Vec<Table>, Box<dyn Error + Send + Sync>> {
+        let length = file.metadata().unwrap().len();
+        let rows: Vec<Row> =
+            (0..length).map(|n| Row { address: 16 * n, rule: UNWIND_STACK | 1 << 14 }).collect();
+        Ok(Table::cut(&rows))
+    }
+
+    fn file(id: u64, rows: usize) -> Request {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![b'x'; rows]).unwrap();
+        let file = std::fs::File::open(path).unwrap();
+        let file = Arc::new(ExecutableFile::new(id, "x".into(), file).unwrap());
+        Request { file, is_needed: false }
+    }
+
+    fn needed(request: &Request) -> Request {
+        Request { is_needed: true, ..request.clone() }
+    }
+
+    #[test]
+    fn what_is_sampled_least_recently_makes_room() {
+        let mut tables = Tables::new(Chunks::new(empty(100)), rows, 5 * ELEMENT_BYTES);
+        let counts = tables.counts();
+        let state = || {
+            let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+            (load(&counts.files), load(&counts.bytes) / ELEMENT_BYTES, load(&counts.evicted), load(&counts.full))
+        };
+        let (small, large, other) = (file(1, 100), file(2, 300), file(3, 400));
+        let now = 100 * IN_USE;
+        assert!(tables.add(&small, now) && tables.add(&large, now));
+        assert!(!tables.add(&large, now), "it is there");
+        assert_eq!(state(), (2, 4, 0, 0));
+        // There is no room, and it was not sampled.
+        assert!(!tables.add(&other, now));
+        assert_eq!(state(), (2, 4, 0, 1));
+        // Both others are in use.
+        small.file.touch(now);
+        large.file.touch(now - 1);
+        assert!(!tables.add(&needed(&other), now));
+        assert_eq!(state(), (2, 4, 0, 2));
+        let now = now + IN_USE;
+        let old = large.file.tables().unwrap()[0].table;
+        assert!(tables.chunks.has(old, 0) && tables.chunks.has(old, 2));
+        assert!(tables.add(&needed(&other), now));
+        assert_eq!(state(), (2, 4, 1, 2));
+        assert!(large.file.tables().is_none() && small.file.tables().is_some());
+        assert!((0..4).all(|chunk| !tables.chunks.has(old, chunk)));
+        // It comes back under another number.
+        assert!(tables.add(&needed(&large), now + 10 * IN_USE));
+        assert!(large.file.tables().unwrap()[0].table > old);
+        assert_eq!(state(), (1, 3, 3, 2));
+        tables.remove(2);
+        assert_eq!(state(), (0, 0, 3, 2));
+        assert!(large.file.tables().is_none());
+        // Larger than everything.
+        assert!(!tables.add(&needed(&file(4, 5000)), now));
+    }
+
+    #[test]
+    fn a_file_without_tables_is_known_as_such() {
+        let mut tables = Tables::new(Chunks::new(empty(10)), rows, 10 * ELEMENT_BYTES);
+        let nothing = file(1, 0);
+        assert!(tables.add(&nothing, 1));
+        assert!(nothing.file.tables().unwrap().is_empty());
+        let gone = file(2, 10);
+        gone.file.let_go();
+        assert!(!tables.add(&gone, 1));
+    }
+
+    #[test]
+    fn a_kernel_that_refuses_keeps_nothing_of_a_table() {
+        let mut tables = Tables::new(Chunks::new(empty(2)), rows, 100 * ELEMENT_BYTES);
+        let large = file(1, 1000);
+        assert!(!tables.add(&large, 1));
+        assert!(large.file.tables().is_none());
+        assert!((0..10).all(|chunk| !tables.chunks.has(1, chunk)));
+        assert!(tables.add(&file(2, 100), 1));
+    }
+
+    #[test]
+    fn the_thread_makes_them() {
+        let builder = Builder::start(Tables::new(Chunks::new(empty(100)), rows, 1 << 20)).unwrap();
+        for id in 1..=3 {
+            builder.add(file(id, 100));
+        }
+        let mut added = Vec::new();
+        while added.len() < 3 {
+            added.extend(builder.added().map(|file| file.id));
+            std::thread::yield_now();
+        }
+        added.sort_unstable();
+        assert_eq!(added, [1, 2, 3]);
+    }
+}

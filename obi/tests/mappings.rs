@@ -1,0 +1,318 @@
+//! Who maps what, with real programs: what they execute is found as of the time of a sample, through exec, fork, dlopen,
+//! containers, deleted and replaced files, and after the end.
+//!
+//! In: small C programs that tell where their own code is. Out: failure when an address leads elsewhere. Needs root.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
+)]
+
+#[path = "mappings/program.rs"]
+mod program;
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+use std::sync::Arc;
+
+use obi::capture::mapping::ExecutableFile;
+use obi::capture::mapping::backing::Kind;
+use obi::capture::mapping::resolver::Resolved;
+
+use self::program::{Agent, Folder, Program, monotonic};
+
+/// What `nm` says of a symbol.
+fn symbol(path: &str, name: &str) -> u64 {
+    let output = Command::new("nm").arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let line = text.lines().find(|line| line.split(' ').nth(2) == Some(name)).unwrap();
+    u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
+}
+
+/// The file that an address leads to is this one, and the address in it is that of the symbol.
+fn check(agent: &mut Agent, told: program::Told, path: &str, name: &str) -> Arc<ExecutableFile> {
+    let (place, file) = agent.file(told);
+    assert_eq!(place.elf_address(), Some(symbol(path, name)), "{path}");
+    file
+}
+
+#[test]
+fn programs_that_run_already_and_such_that_begin_are_found() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "");
+    let mut before = Program::start(&path);
+    let told_before = before.told();
+    let mut agent = Agent::start();
+    let mut after = Program::start(&path);
+    let told = after.told();
+    let file = check(&mut agent, told_before, &path, "here");
+    assert_eq!(file.identity.inode, fs::metadata(&path).unwrap().ino());
+    assert!(Arc::ptr_eq(&file, &check(&mut agent, told, &path, "here")));
+    // Its end changes nothing, for a while.
+    after.end();
+    agent.await_end(told.tgid);
+    assert!(Arc::ptr_eq(&file, &check(&mut agent, told, &path, "here")));
+}
+
+#[test]
+fn an_exec_is_told_from_what_ran_before_by_time() {
+    let folder = Folder::new();
+    let (first, second) = (folder.compile("first", "-no-pie"), folder.compile("second", "-no-pie -DPADDING=5000"));
+    let mut agent = Agent::start();
+    let mut program = Program::start(&first);
+    let before = program.told();
+    program.say(&format!("exec {second}"));
+    let after = program.told();
+    assert_eq!(before.tgid, after.tgid);
+    check(&mut agent, after, &second, "here");
+    check(&mut agent, before, &first, "here");
+}
+
+#[test]
+fn a_fork_has_what_its_parent_had() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "");
+    let mut agent = Agent::start();
+    let mut program = Program::start(&path);
+    let parent = program.told();
+    program.say("fork");
+    let child = program.told();
+    assert_ne!(parent.tgid, child.tgid);
+    check(&mut agent, child, &path, "here");
+    check(&mut agent, parent, &path, "here");
+}
+
+#[test]
+fn libraries_that_follow_each_other_at_an_address_are_told_apart_by_time() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "-ldl");
+    let libraries = [folder.library("a", ""), folder.library("b", "-DPADDING=3000")];
+    let mut agent = Agent::start();
+    let mut program = Program::start(&path);
+    program.told();
+    let mut told = Vec::new();
+    for library in &libraries {
+        program.say(&format!("open {library}"));
+        told.push(program.told());
+    }
+    // Whether the loader takes the same address again is its affair; that of the mapping is fixed by the test.
+    program.say(&format!("over {} {}", libraries[0], libraries[1]));
+    let (first, second) = (program.told(), program.told());
+    assert_eq!(first.address, second.address);
+    let inode = |path: &str| fs::metadata(path).unwrap().ino();
+    for (told, library) in told.into_iter().zip(&libraries) {
+        check(&mut agent, told, library, "in_library");
+    }
+    for (told, library) in [(first, &libraries[0]), (second, &libraries[1])] {
+        assert_eq!(agent.file(told).1.identity.inode, inode(library), "{library}");
+    }
+}
+
+#[test]
+fn files_that_are_deleted_or_replaced_stay_readable() {
+    let folder = Folder::new();
+    let (path, other) = (folder.compile("program", ""), folder.compile("other", "-DPADDING=7000"));
+    // Before the agent starts: its name is gone, and another file has it.
+    let copy = folder.copy(&path, "replaced");
+    let mut before = Program::start(&copy);
+    let told_before = before.told();
+    fs::remove_file(&copy).unwrap();
+    fs::copy(&other, &copy).unwrap();
+    let mut agent = Agent::start();
+    let content = |agent: &mut Agent, told| {
+        let file = agent.file(told).1;
+        fs::read(ExecutableFile::link(&file.handle().unwrap())).unwrap()
+    };
+    assert!(content(&mut agent, told_before) == fs::read(&path).unwrap());
+    check(&mut agent, told_before, &path, "here");
+    // After.
+    let copy = folder.copy(&path, "deleted");
+    let mut after = Program::start(&copy);
+    let told = after.told();
+    check(&mut agent, told, &path, "here");
+    fs::remove_file(&copy).unwrap();
+    after.end();
+    agent.await_end(told.tgid);
+    assert!(content(&mut agent, told) == fs::read(&path).unwrap());
+    // A file that is written over in place, and runs again.
+    let copy = folder.copy(&path, "written over");
+    let mut first = Program::start(&copy);
+    let told_first = first.told();
+    check(&mut agent, told_first, &path, "here");
+    first.end();
+    program::patiently(|| fs::copy(&other, &copy).is_ok());
+    let told_second = agent.until_confirmed(&copy, |agent| {
+        let told = Program::start(&copy).told();
+        let address = agent.file(told).0.elf_address();
+        (address == Some(symbol(&other, "here"))).then_some(told)
+    });
+    check(&mut agent, told_second, &other, "here");
+}
+
+#[test]
+fn other_mount_namespaces_and_roots_are_looked_into() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "-static -DSTATIC");
+    let other = folder.compile("other", "-static -DSTATIC -DPADDING=9000");
+    // The same path inside and outside means different files.
+    let root = folder.folder("root");
+    fs::copy(&path, format!("{root}/program")).unwrap();
+    let outside = "/program-of-obi-mappings-test";
+    let mut agent = Agent::start();
+    let mut program = Program::of(Command::new("unshare").args(["-m", "chroot", &root, "/program"]));
+    let told = program.told();
+    let file = check(&mut agent, told, &path, "here");
+    assert_eq!(&*file.path, "/program");
+    assert!(!fs::exists(outside).unwrap());
+    // Without its root, as a container of its own mounts sees it.
+    let script = format!("mount --bind {other} {path} && exec {path}");
+    let mut program = Program::of(Command::new("unshare").args(["-m", "sh", "-c", &script]));
+    let told = program.told();
+    check(&mut agent, told, &other, "here");
+}
+
+#[test]
+fn programs_of_other_users_are_looked_into() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "");
+    let mut agent = Agent::start();
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o4711)).unwrap();
+    let mut program = Program::of(Command::new(&path).uid(65534).gid(65534));
+    let told = program.told();
+    check(&mut agent, told, &path, "here");
+}
+
+#[test]
+fn a_process_that_has_gone_before_anybody_looks_is_known_by_its_file() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "");
+    let mut agent = Agent::start();
+    let told: Vec<_> = (0..3)
+        .map(|_| {
+            let mut program = Program::start(&path);
+            let told = program.told();
+            program.end();
+            told
+        })
+        .collect();
+    for told in told {
+        check(&mut agent, told, &path, "here");
+    }
+}
+
+#[test]
+fn a_process_goes_on_without_its_first_thread() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "-pthread -ldl");
+    let library = folder.library("a", "");
+    let mut agent = Agent::start();
+    let mut program = Program::start(&path);
+    program.told();
+    program.say("thread");
+    let before = program.told();
+    agent.await_end(before.tgid);
+    program.say(&format!("open {library}"));
+    let after = program.told();
+    assert_eq!(before.tgid, after.tgid);
+    check(&mut agent, after, &library, "in_library");
+    check(&mut agent, before, &path, "here");
+}
+
+#[test]
+fn the_kernels_code_in_a_process_and_code_made_at_run_time_are_told() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "");
+    let mut agent = Agent::start();
+    let mut program = Program::start(&path);
+    program.told();
+    program.say("vdso");
+    let told = program.told();
+    let (place, file) = agent.file(told);
+    assert_eq!(place.mapping.backing.kind, Kind::Vdso);
+    assert_eq!((&*file.path, place.elf_address()), ("[vdso]", Some(told.address - place.mapping.start)));
+    assert!(!file.build_ids.gnu.is_empty());
+    program.say("anonymous");
+    let told = program.told();
+    let place = agent.place(told);
+    assert!(place.mapping.backing.is_made_at_run_time());
+    assert!(place.mapping.file().is_none());
+    // Nothing is at 1.
+    let nowhere = program::Told { address: 1, ..told };
+    agent.until(|agent| matches!(agent.resolve(nowhere), Resolved::Nowhere).then_some(()));
+}
+
+#[test]
+fn what_is_sampled_is_told_to_the_kernel_with_tables() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "");
+    let mut program = Program::start(&path);
+    let told = program.told();
+    let mut agent = Agent::start();
+    assert!(agent.resolver.blocks().get(told.tgid, 0).is_none(), "it was not sampled");
+    agent.sample(told);
+    agent.until(|agent| {
+        let block = agent.resolver.blocks().get(told.tgid, 0)?;
+        let entries = &block.entry[..block.n_entries as usize];
+        let own = entries.iter().find(|entry| (entry.start..entry.end).contains(&told.address))?;
+        // Its own code, libc's, the loader's and the kernel's.
+        (own.table > 0 && entries.iter().filter(|entry| entry.table > 0).count() >= 4).then_some(())
+    });
+    let counts = agent.resolver.counts();
+    assert!(counts.table_bytes > 0 && counts.mapping_bytes >= 2048 && counts.table_files >= 4, "{counts:?}");
+    program.end();
+    agent.until(|agent| agent.resolver.blocks().get(told.tgid, 0).is_none().then_some(()));
+    // The same program again is told before it is sampled.
+    let mut again = Program::start(&path);
+    let told = again.told();
+    agent.until(|agent| agent.resolver.blocks().get(told.tgid, 0));
+}
+
+#[test]
+fn everything_that_runs_is_known() {
+    let mut agent = Agent::start();
+    let mut missing = Vec::new();
+    let mut n_found = 0;
+    for tgid in program::running() {
+        let Ok(text) = fs::read(format!("/proc/{tgid}/maps")) else { continue };
+        for mapped in obi::capture::mapping::listing::executed(&text) {
+            let told = program::Told { tgid, address: mapped.start, time: monotonic() };
+            match agent.settled(told) {
+                Resolved::Place(place) if place.mapping.end == mapped.end || mapped.inode == 0 => n_found += 1,
+                // It may have ended or changed meanwhile.
+                other => {
+                    let now = fs::read(format!("/proc/{tgid}/maps")).unwrap_or_default();
+                    if now == text {
+                        missing.push(format!("{tgid} {:#x} {}: {other:?}", mapped.start, mapped.path));
+                    }
+                }
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{} of {}: {missing:#?}", missing.len(), n_found + missing.len());
+    assert!(n_found > 10);
+    eprintln!("{n_found} mappings, {:?}", agent.resolver.counts());
+}
+
+#[test]
+fn files_are_let_go_when_nobody_maps_them() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "");
+    let mut agent = Agent::start();
+    let mut program = Program::start(&path);
+    let told = program.told();
+    let file = check(&mut agent, told, &path, "here");
+    program.end();
+    agent.until(|agent| agent.released.contains(&file.id).then_some(()));
+    assert!(file.handle().is_none());
+    // What runs on is held.
+    let held: HashSet<u64> = agent.released.iter().copied().collect();
+    let own = program::Told { tgid: std::process::id(), address: check as *const () as u64, time: monotonic() };
+    let own = agent.file(own).1;
+    assert!(own.handle().is_some() && !held.contains(&own.id));
+    // And it comes back.
+    let mut program = Program::start(&path);
+    let told = program.told();
+    assert!(check(&mut agent, told, &path, "here").handle().is_some());
+}
