@@ -77,6 +77,19 @@ pub fn go_module(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// A program of a Go module that is published, such as `example.org/module/cmd/name@version`, compiled as `name`.
+///
+/// # Errors
+/// When the module cannot be had, or the compiler is missing, too old or refuses.
+pub fn go_published(package: &str, name: &str) -> anyhow::Result<PathBuf> {
+    compiled_from(&[], name, COMPILE_MODULE, |output| {
+        let mut command = Command::new("go");
+        command.args(["install", "-trimpath", "-ldflags=-s -w", package]);
+        command.env("GOBIN", output.parent().expect("a file in a folder"));
+        command
+    })
+}
+
 /// The Go programs over HTTP/2, gRPC included.
 ///
 /// # Errors

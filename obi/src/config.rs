@@ -14,6 +14,7 @@ pub mod export;
 mod load;
 mod otlp_environment;
 mod profile;
+pub mod pyroscope;
 mod rule;
 mod slo;
 mod value;

@@ -135,7 +135,7 @@ pub struct MapMemory {
 pub struct Lane {
     /// Name of the destination.
     pub destination: Arc<str>,
-    /// `traces` or `metrics`.
+    /// `traces`, `metrics` or `profiles`.
     pub signal: &'static str,
     /// Items waiting or under way.
     pub queued_items: u64,

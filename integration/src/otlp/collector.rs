@@ -39,6 +39,18 @@ impl Collector {
     /// # Errors
     /// When it cannot be built or does not get ready.
     pub fn start(certificates: Option<&Certificates>) -> anyhow::Result<Self> {
+        Self::launch(certificates, None)
+    }
+
+    /// Starts it with the feature gate that lets it take profiles.
+    ///
+    /// # Errors
+    /// When it cannot be built or does not get ready.
+    pub fn with_profiles() -> anyhow::Result<Self> {
+        Self::launch(None, Some("--feature-gates=service.profilesSupport"))
+    }
+
+    fn launch(certificates: Option<&Certificates>, gate: Option<&str>) -> anyhow::Result<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector");
         let binary = program::go_module(&folder, "collector")?;
         let files = tempfile::tempdir()?;
@@ -54,7 +66,7 @@ impl Collector {
         }
         let pipeline = |exporter: &str| json!({"receivers": ["otlp"], "exporters": [exporter]});
         let output = |name: &str| json!({"path": files.path().join(name), "flush_interval": "50ms"});
-        let config = json!({
+        let mut config = json!({
             "receivers": {"otlp": {"protocols": {
                 "grpc": grpc_settings,
                 "http": {"endpoint": http.to_string()},
@@ -65,10 +77,15 @@ impl Collector {
                 "pipelines": {"traces": pipeline("file/traces"), "metrics": pipeline("file/metrics")},
             },
         });
+        if gate.is_some() {
+            config["exporters"]["file/profiles"] = output("profiles");
+            config["exporters"]["file/profiles"]["format"] = json!("proto");
+            config["service"]["pipelines"]["profiles"] = pipeline("file/profiles");
+        }
         let file = files.path().join("collector.yaml");
         fs::write(&file, config.to_string())?;
         let mut command = Command::new(binary);
-        command.arg("--config").arg(&file);
+        command.arg("--config").arg(&file).args(gate);
         let mut program = Program::spawn("collector", command)?;
         let deadline = Instant::now() + patience(READY);
         for address in [grpc, http] {
@@ -96,6 +113,23 @@ impl Collector {
     /// When the file is not what the exporter writes.
     pub fn metrics(&self) -> anyhow::Result<Vec<Value>> {
         self.lines("metrics")
+    }
+
+    /// The requests with profiles so far, as protobuf.
+    ///
+    /// # Errors
+    /// When the file is not what the exporter writes.
+    pub fn profiles(&self) -> anyhow::Result<Vec<Vec<u8>>> {
+        let bytes = fs::read(self.files.path().join("profiles")).unwrap_or_default();
+        let (mut rest, mut messages) = (&bytes[..], Vec::new());
+        // Each behind its length; the last one may be under way.
+        while let Some((length, after)) = rest.split_first_chunk::<4>() {
+            let length = usize::try_from(u32::from_be_bytes(*length))?;
+            let Some((message, after)) = after.split_at_checked(length) else { break };
+            messages.push(message.to_vec());
+            rest = after;
+        }
+        Ok(messages)
     }
 
     /// What it has logged.

@@ -109,9 +109,13 @@ fn check_shape(sample: &Sample, expected: &mut Option<(bool, bool)>, n: usize, r
     let shape = (n_values > 0, n_times > 0);
     match shape {
         (false, false) => report.expect(false, || format!("sample {n} has neither values nor timestamps")),
-        (true, false) => report.expect(n_values == 1, || format!("sample {n} has {n_values} values, not one")),
+        (true, false) => {
+            report.expect(n_values == 1, || format!("sample {n} has {n_values} values, not one"))
+        }
         (true, true) => {
-            report.expect(n_values == n_times, || format!("sample {n}: {n_values} values, {n_times} timestamps"));
+            report.expect(n_values == n_times, || {
+                format!("sample {n}: {n_values} values, {n_times} timestamps")
+            });
         }
         (false, true) => {}
     }
@@ -151,7 +155,12 @@ fn check_dictionary(dictionary: &ProfilesDictionary, report: &mut Report) {
     zero_first(function_table, "function", report);
     zero_first(link_table, "link", report);
     zero_first(string_table, "string", report);
-    zero_first(attribute_table, "attribute", report);
+    // A Collector writes the empty value as one that holds nothing.
+    let is_empty = attribute_table.first().is_some_and(|first| {
+        let held = first.value.as_ref().and_then(|value| value.value.as_ref());
+        (first.key_strindex, first.unit_strindex) == (0, 0) && held.is_none()
+    });
+    report.expect(is_empty, || format!("the attribute table begins with {:?}", attribute_table.first()));
     zero_first(stack_table, "stack", report);
     let n_texts = string_table.len();
     for (n, Mapping { memory_start, memory_limit, filename_strindex, attribute_indices, .. }) in
@@ -200,7 +209,8 @@ fn zero_first<T: Default + PartialEq + Debug>(table: &[T], name: &str, report: &
 
 fn check_unique(dictionary: &ProfilesDictionary, report: &mut Report) {
     let mut count = |name: &str, n: usize, n_distinct: usize| {
-        report.expect(n == n_distinct, || format!("{} entries of the {name} table are double", n - n_distinct));
+        report
+            .expect(n == n_distinct, || format!("{} entries of the {name} table are double", n - n_distinct));
     };
     fn distinct<T: Hash + Eq>(table: &[T]) -> usize {
         table.iter().collect::<HashSet<_>>().len()
@@ -222,8 +232,7 @@ fn check_unique(dictionary: &ProfilesDictionary, report: &mut Report) {
 fn check_referenced(data: &ProfilesData, dictionary: &ProfilesDictionary, report: &mut Report) {
     let (mut texts, mut attributes) = (HashSet::from([0]), HashSet::from([0]));
     let (mut mappings, mut functions) = (HashSet::from([0]), HashSet::from([0]));
-    let (mut locations, mut stacks, mut links) =
-        (HashSet::from([0]), HashSet::from([0]), HashSet::from([0]));
+    let (mut locations, mut stacks, mut links) = (HashSet::from([0]), HashSet::from([0]), HashSet::from([0]));
     let scopes = data.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
     for profile in scopes.flat_map(|scope| &scope.profiles) {
         for value_type in [&profile.sample_type, &profile.period_type].into_iter().flatten() {
@@ -295,7 +304,8 @@ fn check_content(dictionary: &ProfilesDictionary, report: &mut Report) {
 /// What Pyroscope and Parca take for CPU time.
 fn check_safe(profile: &Profile, report: &mut Report) {
     report.expect(profile.sample_type.is_some(), || "a profile has no sample type".to_owned());
-    report.expect(profile.period_type.is_some() && profile.period > 0, || "a profile has no period".to_owned());
+    report
+        .expect(profile.period_type.is_some() && profile.period > 0, || "a profile has no period".to_owned());
     report.expect(!profile.samples.is_empty(), || "a profile has no samples".to_owned());
     let id = &profile.profile_id;
     report.expect(id.len() == 16 && id.iter().any(|byte| *byte != 0), || "a profile has no id".to_owned());

@@ -1,7 +1,7 @@
 //! An OTLP receiver that answers as it is told, over gRPC and HTTP.
 //!
-//! In: a list of answers, one per request; after it, everything is accepted. Out: the spans and metrics that it accepted,
-//! and the headers of every request. Refuses to know who sends.
+//! In: a list of answers, one per request with spans or profiles; after it, everything is accepted. Out: the spans,
+//! metrics and profiles that it accepted, and the headers of every request with spans. Refuses to know who sends.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -19,6 +19,12 @@ use opentelemetry_proto::tonic::collector::metrics::v1::metrics_service_server::
 };
 use opentelemetry_proto::tonic::collector::metrics::v1::{
     ExportMetricsServiceRequest, ExportMetricsServiceResponse,
+};
+use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_server::{
+    ProfilesService, ProfilesServiceServer,
+};
+use opentelemetry_proto::tonic::collector::profiles::v1development::{
+    ExportProfilesPartialSuccess, ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -73,6 +79,7 @@ struct Book {
     answers: Mutex<VecDeque<Answer>>,
     spans: Mutex<Vec<ResourceSpans>>,
     metrics: Mutex<Vec<ResourceMetrics>>,
+    profiles: Mutex<Vec<ExportProfilesServiceRequest>>,
     requests: Mutex<Vec<Seen>>,
 }
 
@@ -103,11 +110,13 @@ impl Receiver {
         let service = tonic::service::Routes::new(
             TraceServiceServer::from_arc(Arc::clone(&book)).accept_compressed(gzip),
         )
-        .add_service(MetricsServiceServer::from_arc(Arc::clone(&book)).accept_compressed(gzip));
+        .add_service(MetricsServiceServer::from_arc(Arc::clone(&book)).accept_compressed(gzip))
+        .add_service(ProfilesServiceServer::from_arc(Arc::clone(&book)).accept_compressed(gzip));
         runtime.spawn(async move { axum::serve(grpc, service.into_axum_router()).await });
         let router = Router::new()
             .route("/v1/traces", post(traces))
             .route("/v1/metrics", post(metrics))
+            .route("/v1development/profiles", post(profiles))
             .layer(DefaultBodyLimit::max(REQUEST_BYTES))
             .with_state(Arc::clone(&book));
         runtime.spawn(async move { axum::serve(http, router).await });
@@ -130,6 +139,12 @@ impl Receiver {
     #[must_use]
     pub fn metrics(&self) -> Vec<ResourceMetrics> {
         held(&self.book.metrics).clone()
+    }
+
+    /// Requests with profiles accepted so far.
+    #[must_use]
+    pub fn profiles(&self) -> Vec<ExportProfilesServiceRequest> {
+        held(&self.book.profiles).clone()
     }
 
     /// Requests with spans so far.
@@ -185,6 +200,53 @@ impl Book {
     }
 }
 
+impl Book {
+    /// The same of a request with profiles, which is kept whole also when some of it is rejected.
+    fn enter_profiles(&self, request: ExportProfilesServiceRequest) -> Answer {
+        let answer = held(&self.answers).pop_front().unwrap_or(Answer::Accept);
+        if matches!(answer, Answer::Accept | Answer::Partial(_)) {
+            held(&self.profiles).push(request);
+        }
+        answer
+    }
+}
+
+/// What is said of a request that is not taken over gRPC; nothing where it was.
+fn grpc_refusal(answer: Answer) -> Option<Status> {
+    match answer {
+        Answer::Accept | Answer::Partial(_) | Answer::Silence => None,
+        Answer::Again(after) => {
+            let details = ErrorDetails::with_retry_info(Some(after));
+            Some(Status::with_error_details(Code::ResourceExhausted, "later", details))
+        }
+        Answer::Exhausted => Some(Status::resource_exhausted("never")),
+        Answer::Unavailable => Some(Status::unavailable("not now")),
+        Answer::Refuse => Some(Status::invalid_argument("not like this")),
+    }
+}
+
+fn profiles_response(answer: Answer) -> ExportProfilesServiceResponse {
+    let Answer::Partial(n_rejected) = answer else { return ExportProfilesServiceResponse::default() };
+    let rejected_profiles = i64::try_from(n_rejected).expect("a request has few profiles");
+    let partial = ExportProfilesPartialSuccess { rejected_profiles, error_message: "not wanted".to_owned() };
+    ExportProfilesServiceResponse { partial_success: Some(partial) }
+}
+
+#[tonic::async_trait]
+impl ProfilesService for Book {
+    async fn export(
+        &self,
+        request: Request<ExportProfilesServiceRequest>,
+    ) -> Result<tonic::Response<ExportProfilesServiceResponse>, Status> {
+        let answer = self.enter_profiles(request.into_inner());
+        match grpc_refusal(answer) {
+            Some(status) => Err(status),
+            None if answer == Answer::Silence => std::future::pending().await,
+            None => Ok(profiles_response(answer).into()),
+        }
+    }
+}
+
 fn response(n_rejected: usize) -> ExportTraceServiceResponse {
     let rejected_spans = i64::try_from(n_rejected).expect("a request has few spans");
     let partial = ExportTracePartialSuccess { rejected_spans, error_message: "not wanted".to_owned() };
@@ -201,14 +263,10 @@ impl TraceService for Book {
         match self.enter(metadata.into_headers(), request) {
             Answer::Accept => Ok(response(0).into()),
             Answer::Partial(n_rejected) => Ok(response(n_rejected).into()),
-            Answer::Again(after) => {
-                let details = ErrorDetails::with_retry_info(Some(after));
-                Err(Status::with_error_details(Code::ResourceExhausted, "later", details))
-            }
-            Answer::Exhausted => Err(Status::resource_exhausted("never")),
-            Answer::Unavailable => Err(Status::unavailable("not now")),
-            Answer::Refuse => Err(Status::invalid_argument("not like this")),
-            Answer::Silence => std::future::pending().await,
+            answer => match grpc_refusal(answer) {
+                Some(status) => Err(status),
+                None => std::future::pending().await,
+            },
         }
     }
 }
@@ -231,13 +289,32 @@ async fn traces(State(book): State<Arc<Book>>, headers: HeaderMap, body: Bytes) 
     match book.enter(headers, request) {
         Answer::Accept => response(0).encode_to_vec().into_response(),
         Answer::Partial(n_rejected) => response(n_rejected).encode_to_vec().into_response(),
+        answer => http_refusal(answer).await,
+    }
+}
+
+async fn http_refusal(answer: Answer) -> Response {
+    match answer {
         Answer::Again(after) => {
             (StatusCode::TOO_MANY_REQUESTS, [("retry-after", after.as_secs().to_string())]).into_response()
         }
         Answer::Exhausted => StatusCode::TOO_MANY_REQUESTS.into_response(),
         Answer::Unavailable => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         Answer::Refuse => StatusCode::BAD_REQUEST.into_response(),
+        Answer::Accept | Answer::Partial(_) => StatusCode::OK.into_response(),
         Answer::Silence => std::future::pending().await,
+    }
+}
+
+async fn profiles(State(book): State<Arc<Book>>, headers: HeaderMap, body: Bytes) -> Response {
+    let Some(request) = decoded::<ExportProfilesServiceRequest>(&headers, &body) else {
+        return StatusCode::UNPROCESSABLE_ENTITY.into_response();
+    };
+    match book.enter_profiles(request) {
+        answer @ (Answer::Accept | Answer::Partial(_)) => {
+            profiles_response(answer).encode_to_vec().into_response()
+        }
+        answer => http_refusal(answer).await,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Section `export`: who gets spans and metrics over OTLP, and which spans.
+//! Section `export`: who gets spans, metrics and profiles over OTLP, and which spans.
 //!
 //! In: what the user wrote. Out: checked destinations. Refuses to know connections and encodings; the standard
 //! variables that make a destination too are read in `otlp_environment`.
@@ -11,16 +11,21 @@ use std::time::Duration;
 use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 
+use super::pyroscope::{self, PyroscopeDestination};
 use super::value;
 
 /// Section `export`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Export {
-    /// Destinations for spans and metrics over OTLP, each with a queue of its own. Default: `[]`. Example:
+    /// Destinations for spans, metrics and profiles over OTLP, each with a queue of its own. Default: `[]`. Example:
     /// `[{endpoint: "http://collector:4317", protocol: grpc}]`. The standard variables (`OTEL_EXPORTER_OTLP_ENDPOINT`
     /// and its relatives) add one more, named `environment`.
     pub otlp: Vec<OtlpDestination>,
+    /// Servers that take profiles as Grafana Pyroscope does (`/ingest`), each with a queue of its own. It takes OTLP as
+    /// well, but knows CPU profiles by their usual names only this way. Default: `[]`. Example:
+    /// `[{url: "http://pyroscope:4040"}]`.
+    pub pyroscope: Vec<PyroscopeDestination>,
     /// Which spans are exported. Metrics always count all of them. Default: `{ratio: 1, parent_based: true}`.
     /// `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` set it too. Example: `{ratio: 0.1}`.
     pub sampling: Sampling,
@@ -32,7 +37,12 @@ pub struct Export {
 
 impl Default for Export {
     fn default() -> Self {
-        Self { otlp: Vec::new(), sampling: Sampling::default(), metric_interval: Duration::from_secs(60) }
+        Self {
+            otlp: Vec::new(),
+            pyroscope: Vec::new(),
+            sampling: Sampling::default(),
+            metric_interval: Duration::from_secs(60),
+        }
     }
 }
 
@@ -62,11 +72,13 @@ pub enum Signal {
     Traces,
     /// Histograms and counts of all spans.
     Metrics,
+    /// CPU profiles.
+    Profiles,
 }
 
 impl Signal {
-    /// Both, in the order of their lanes.
-    pub const ALL: [Self; 2] = [Self::Traces, Self::Metrics];
+    /// All, in the order of their lanes.
+    pub const ALL: [Self; 3] = [Self::Traces, Self::Metrics, Self::Profiles];
 
     /// As it is written in the file.
     #[must_use]
@@ -74,6 +86,17 @@ impl Signal {
         match self {
             Self::Traces => "traces",
             Self::Metrics => "metrics",
+            Self::Profiles => "profiles",
+        }
+    }
+
+    /// What `http/protobuf` appends to the base URL (OTLP specification, "OTLP/HTTP Request").
+    #[must_use]
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Traces => "/v1/traces",
+            Self::Metrics => "/v1/metrics",
+            Self::Profiles => "/v1development/profiles",
         }
     }
 }
@@ -120,8 +143,8 @@ impl Histograms {
 pub struct OtlpDestination {
     /// What it is called in metrics and logs. Default: host and port of its endpoint. Example: `tempo`.
     pub name: String,
-    /// Base URL; `http` is plain, `https` is TLS. With `http/protobuf`, `/v1/traces` and `/v1/metrics` are appended to
-    /// its path. Default: none. Example: `http://collector:4318`.
+    /// Base URL; `http` is plain, `https` is TLS. With `http/protobuf`, `/v1/traces`, `/v1/metrics` and
+    /// `/v1development/profiles` are appended to its path. Default: none. Example: `http://collector:4318`.
     #[serde(deserialize_with = "url")]
     pub endpoint: Option<String>,
     /// URL for spans, used as it is. Default: made of `endpoint`. Example: `https://tempo:4318/otlp/v1/traces`.
@@ -130,7 +153,13 @@ pub struct OtlpDestination {
     /// URL for metrics, used as it is. Default: made of `endpoint`. Example: `https://mimir/otlp/v1/metrics`.
     #[serde(deserialize_with = "url")]
     pub metrics_endpoint: Option<String>,
-    /// `traces`, `metrics` or both. Default: both. Example: `[traces]`.
+    /// URL for profiles, used as it is. Default: made of `endpoint`. Example:
+    /// `https://pyroscope:4040/v1development/profiles`.
+    #[serde(deserialize_with = "url")]
+    pub profiles_endpoint: Option<String>,
+    /// Some of `traces`, `metrics` and `profiles`. Profiles go out while `profile` is on; a destination that does not
+    /// know them, as the Collector without its feature gate `service.profilesSupport`, is asked again every ten minutes.
+    /// Default: all. Example: `[traces]`.
     pub signals: Vec<Signal>,
     /// `grpc` or `http/protobuf`. Default: `http/protobuf`. Example: `grpc`.
     pub protocol: Protocol,
@@ -182,6 +211,7 @@ impl Default for OtlpDestination {
             endpoint: None,
             traces_endpoint: None,
             metrics_endpoint: None,
+            profiles_endpoint: None,
             signals: Signal::ALL.to_vec(),
             protocol: Protocol::Http,
             histograms: Histograms::Explicit,
@@ -208,13 +238,14 @@ impl OtlpDestination {
         let own = match signal {
             Signal::Traces => &self.traces_endpoint,
             Signal::Metrics => &self.metrics_endpoint,
+            Signal::Profiles => &self.profiles_endpoint,
         };
         if !self.signals.contains(&signal) {
             return None;
         }
         let base = || match (self.protocol, self.endpoint.as_deref()?) {
             (Protocol::Grpc, base) => Some(base.to_owned()),
-            (Protocol::Http, base) => Some(format!("{}/v1/{}", base.trim_end_matches('/'), signal.name())),
+            (Protocol::Http, base) => Some(format!("{}{}", base.trim_end_matches('/'), signal.path())),
         };
         own.clone().or_else(base)
     }
@@ -239,10 +270,14 @@ pub(super) fn contradiction(export: &Export) -> Option<(String, String)> {
     for (index, destination) in export.otlp.iter().enumerate() {
         let key = |name: &str| format!("export.otlp[{index}].{name}");
         if destination.signals.is_empty() {
-            return Some((key("signals"), "is empty, expected traces, metrics or both".to_owned()));
+            return Some((key("signals"), "is empty, expected some of traces, metrics, profiles".to_owned()));
         }
         for signal in &destination.signals {
             if destination.url(*signal).is_none() {
+                // Taken by default, but not where the others have URLs of their own.
+                if *signal == Signal::Profiles && destination.signals.len() > 1 {
+                    continue;
+                }
                 let problem = format!(
                     "is missing, expected a URL here or in `{}_endpoint`, such as http://collector:4318",
                     signal.name()
@@ -273,7 +308,13 @@ pub(super) fn contradiction(export: &Export) -> Option<(String, String)> {
             _ => {}
         }
     }
-    None
+    export.pyroscope.iter().enumerate().find_map(|(index, destination)| {
+        let taken = seen.iter().map(|(label, _)| label.as_str());
+        let earlier = export.pyroscope[..index].iter().map(PyroscopeDestination::label);
+        let is_taken = taken.map(str::to_owned).chain(earlier).any(|label| label == destination.label());
+        pyroscope::contradiction(destination, is_taken)
+            .map(|(key, problem)| (format!("export.pyroscope[{index}].{key}"), problem))
+    })
 }
 
 /// Headers of requests. Their values are secrets: nothing shows them.
@@ -329,14 +370,14 @@ pub(super) fn is_url(text: &str) -> bool {
     })
 }
 
-fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(super) fn url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     const EXPECTED: &str = "an http or https URL without user and query, such as http://collector:4318";
     let written = value::text(deserializer, EXPECTED)?;
     let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
     if is_url(&written) { Ok(Some(written)) } else { Err(refuse()) }
 }
 
-fn file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+pub(super) fn file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
     const EXPECTED: &str = "an absolute path, such as /etc/obi/ca.pem";
     let path = PathBuf::from(value::text(deserializer, EXPECTED)?);
     let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));

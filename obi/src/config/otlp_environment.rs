@@ -154,6 +154,7 @@ fn destination(variables: Variables<'_>) -> Result<Option<OtlpDestination>, Conf
     match signal {
         Signal::Traces => destination.traces_endpoint = own,
         Signal::Metrics => destination.metrics_endpoint = own,
+        Signal::Profiles => destination.profiles_endpoint = own,
     }
     if signal == Signal::Traces {
         let number = |name: &str, default: u32| match variables.get(name).map(str::parse) {
@@ -166,7 +167,8 @@ fn destination(variables: Variables<'_>) -> Result<Option<OtlpDestination>, Conf
         let delay = u32::try_from(destination.batch_delay.as_millis()).unwrap_or(u32::MAX);
         destination.batch_delay =
             Duration::from_millis(number("OTEL_BSP_SCHEDULE_DELAY", delay)?.min(60_000).into());
-    } else {
+    }
+    if signal == Signal::Metrics {
         variables.read("TEMPORALITY_PREFERENCE", (), "cumulative", |text| {
             text.eq_ignore_ascii_case("cumulative").then_some(())
         })?;
@@ -260,25 +262,38 @@ mod tests {
         check(&[("OTEL_EXPORTER_OTLP_HEADERS", "a=b")], &[]);
         check(
             &[(ALL, "http://c:4318")],
-            &["traces http://c:4318/v1/traces Http", "metrics http://c:4318/v1/metrics Http"],
+            &[
+                "traces http://c:4318/v1/traces Http",
+                "metrics http://c:4318/v1/metrics Http",
+                "profiles http://c:4318/v1development/profiles Http",
+            ],
         );
         check(
             &[(ALL, "http://c:4318/base/")],
-            &["traces http://c:4318/base/v1/traces Http", "metrics http://c:4318/base/v1/metrics Http"],
+            &[
+                "traces http://c:4318/base/v1/traces Http",
+                "metrics http://c:4318/base/v1/metrics Http",
+                "profiles http://c:4318/base/v1development/profiles Http",
+            ],
         );
         check(&[(TRACES, "https://c/mine")], &["traces https://c/mine Http"]);
         check(&[(TRACES, "https://c")], &["traces https://c Http"]);
         check(
             &[(ALL, "http://c"), (TRACES, "http://t/x")],
-            &["traces http://t/x Http", "metrics http://c/v1/metrics Http"],
+            &[
+                "traces http://t/x Http",
+                "metrics http://c/v1/metrics Http",
+                "profiles http://c/v1development/profiles Http",
+            ],
         );
+        check(&[("OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT", "http://p/x")], &["profiles http://p/x Http"]);
         check(
             &[(ALL, "http://c:4317"), (PROTOCOL, "grpc")],
-            &["traces http://c:4317 Grpc", "metrics http://c:4317 Grpc"],
+            &["traces http://c:4317 Grpc", "metrics http://c:4317 Grpc", "profiles http://c:4317 Grpc"],
         );
         check(
             &[(ALL, "c:4317"), (PROTOCOL, "grpc"), ("OTEL_METRICS_EXPORTER", "none")],
-            &["traces https://c:4317 Grpc"],
+            &["traces https://c:4317 Grpc", "profiles https://c:4317 Grpc"],
         );
         check(
             &[
@@ -286,6 +301,7 @@ mod tests {
                 ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
                 ("OTEL_EXPORTER_OTLP_INSECURE", "True"),
                 ("OTEL_METRICS_EXPORTER", "prometheus"),
+                ("OTEL_PROFILES_EXPORTER", "none"),
             ],
             &["traces http://c:4317 Grpc"],
         );

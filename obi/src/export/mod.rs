@@ -8,6 +8,7 @@ pub mod flame;
 pub mod otlp;
 pub mod pprof;
 pub mod prometheus;
+mod pyroscope;
 pub mod store;
 pub mod summary;
 mod table;

@@ -12,16 +12,8 @@ const EXECUTABLE: &str = "process.executable.name";
 
 impl Runtime {
     /// All of them.
-    pub const ALL: [Self; 8] = [
-        Self::Kernel,
-        Self::Native,
-        Self::Go,
-        Self::Rust,
-        Self::V8,
-        Self::Jvm,
-        Self::Dotnet,
-        Self::Cpython,
-    ];
+    pub const ALL: [Self; 8] =
+        [Self::Kernel, Self::Native, Self::Go, Self::Rust, Self::V8, Self::Jvm, Self::Dotnet, Self::Cpython];
 
     /// Value of `profile.frame.type` (semantic conventions, registry of profiles).
     #[must_use]

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use crate::selection::{content, random};
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn nothing_is_lost(seed: u64, n_samples in 0_usize..150) {
@@ -72,9 +72,9 @@ fn merging_keeps_stacks_and_spans() {
 
 #[test]
 fn a_bomb_is_refused() {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     let zeros = vec![0; 1 << 20];
-    (0..80).for_each(|_| encoder.write_all(&zeros).unwrap());
+    (0..65).for_each(|_| encoder.write_all(&zeros).unwrap());
     let bomb = encoder.finish().unwrap();
     assert!(bomb.len() < 1 << 20);
     assert!(matches!(decode(&bomb), Err(DecodeError::TooLarge)));

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use obi::profile::{
-    Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol,
-};
+use obi::profile::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};
 use obi::span::{Instance, Resource, Service};
 
 /// 2023-11-14T22:13:20Z, ns.
@@ -35,10 +33,10 @@ impl World {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let origins = (0..rng.usize(1..4)).map(|number| Arc::new(origin(&mut rng, number))).collect();
-        let mappings: Vec<_> = (0..rng.usize(1..6)).map(|number| Arc::new(mapping(&mut rng, number))).collect();
+        let mappings: Vec<_> =
+            (0..rng.usize(1..6)).map(|number| Arc::new(mapping(&mut rng, number))).collect();
         let symbols: Vec<_> = (0..rng.usize(1..30)).map(|_| Arc::new(symbol(&mut rng))).collect();
-        let stacks =
-            (0..rng.usize(1..20)).map(|_| Arc::new(stack(&mut rng, &mappings, &symbols))).collect();
+        let stacks = (0..rng.usize(1..20)).map(|_| Arc::new(stack(&mut rng, &mappings, &symbols))).collect();
         let links = (0..rng.usize(1..5)).map(|_| Arc::new(link(&mut rng))).collect();
         Self { rng, origins, stacks, links }
     }
@@ -92,7 +90,10 @@ fn mapping(rng: &mut Rng, number: usize) -> Mapping {
         start,
         end: start + (rng.u64(1..1 << 12) << 12),
         offset: rng.u64(0..1 << 8) << 12,
-        path: rng.choice(["/usr/lib/libfoo.so.1", "/app/server", "[vdso]", "", "/memfd:x (deleted)"]).unwrap().into(),
+        path: rng
+            .choice(["/usr/lib/libfoo.so.1", "/app/server", "[vdso]", "", "/memfd:x (deleted)"])
+            .unwrap()
+            .into(),
         gnu_build_id: id(rng, 20),
         go_build_id: id(rng, 30),
         htlhash: hex(rng, 16).into(),

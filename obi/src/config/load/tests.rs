@@ -283,7 +283,7 @@ fn destinations_are_checked() {
     );
     check(
         "otlp: [{endpoint: \"http://c\", signals: []}]",
-        "otlp[0].signals: `[]` is empty, expected traces, metrics or both",
+        "otlp[0].signals: `[]` is empty, expected some of traces, metrics, profiles",
     );
     check(
         "otlp: [{endpoint: \"http://c\"}, {endpoint: \"http://c\", signals: [metrics]}]",

@@ -49,6 +49,11 @@ impl Chunk {
         Self { encoder, groups, last: 0, n_items: 0, n_bytes: 0, begun: None, limit_items }
     }
 
+    /// Whether spans that profiles may link to say so.
+    pub(super) fn link_profiles(&mut self, are_linked: bool) {
+        self.encoder.are_linked = are_linked;
+    }
+
     /// Adds a span; a payload comes out when one is full.
     pub(super) fn push(&mut self, span: &Span, kept: Kept) -> Option<Payload> {
         let group = self.group(span);
@@ -86,7 +91,7 @@ impl Chunk {
             wire::bytes(&mut bytes, 3, SCHEMA_URL.as_bytes());
             wire::bytes(&mut bytes, 3, SCHEMA_URL.as_bytes());
         }
-        let payload = Payload { bytes: bytes.into(), n_items: self.n_items };
+        let payload = Payload::new(bytes, self.n_items);
         (self.n_items, self.n_bytes) = (0, 0);
         Some(payload)
     }

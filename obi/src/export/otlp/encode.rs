@@ -7,11 +7,13 @@ use std::fmt::Write as _;
 
 use super::sample::{Kept, trace_state};
 use super::wire;
-use crate::span::{AttributeValue, Span, SpanKind, Status};
+use crate::span::{AttributeValue, Detail, Http, Span, SpanKind, Status};
 
 /// Bits 8 and 9 of `flags`: whether the parent is in another process is known; it is.
 const FLAG_HAS_IS_REMOTE: u32 = 0x100;
 const FLAG_IS_REMOTE: u32 = 0x200;
+/// By which Grafana finds the profile of a span: the id that its samples have as label `span_id`.
+const PROFILE_ID: &str = "pyroscope.profile.id";
 /// `Status.code` of an error.
 const STATUS_ERROR: u64 = 2;
 
@@ -21,12 +23,14 @@ pub(super) struct Encoder {
     message: Vec<u8>,
     status: Vec<u8>,
     text: String,
+    /// Spans that profiles may link to say so.
+    pub(super) are_linked: bool,
 }
 
 impl Encoder {
     /// Appends `span` as a length-delimited field of number `field`.
     pub(super) fn append(&mut self, out: &mut Vec<u8>, field: u8, span: &Span, kept: Kept) {
-        let Self { message, status, text } = self;
+        let Self { message, status, text, are_linked } = self;
         message.clear();
         wire::bytes(message, 1, &span.trace_id);
         wire::bytes(message, 2, &span.span_id);
@@ -51,6 +55,11 @@ impl Encoder {
                 wire::text_attribute(message, 9, name, text);
             }
         });
+        if *are_linked && may_be_profiled(span) {
+            let id = u64::from_be_bytes(span.span_id);
+            let _ = write!(cleared(text), "{id:016x}");
+            wire::text_attribute(message, 9, PROFILE_ID, text);
+        }
         if span.status() == Status::Error {
             status.clear();
             wire::bytes_unless_empty(status, 2, span.status_message().as_bytes());
@@ -62,6 +71,13 @@ impl Encoder {
         message.extend_from_slice(&flags(span).to_le_bytes());
         wire::bytes(out, field, message);
     }
+}
+
+/// Whether samples can belong to it: they do to what a thread has read, and only a request over HTTP/1 is read by the
+/// thread that serves it.
+fn may_be_profiled(span: &Span) -> bool {
+    let is_plain = |http: &Http| matches!(http.version, "1.0" | "1.1");
+    span.kind == SpanKind::Server && matches!(&span.detail, Detail::Http(http) if is_plain(http))
 }
 
 fn cleared(text: &mut String) -> &mut String {

@@ -15,6 +15,8 @@ use super::transport::Transport;
 
 /// Between two warnings of the same lane.
 const QUIET: Duration = Duration::from_secs(60);
+/// How long a destination is left alone that does not know the signal.
+const REST: Duration = Duration::from_secs(600);
 
 /// How requests are made.
 #[derive(Debug, Clone, Copy)]
@@ -37,13 +39,19 @@ pub(super) struct Lane {
     /// Taken from the queue, but belongs to the next request.
     pub(super) left_over: Option<Payload>,
     pub(super) warned: Option<Instant>,
+    /// Until when nothing is sent, and that this has been said.
+    pub(super) rests: Option<Instant>,
 }
 
 impl Lane {
     /// Sends until the queue is closed and empty.
     pub(super) async fn run(mut self) {
         while let Some(batch) = self.next_batch().await {
-            self.deliver(&batch).await;
+            if self.rests.is_some_and(|until| Instant::now() < until) {
+                self.meter.lose(Lost::Unsupported, n_items(&batch));
+            } else {
+                self.deliver(&batch).await;
+            }
             batch.iter().for_each(|payload| release(&self.meter, payload));
         }
     }
@@ -72,7 +80,7 @@ impl Lane {
     }
 
     async fn deliver(&mut self, batch: &[Payload]) {
-        let n_items: u64 = batch.iter().map(|payload| payload.n_items).sum();
+        let n_items = n_items(batch);
         let begun = Instant::now();
         let mut backoff = Backoff::new();
         loop {
@@ -84,6 +92,10 @@ impl Lane {
                 Ok(Answer::Refused(why)) => {
                     self.meter.lose(Lost::Refused, n_items);
                     return self.warn(&format!("{n_items} items refused: {why}"));
+                }
+                Ok(Answer::Unsupported(why)) => {
+                    self.meter.lose(Lost::Unsupported, n_items);
+                    return self.rest(&why);
                 }
                 Ok(Answer::Again(asked, why)) => (asked, why),
                 Err(_) => {
@@ -110,10 +122,23 @@ impl Lane {
         }
     }
 
+    /// Said once: a destination seldom changes its mind.
+    fn rest(&mut self, why: &str) {
+        if self.rests.is_none() {
+            let destination = &self.name;
+            tracing::warn!(destination, "does not take this signal, asked again every {REST:?}: {why}");
+        }
+        self.rests = Some(Instant::now() + REST);
+    }
+
     fn warn(&mut self, what: &str) {
         if self.warned.is_none_or(|warned| warned.elapsed() >= QUIET) {
             self.warned = Some(Instant::now());
             tracing::warn!(destination = self.name, "{what}");
         }
     }
+}
+
+fn n_items(batch: &[Payload]) -> u64 {
+    batch.iter().map(|payload| payload.n_items).sum()
 }

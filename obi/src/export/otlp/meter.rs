@@ -1,7 +1,7 @@
 //! What becomes of the items of a destination and a signal: waiting, sent, lost. A reload makes new lanes; accounts stay.
 //!
 //! In: counts from the lane and from whoever fills its queue. Out: a [`Lane`] at any time, from any thread.
-//! Refuses to know what an item is: a span, or a point of a metric.
+//! Refuses to know what an item is: a span, a point of a metric, or a profile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,17 +24,20 @@ pub(super) enum Lost {
     TooLarge,
     /// The agent ended before they could be sent, or a reload took the destination away.
     Shutdown,
+    /// The destination does not know this signal.
+    Unsupported,
 }
 
 impl Lost {
     /// All reasons.
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::QueueFull,
         Self::Rejected,
         Self::Refused,
         Self::RetriesExhausted,
         Self::TooLarge,
         Self::Shutdown,
+        Self::Unsupported,
     ];
 
     /// The value of the `reason` label.
@@ -46,6 +49,7 @@ impl Lost {
             Self::RetriesExhausted => "retries_exhausted",
             Self::TooLarge => "too_large",
             Self::Shutdown => "shutdown",
+            Self::Unsupported => "unsupported",
         }
     }
 }

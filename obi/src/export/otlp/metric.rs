@@ -192,7 +192,7 @@ fn payloads(points: Points) -> Vec<Payload> {
             };
             metrics.extend(left.map(|data| metric(family, data)));
         }
-        payloads.push(Payload { bytes: request(&service, metrics).encode_to_vec().into(), n_items });
+        payloads.push(Payload::new(request(&service, metrics).encode_to_vec(), n_items));
     }
     payloads
 }

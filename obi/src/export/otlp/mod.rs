@@ -1,29 +1,30 @@
-//! OTLP out: spans and metrics to any number of destinations, over gRPC or HTTP.
+//! OTLP out: spans, metrics and profiles to any number of destinations, over gRPC or HTTP.
 //!
-//! In: finished spans from the pipeline thread ([`Tap`]), snapshots now and then ([`Exporter::export`]). Out: requests.
-//! Refuses to know where spans and snapshots come from.
+//! In: finished spans from the pipeline thread ([`Tap`]), snapshots and selections of samples now and then ([`Exporter`]).
+//! Out: requests. Refuses to know where spans, snapshots and samples come from.
 //!
 //! ```text
 //! pipeline thread                          async runtime, per destination and signal
 //! Span ─▶ sample ─▶ encode ─▶ chunk ──▶ queue ─▶ lane ─▶ transport ─▶ the network
-//!                         Snapshot ─▶ metric ┘ (bounded)   (retries)
+//!                         Snapshot ─▶ metric ┤ (bounded)   (retries)
+//!                      Selection ─▶ profile ┘
 //! ```
 //!
 //! - [`sample`]: which spans leave. `encode`, `chunk`: spans to bytes, once for all destinations, by service.
-//! - `metric`: a snapshot to bytes. `resource`: services as resources. `wire`: protobuf fields.
+//! - `metric`: a snapshot to bytes. [`profile`]: samples to bytes, and back. `resource`: services as resources. `wire`: protobuf fields.
 //! - `queue`, `lane`: bounded, one per destination and signal, so that none waits for another; `retry`: the
 //!   specification's rules; `meter`: what became of every item.
-//! - `transport`, `tls`: connections.
+//! - `transport`, `tls`: connections. Servers that speak Pyroscope's `/ingest` have lanes like the others.
 
 mod chunk;
 mod encode;
 mod lane;
 mod meter;
 mod metric;
+pub mod profile;
 mod queue;
 mod resource;
 mod retry;
-pub mod profile;
 pub mod sample;
 mod tls;
 mod transport;
@@ -39,10 +40,12 @@ use tokio::time::{Instant, timeout_at};
 use self::chunk::Chunk;
 use self::lane::{Lane, Settings};
 use self::meter::{Account, Meter};
-use self::queue::{Limits, Payload, Queue};
+use self::queue::{Limits, Payload, Queue, Receiver};
 use self::sample::Sampler;
 use self::transport::Transport;
+use super::pyroscope;
 use crate::config::export::{Export, Histograms, OtlpDestination, Signal};
+use crate::profile::Selection;
 use crate::red::Snapshot;
 use crate::span::Span;
 use crate::stats;
@@ -81,8 +84,16 @@ pub struct Plan {
     /// Where spans go in.
     pub tap: Tap,
     metrics: Vec<(Histograms, Queue)>,
+    profiles: Vec<(ProfileFormat, Queue)>,
     accounts: Accounts,
     retry_for: Duration,
+}
+
+/// How profiles are written for a destination.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProfileFormat {
+    Otlp,
+    Pyroscope,
 }
 
 /// Where the pipeline thread puts spans. Never waits. The default one leads nowhere.
@@ -93,6 +104,8 @@ pub struct Tap {
     chunk: Option<Chunk>,
     queues: Vec<Queue>,
     accounts: Vec<Arc<Account>>,
+    /// Spans that profiles may link to say so.
+    are_linked: bool,
 }
 
 /// The running end: lanes, and where snapshots go in.
@@ -100,6 +113,7 @@ pub struct Tap {
 pub struct Exporter {
     lanes: JoinSet<()>,
     metrics: Vec<(Histograms, Queue)>,
+    profiles: Vec<(ProfileFormat, Queue)>,
     start: u64,
     meters: Vec<Arc<Meter>>,
     retry_for: Duration,
@@ -120,29 +134,28 @@ impl Plan {
     /// When a certificate or key cannot be used.
     pub fn after(mut accounts: Accounts, export: &Export) -> Result<Self, OtlpError> {
         let mut lanes = Vec::new();
-        let (mut spans, mut metrics) = (Vec::new(), Vec::new());
+        let (mut spans, mut metrics, mut profiles) = (Vec::new(), Vec::new(), Vec::new());
         for destination in &export.otlp {
             let name: Arc<str> = destination.label().into();
             for signal in Signal::ALL {
                 let Some(transport) = transport(destination, signal, &name)? else { continue };
-                let meter = Arc::new(accounts.meter(&name, signal));
-                let limits =
-                    Limits { items: destination.queue_items.into(), bytes: destination.queue_bytes.into() };
-                let (queue, receiver) = Queue::new(Arc::clone(&meter), limits);
+                let (queue, end) = queue(destination, accounts.meter(&name, signal));
                 match signal {
                     Signal::Traces => spans.push(queue),
                     Signal::Metrics => metrics.push((destination.histograms, queue)),
+                    Signal::Profiles => profiles.push((ProfileFormat::Otlp, queue)),
                 }
-                lanes.push(Lane {
-                    receiver,
-                    transport,
-                    meter,
-                    settings: settings(destination),
-                    name: format!("{name} {}", signal.name()),
-                    left_over: None,
-                    warned: None,
-                });
+                lanes.push(end.lane(destination, transport, signal));
             }
+        }
+        for pyroscope in &export.pyroscope {
+            let (destination, signal) = (pyroscope.connection(), Signal::Profiles);
+            let name: Arc<str> = pyroscope.label().into();
+            let Some(url) = pyroscope.ingest() else { continue };
+            let transport = connected(&destination, signal, &name, &url)?.for_pyroscope();
+            let (queue, end) = queue(&destination, accounts.meter(&name, signal));
+            profiles.push((ProfileFormat::Pyroscope, queue));
+            lanes.push(end.lane(&destination, transport, signal));
         }
         let smallest = export.otlp.iter().map(|destination| u64::from(destination.batch_items)).min();
         let limit = smallest.unwrap_or(CHUNK_ITEMS).min(CHUNK_ITEMS);
@@ -151,9 +164,12 @@ impl Plan {
             chunk: (!spans.is_empty()).then(|| Chunk::new(limit)),
             queues: spans,
             accounts: accounts.all.clone(),
+            are_linked: false,
         };
-        let retry_for = export.otlp.iter().map(|destination| destination.retry_for).max();
-        Ok(Self { lanes, tap, metrics, accounts, retry_for: retry_for.unwrap_or_default() })
+        let retry_for = export.otlp.iter().map(|destination| destination.retry_for);
+        let pyroscopes = export.pyroscope.iter().map(|destination| destination.retry_for);
+        let retry_for = retry_for.chain(pyroscopes).max().unwrap_or_default();
+        Ok(Self { lanes, tap, metrics, profiles, accounts, retry_for })
     }
 
     /// What the plan after this one goes on with.
@@ -165,10 +181,10 @@ impl Plan {
     /// Starts the lanes on the runtime. The tap goes to the pipeline.
     #[must_use]
     pub fn start(self) -> (Tap, Exporter) {
-        let Self { lanes, tap, metrics, accounts, retry_for } = self;
+        let Self { lanes, tap, metrics, profiles, accounts, retry_for } = self;
         let meters = lanes.iter().map(|lane| Arc::clone(&lane.meter)).collect();
         let lanes = lanes.into_iter().map(Lane::run).collect();
-        (tap, Exporter { lanes, metrics, start: accounts.start, meters, retry_for })
+        (tap, Exporter { lanes, metrics, profiles, start: accounts.start, meters, retry_for })
     }
 }
 
@@ -177,17 +193,48 @@ fn transport(
     signal: Signal,
     name: &Arc<str>,
 ) -> Result<Option<Transport>, OtlpError> {
-    let url = Transport::uri(destination, signal)
-        .map_err(|reason| OtlpError::Url { destination: name.to_string(), reason })?;
-    let Some(url) = url else { return Ok(None) };
-    let tls = tls::configuration(destination, &url)
-        .map_err(|reason| OtlpError::Tls { destination: name.to_string(), reason })?;
-    Ok(Some(Transport::new(destination, signal, url, Arc::new(tls))))
+    let url = destination.url(signal);
+    url.map(|url| connected(destination, signal, name, &url)).transpose()
 }
 
-fn settings(destination: &OtlpDestination) -> Settings {
+fn connected(
+    destination: &OtlpDestination,
+    signal: Signal,
+    name: &Arc<str>,
+    url: &str,
+) -> Result<Transport, OtlpError> {
+    let url = url.parse().map_err(|reason| OtlpError::Url { destination: name.to_string(), reason })?;
+    let tls = tls::configuration(destination, &url)
+        .map_err(|reason| OtlpError::Tls { destination: name.to_string(), reason })?;
+    Ok(Transport::new(destination, signal, url, Arc::new(tls)))
+}
+
+/// The end of a queue that a lane empties.
+struct End {
+    receiver: Receiver,
+    meter: Arc<Meter>,
+}
+
+fn queue(destination: &OtlpDestination, meter: Meter) -> (Queue, End) {
+    let meter = Arc::new(meter);
+    let limits = Limits { items: destination.queue_items.into(), bytes: destination.queue_bytes.into() };
+    let (queue, receiver) = Queue::new(Arc::clone(&meter), limits);
+    (queue, End { receiver, meter })
+}
+
+impl End {
+    fn lane(self, destination: &OtlpDestination, transport: Transport, signal: Signal) -> Lane {
+        let Self { receiver, meter } = self;
+        let name = format!("{} {}", meter.name().0, signal.name());
+        let settings = settings(destination, signal);
+        Lane { receiver, transport, meter, settings, name, left_over: None, warned: None, rests: None }
+    }
+}
+
+fn settings(destination: &OtlpDestination, signal: Signal) -> Settings {
     Settings {
-        batch_items: destination.batch_items.into(),
+        // Two requests with profiles in a row are none: each has a dictionary of its own.
+        batch_items: if signal == Signal::Profiles { 1 } else { destination.batch_items.into() },
         batch_delay: destination.batch_delay,
         timeout: destination.timeout,
         retry_for: destination.retry_for,
@@ -229,7 +276,18 @@ impl Tap {
     pub fn replace(&mut self, next: Self) {
         self.flush();
         let sampler = std::mem::take(&mut self.sampler).with(next.sampler.sampling());
+        let are_linked = self.are_linked;
         *self = Self { sampler, ..next };
+        self.link_profiles(are_linked);
+    }
+
+    /// Whether spans that profiles may link to say so, from now on: those of servers over HTTP/1, whose threads are known
+    /// (Grafana looks for `pyroscope.profile.id` on the spans that begin in a process).
+    pub fn link_profiles(&mut self, are_linked: bool) {
+        self.are_linked = are_linked;
+        if let Some(chunk) = &mut self.chunk {
+            chunk.link_profiles(are_linked);
+        }
     }
 
     /// What became of every item, by destination and signal; of former destinations, too.
@@ -271,6 +329,40 @@ impl Exporter {
         }
     }
 
+    /// Whether anybody wants profiles.
+    #[must_use]
+    pub fn wants_profiles(&self) -> bool {
+        !self.profiles.is_empty()
+    }
+
+    /// Encodes samples, once for each format, and queues them everywhere.
+    pub fn export_profile(&mut self, selection: &Selection) {
+        for wanted in [ProfileFormat::Otlp, ProfileFormat::Pyroscope] {
+            let queues: Vec<&Queue> = self
+                .profiles
+                .iter()
+                .filter(|(format, _)| *format == wanted)
+                .map(|(_, queue)| queue)
+                .collect();
+            if queues.is_empty() {
+                continue;
+            }
+            let payloads: Vec<Payload> = match wanted {
+                ProfileFormat::Otlp => profile::encode(selection)
+                    .into_iter()
+                    .map(|request| Payload::new(request.bytes, request.n_profiles))
+                    .collect(),
+                ProfileFormat::Pyroscope => pyroscope::pushes(selection)
+                    .into_iter()
+                    .map(|push| Payload { query: Some(push.query.into()), ..Payload::new(push.body, 1) })
+                    .collect(),
+            };
+            for payload in payloads {
+                queues.iter().for_each(|queue| queue.push(&payload));
+            }
+        }
+    }
+
     /// How long what is queued may be tried at most, once nothing more comes.
     #[must_use]
     pub fn retry_for(&self) -> Duration {
@@ -281,6 +373,7 @@ impl Exporter {
     pub async fn drain(&mut self, limit: Duration) {
         // Lanes end when nobody can fill their queues any more.
         self.metrics.clear();
+        self.profiles.clear();
         let deadline = Instant::now() + limit;
         while let Ok(Some(_)) = timeout_at(deadline, self.lanes.join_next()).await {}
     }

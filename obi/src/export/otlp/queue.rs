@@ -10,12 +10,21 @@ use tokio::sync::mpsc;
 
 use super::meter::{Lost, Meter};
 
-/// An export request in bytes. Two of them in a row are again a request, with the content of both: that is how protobuf
-/// defines repeated fields.
+/// An export request in bytes. Of spans and metrics, two of them in a row are again a request, with the content of both:
+/// that is how protobuf defines repeated fields. Profiles go alone: their indices are those of one dictionary.
 #[derive(Debug, Clone)]
 pub(super) struct Payload {
     pub(super) bytes: Bytes,
     pub(super) n_items: u64,
+    /// What is appended to the URL; then it is a request of its own.
+    pub(super) query: Option<Arc<str>>,
+}
+
+impl Payload {
+    /// A request without a query.
+    pub(super) fn new(bytes: impl Into<Bytes>, n_items: u64) -> Self {
+        Self { bytes: bytes.into(), n_items, query: None }
+    }
 }
 
 /// Largest payload: room is left for gRPC's own framing below the 4 MiB that servers take at most.
@@ -47,7 +56,7 @@ impl Queue {
     }
 
     pub(super) fn push(&self, payload: &Payload) {
-        let Payload { bytes, n_items } = payload;
+        let Payload { bytes, n_items, .. } = payload;
         let meter = &self.meter;
         let size = bytes.len() as u64;
         if bytes.len() > PAYLOAD_BYTES {
@@ -79,7 +88,7 @@ mod tests {
     use crate::config::export::Signal;
 
     fn payload(n_items: u64, size: usize) -> Payload {
-        Payload { bytes: vec![0; size].into(), n_items }
+        Payload::new(vec![0; size], n_items)
     }
 
     #[test]

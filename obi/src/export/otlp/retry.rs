@@ -20,6 +20,8 @@ pub(super) enum Answer {
     Again(Option<Duration>, String),
     /// Not to be sent again.
     Refused(String),
+    /// Nothing of the kind is taken there.
+    Unsupported(String),
 }
 
 /// First pause; each further one is twice as long.

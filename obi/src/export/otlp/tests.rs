@@ -105,6 +105,47 @@ fn a_span_has_all_its_fields() {
     );
 }
 
+/// By its id, where samples can belong to it and only while there are profiles.
+#[test]
+fn spans_lead_to_their_profiles() {
+    let check = |mut span: Span, are_linked: bool, expected: Option<&str>| {
+        span.span_id = [0, 0xcd, 1, 2, 3, 4, 5, 6];
+        let mut chunk = Chunk::new(1);
+        chunk.link_profiles(are_linked);
+        let payload = chunk.push(&span, Kept::AsReceived).expect("full with one");
+        let request = ExportTraceServiceRequest::decode(payload.bytes).unwrap();
+        let attributes = plain(&request.resource_spans[0].scope_spans[0].spans[0].attributes);
+        assert_eq!(attributes.get("pyroscope.profile.id").map(String::as_str), expected, "{span:?}");
+    };
+    check(span(SpanKind::Server), true, Some("00cd010203040506"));
+    check(span(SpanKind::Server), false, None);
+    check(span(SpanKind::Client), true, None);
+    check(span_with(SpanKind::Server, |http| http.version = "2"), true, None);
+    check(websocket(SpanKind::Server), true, None);
+}
+
+/// A reload keeps spans linked.
+#[test]
+fn a_new_configuration_keeps_spans_linked() {
+    let export = Export {
+        otlp: vec![OtlpDestination { endpoint: Some("http://c:1".to_owned()), ..OtlpDestination::default() }],
+        ..Export::default()
+    };
+    let tap = || {
+        let _runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        Plan::new(&export, 1).unwrap().tap
+    };
+    let mut running = tap();
+    running.link_profiles(true);
+    running.replace(tap());
+    let mut span = span(SpanKind::Server);
+    let kept = running.sample(&mut span).expect("nothing is sampled away");
+    running.push(&span, kept);
+    let payload = running.chunk.as_mut().and_then(Chunk::close).unwrap();
+    let text = b"pyroscope.profile.id";
+    assert!(payload.bytes.windows(text.len()).any(|part| part == text));
+}
+
 #[test]
 fn a_call_has_all_its_fields() {
     let call = call_with(SpanKind::Client, |rpc| {

@@ -1,20 +1,21 @@
-//! One request to one URL: gRPC or HTTP, plain or TLS, compressed or not.
+//! One request to one URL: gRPC, HTTP or what Pyroscope speaks, plain or TLS, compressed or not.
 //!
 //! In: payloads that make up a request. Out: an [`Answer`]. Refuses to know queues, time limits and whether a request
 //! is a repetition.
 
 mod grpc;
 mod http;
+mod pyroscope;
 
 use std::sync::Arc;
 
-use ::http::uri::InvalidUri;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceResponse;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
 use prost::Message as _;
 use prost::bytes::Bytes;
@@ -33,6 +34,8 @@ pub(super) struct Transport {
     uri: Uri,
     signal: Signal,
     protocol: Protocol,
+    /// It is no OTLP: what Pyroscope takes.
+    is_pyroscope: bool,
     compression: Compression,
     headers: HeaderMap,
     tls: Arc<ClientConfig>,
@@ -54,6 +57,7 @@ impl Transport {
             uri,
             signal,
             protocol: destination.protocol,
+            is_pyroscope: false,
             compression: destination.compression,
             headers: headers(destination),
             tls,
@@ -62,14 +66,15 @@ impl Transport {
         }
     }
 
-    /// The URL of a signal, checked by the configuration.
-    pub(super) fn uri(destination: &OtlpDestination, signal: Signal) -> Result<Option<Uri>, InvalidUri> {
-        destination.url(signal).map(|url| url.parse()).transpose()
+    /// The same connection, but what is spoken is Pyroscope's.
+    pub(super) fn for_pyroscope(self) -> Self {
+        Self { is_pyroscope: true, ..self }
     }
 
     /// Sends the payloads as one request and says what came of it.
     pub(super) async fn send(&self, batch: &[Payload]) -> Answer {
         match self.protocol {
+            _ if self.is_pyroscope => pyroscope::send(self, batch).await,
             Protocol::Grpc => grpc::send(self, batch).await,
             Protocol::Http => http::send(self, batch).await,
         }
@@ -80,7 +85,13 @@ impl Transport {
         self.connections = connections(&self.tls, self.protocol, self.connect_timeout);
     }
 
-    /// Reads a response message: both signals' have the same fields, of which these are all.
+    /// Whether a refusal may mean that a destination does not know the signal. Profiles are young: Collectors want a
+    /// feature gate for them, others have never heard of them.
+    fn may_be_unknown(&self) -> bool {
+        self.signal == Signal::Profiles && !self.is_pyroscope
+    }
+
+    /// Reads a response message: all signals' have the same fields, of which these are all.
     fn accepted(&self, response: Bytes) -> Answer {
         let partial = match self.signal {
             Signal::Traces => ExportTraceServiceResponse::decode(response).map(|response| {
@@ -88,6 +99,9 @@ impl Transport {
             }),
             Signal::Metrics => ExportMetricsServiceResponse::decode(response).map(|response| {
                 response.partial_success.map(|partial| (partial.rejected_data_points, partial.error_message))
+            }),
+            Signal::Profiles => ExportProfilesServiceResponse::decode(response).map(|response| {
+                response.partial_success.map(|partial| (partial.rejected_profiles, partial.error_message))
             }),
         };
         // An unreadable message of success is a success: the specification lets us only not send it again.

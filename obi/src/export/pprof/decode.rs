@@ -13,9 +13,7 @@ use thiserror::Error;
 
 use super::message::{Label, Location, Profile, ValueType};
 use super::note::{self, Note};
-use super::{
-    CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID,
-};
+use super::{CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID};
 use crate::export::table::{Mark, fidelity_of};
 use crate::profile::{Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack};
 use crate::span::Service;

@@ -11,9 +11,7 @@ use prost::Message as _;
 
 use super::message::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 use super::note::{self, Note};
-use super::{
-    CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID,
-};
+use super::{CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID};
 use crate::export::table::{self, Interned, Tables};
 use crate::profile::{self, Link, Origin, Selection};
 
@@ -98,7 +96,8 @@ impl<'a> Builder<'a> {
         let label = self.labels(sample);
         let weight = i64::from(sample.weight);
         let value = vec![weight, weight.saturating_mul(i64::try_from(period).unwrap_or(i64::MAX))];
-        let location_id = || self.tables.stacks.entries()[stack as usize].iter().copied().map(u64::from).collect();
+        let location_id =
+            || self.tables.stacks.entries()[stack as usize].iter().copied().map(u64::from).collect();
         match self.detail {
             Detail::Everything => self.samples.push(Sample { location_id: location_id(), value, label }),
             Detail::Stacks => {
@@ -169,7 +168,9 @@ impl<'a> Builder<'a> {
         let build_ids = entries(tables.mappings.entries()).filter_map(|(_, mapping)| *mapping);
         let note = Note {
             lost: *lost,
-            frames: entries(tables.locations.entries()).map(|(_, location)| note::digit(location.mark)).collect(),
+            frames: entries(tables.locations.entries())
+                .map(|(_, location)| note::digit(location.mark))
+                .collect(),
             build_ids: build_ids
                 .map(|mapping| (mapping.go_build_id.to_string(), mapping.htlhash.to_string()))
                 .collect(),
@@ -229,10 +230,8 @@ struct Flags {
 
 /// Of all mappings. Each location has a line, at least one with its place in the file.
 fn flags(tables: &Tables<'_>) -> Vec<Flags> {
-    let mut flags = vec![
-        Flags { functions: true, filenames: true, lines: true };
-        tables.mappings.entries().len()
-    ];
+    let mut flags =
+        vec![Flags { functions: true, filenames: true, lines: true }; tables.mappings.entries().len()];
     for location in &tables.locations.entries()[1..] {
         let of_mapping = &mut flags[location.mapping as usize];
         for line in &location.lines {

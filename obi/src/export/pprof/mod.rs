@@ -1,6 +1,6 @@
 //! pprof: selections of samples to the format that profiling tools read, and back.
 //!
-//! In: a [`Selection`], or a file from anywhere, compressed or not. Out: the same the other way round. Refuses to know
+//! In: a [`crate::profile::Selection`], or a file from anywhere, compressed or not. Out: the same the other way round. Refuses to know
 //! where files go.
 //!
 //! [`encode`] loses nothing: each sample is one of pprof's, with its moment as label `timestamp_ns` (pprof itself has no
@@ -21,9 +21,6 @@ mod note;
 
 pub use self::decode::{DecodeError, decode};
 pub use self::encode::{encode, merged};
-
-#[expect(unused_imports, reason = "the comment above speaks of it")]
-use crate::profile::Selection;
 
 const TIMESTAMP: &str = "timestamp_ns";
 const THREAD_ID: &str = "thread_id";

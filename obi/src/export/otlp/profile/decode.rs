@@ -146,10 +146,8 @@ fn at<'a, T>(table: &'a [T], index: i32, name: &'static str) -> Result<&'a T, De
 
 impl Tables {
     fn read(dictionary: otlp::ProfilesDictionary) -> Result<Self, DecodeError> {
-        let mut tables = Self {
-            texts: dictionary.string_table.into_iter().map(Arc::from).collect(),
-            ..Self::default()
-        };
+        let mut tables =
+            Self { texts: dictionary.string_table.into_iter().map(Arc::from).collect(), ..Self::default() };
         for attribute in dictionary.attribute_table {
             let read = (tables.text(attribute.key_strindex)?, tables.value(attribute.value)?);
             tables.attributes.push(read);
@@ -194,11 +192,7 @@ impl Tables {
         at(&self.texts, index, "texts").cloned()
     }
 
-    fn attributes(
-        &self,
-        indices: &[i32],
-        mut visit: impl FnMut(&str, &Value),
-    ) -> Result<(), DecodeError> {
+    fn attributes(&self, indices: &[i32], mut visit: impl FnMut(&str, &Value)) -> Result<(), DecodeError> {
         for index in indices {
             if let (key, Some(value)) = at(&self.attributes, *index, "attributes")? {
                 visit(key, value);
@@ -315,7 +309,8 @@ impl Tables {
         times: Times,
         out: &mut Vec<Sample>,
     ) -> Result<(), DecodeError> {
-        let otlp::Sample { stack_index, attribute_indices, link_index, values, timestamps_unix_nano } = sample;
+        let otlp::Sample { stack_index, attribute_indices, link_index, values, timestamps_unix_nano } =
+            sample;
         let (mut tid, mut cpu, mut thread, mut route) = (0, 0, Arc::default(), Arc::default());
         self.attributes(&attribute_indices, |key, value| match key {
             THREAD_ID => tid = value.small(),

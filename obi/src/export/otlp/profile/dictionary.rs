@@ -105,8 +105,7 @@ impl<'a> Dictionary<'a> {
     fn mapping(&mut self, mapping: Option<&Mapping>) -> otlp::Mapping {
         let Some(mapping) = mapping else { return otlp::Mapping::default() };
         let Mapping { start, end, offset, path, gnu_build_id, go_build_id, htlhash } = mapping;
-        let ids =
-            [(BUILD_ID_GNU, gnu_build_id), (BUILD_ID_GO, go_build_id), (BUILD_ID_HTLHASH, htlhash)];
+        let ids = [(BUILD_ID_GNU, gnu_build_id), (BUILD_ID_GO, go_build_id), (BUILD_ID_HTLHASH, htlhash)];
         otlp::Mapping {
             memory_start: *start,
             memory_limit: *end,

@@ -1,6 +1,6 @@
 //! OTLP profiles: selections of samples to export requests, and back.
 //!
-//! In: a [`Selection`], or the bytes of a request from anywhere. Out: the same the other way round. Refuses to know where
+//! In: a [`crate::profile::Selection`], or the bytes of a request from anywhere. Out: the same the other way round. Refuses to know where
 //! requests go, and who took the samples.
 //!
 //! The layout is that of opentelemetry-proto v1.10 and v1.11, of which this is a careful subset that Collector, Pyroscope,
@@ -25,9 +25,6 @@ mod encode;
 
 pub use self::decode::{DecodeError, decode};
 pub use self::encode::{Request, encode, encode_within};
-
-#[expect(unused_imports, reason = "the comment above speaks of it")]
-use crate::profile::Selection;
 
 /// Largest request: gRPC servers take 4 MiB by default, of which some is left for framing and for what is on the way.
 pub const REQUEST_BYTES: usize = 7 << 19;

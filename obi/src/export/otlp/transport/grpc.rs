@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::client::{Grpc, GrpcService};
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::MetadataMap;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 use tonic_types::StatusExt as _;
 
 use super::{Connections, Transport, explained};
@@ -28,6 +28,7 @@ pub(super) async fn send(transport: &Transport, batch: &[Payload]) -> Answer {
     let path = match transport.signal {
         Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
         Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        Signal::Profiles => "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
     };
     let channel = Channel(transport.connections.clone());
     let mut client =
@@ -41,6 +42,9 @@ pub(super) async fn send(transport: &Transport, batch: &[Payload]) -> Answer {
     let path = http::uri::PathAndQuery::from_static(path);
     match client.unary(request, path, Raw).await {
         Ok(response) => transport.accepted(response.into_inner()),
+        Err(status) if status.code() == Code::Unimplemented && transport.may_be_unknown() => {
+            Answer::Unsupported(format!("{:?}: {}", status.code(), status.message()))
+        }
         Err(status) => refused(&status),
     }
 }

@@ -41,6 +41,11 @@ pub(super) async fn send(transport: &Transport, batch: &[Payload]) -> Answer {
         Ok(response) => response,
         Err(error) => return Answer::Again(None, explained(&error)),
     };
+    answer(transport, response).await
+}
+
+/// Reads a response of HTTP.
+pub(super) async fn answer(transport: &Transport, response: http::Response<hyper::body::Incoming>) -> Answer {
     let (head, body) = response.into_parts();
     let body = match Limited::new(body, RESPONSE_BYTES).collect().await {
         Ok(body) => body.to_bytes(),
@@ -49,6 +54,9 @@ pub(super) async fn send(transport: &Transport, batch: &[Payload]) -> Answer {
     };
     if head.status.is_success() {
         return transport.accepted(body);
+    }
+    if matches!(head.status.as_u16(), 404 | 405 | 501) && transport.may_be_unknown() {
+        return Answer::Unsupported(format!("{}{}", head.status, shown(&body)));
     }
     let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
     let after = head.headers.get(RETRY_AFTER).and_then(text);
