@@ -7,7 +7,7 @@ mod exports;
 mod misses;
 mod outlet;
 mod pipeline;
-mod profile;
+pub mod profile;
 mod reload;
 mod route_state;
 mod tally;
@@ -92,9 +92,11 @@ pub async fn run(
         let (watch, running) = prepared.start().context("failed to start the thread for TLS libraries")?;
         (pipeline.tls, probing_running) = (Some(watch), Some(running));
     }
-    let (profiles, sampled, profiling) = match sampling.and_then(|prepared| Ok(prepared.start()?)) {
+    let wanted = Arc::new(AtomicBool::new(exporter.wants_profiles()));
+    let (profiles, sampled, profiling) = match sampling.and_then(|prepared| prepared.start(Arc::clone(&wanted))) {
         Ok(profile::Started { tell, handle, running, exports }) => {
             pipeline.outlet.profile = Some(tell);
+            pipeline.outlet.tap.link_profiles(true);
             (handle, Some(exports), Some(running))
         }
         Err(reason) => (profile::off(&config.profile, &reason), None, None),
@@ -106,6 +108,7 @@ pub async fn run(
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
     let ready = Arc::new(AtomicBool::new(true));
     let export = Export { exporter, period: config.export.metric_interval };
+    let sampled = sampled.map(|selections| exports::Profiles { selections, wanted });
     let exports = exports::start(export, replaced, handle.clone(), sampled);
     let mut state = web::State::new(handle, Arc::clone(&ready)).with_profiles(profiles);
     let mut objectives_running = None;

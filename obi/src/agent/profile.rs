@@ -10,11 +10,13 @@
 //!
 //! No arrow waits: what finds no room is counted, and tried again where it matters.
 
+pub mod alone;
 mod namer;
 mod place;
 mod sampler;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -23,7 +25,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
-use self::namer::{Job, Namer, NamerView};
+use self::namer::{Namer, NamerView};
 use self::sampler::{MAPPING_BLOCKS, RING_BYTES, Rhythm, Sampler, State};
 use super::wait::Wait;
 use crate::capture::kernel_types::KernelTypes;
@@ -173,11 +175,11 @@ impl Prepared {
         self.profiler.n_cpus()
     }
 
-    /// Begins the threads, with the privileges that their starter has left.
+    /// Begins the threads, with the privileges that their starter has left. Samples are exported while it is `wanted`.
     ///
     /// # Errors
     /// When a thread cannot be started.
-    pub(super) fn start(self) -> anyhow::Result<Started> {
+    pub(super) fn start(self, wanted: Arc<AtomicBool>) -> anyhow::Result<Started> {
         let Self { profiler, maps, survey, symbols, config } = self;
         let ProfileMaps { stacks, chunks, mappings } = maps;
         let tables = Tables::new(Chunks::new(chunks), build, config.table_bytes.into());
@@ -207,6 +209,7 @@ impl Prepared {
             named,
             view: Arc::clone(&view),
             programs: Arc::clone(&programs),
+            wanted,
             rhythm,
             state: State::default(),
         };

@@ -7,14 +7,14 @@ mod parameter;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse, Response};
 
 use self::parameter::{Format, Request};
 use super::Error;
 use crate::clock::{Clock, monotonic_ns};
-use crate::export::{flame, summary::Summary};
+use crate::export::{flame, otlp, pprof, summary::Summary};
 use crate::profile::Selection;
 
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
@@ -60,7 +60,19 @@ fn answer(format: Format, title: &str, selection: &Selection) -> Response {
     match format {
         Format::Svg => picture(flame::graph(title, selection)),
         Format::Json => Json(Summary::new(selection)).into_response(),
+        Format::Pprof => file("application/octet-stream", "profile.pb.gz", pprof::encode(selection)),
+        Format::Otlp => file("application/x-protobuf", "profile.otlp", whole(selection)),
     }
+}
+
+/// One message, however large; without samples it is an empty one.
+fn whole(selection: &Selection) -> Vec<u8> {
+    otlp::profile::encode_within(selection, usize::MAX).into_iter().flat_map(|request| request.bytes).collect()
+}
+
+fn file(media: &'static str, name: &str, bytes: Vec<u8>) -> Response {
+    let disposition = format!("attachment; filename=\"{name}\"");
+    ([(CONTENT_TYPE, media.to_owned()), (CONTENT_DISPOSITION, disposition)], bytes).into_response()
 }
 
 /// Names of functions are somebody else's text: nothing in the picture may load or send anything.
@@ -75,7 +87,8 @@ fn picture(svg: String) -> Response {
     (headers, svg).into_response()
 }
 
-/// What is accepted by name, in the order in which it is named; a browser gets a picture, all others JSON.
+/// What is accepted by name, in the order in which it is named; a browser gets a picture. Who does not say, as
+/// `go tool pprof`, gets pprof.
 fn negotiate(headers: &HeaderMap) -> Format {
     let accepts: Vec<_> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     let accepts = accepts.join(",").to_ascii_lowercase();
@@ -85,7 +98,7 @@ fn negotiate(headers: &HeaderMap) -> Format {
         let refused = parts.any(|part| matches!(part, "q=0" | "q=0.0"));
         Format::of_media_type(media).filter(|_| !refused)
     });
-    named.unwrap_or(Format::Json)
+    named.unwrap_or(Format::Pprof)
 }
 
 #[cfg(test)]

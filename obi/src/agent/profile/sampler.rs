@@ -8,6 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 use std::time::{Duration, Instant};
 
@@ -55,6 +56,8 @@ pub(super) struct Sampler {
     pub(super) named: Arc<ArcSwap<NamerView>>,
     pub(super) view: Arc<ArcSwap<View>>,
     pub(super) programs: Arc<ArcSwap<Vec<Measured>>>,
+    /// Somebody wants exports.
+    pub(super) wanted: Arc<AtomicBool>,
     pub(super) rhythm: Rhythm,
     pub(super) state: State,
 }
@@ -296,7 +299,8 @@ impl Sampler {
     fn export(&mut self, now: u64, all: bool) {
         let clock = *self.state.clock.get_or_insert_with(Clock::now);
         let chosen = self.store.export(now, all);
-        if chosen.samples.is_empty() {
+        // What nobody wants is over with, too.
+        if chosen.samples.is_empty() || !self.wanted.load(Ordering::Relaxed) {
             return;
         }
         let job = Job::Export(chosen, clock);

@@ -16,6 +16,8 @@ const BASE: &str = "base_";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Svg,
+    Pprof,
+    Otlp,
     Json,
 }
 
@@ -23,6 +25,8 @@ impl Format {
     fn of_name(name: &str) -> Result<Self, &'static str> {
         match name {
             "svg" => Ok(Self::Svg),
+            "pprof" => Ok(Self::Pprof),
+            "otlp" => Ok(Self::Otlp),
             "json" => Ok(Self::Json),
             _ => Err("expected svg, pprof, otlp or json"),
         }
@@ -31,6 +35,8 @@ impl Format {
     pub(super) fn of_media_type(media: &str) -> Option<Self> {
         match media {
             "image/svg+xml" | "text/html" => Some(Self::Svg),
+            "application/octet-stream" | "application/gzip" => Some(Self::Pprof),
+            "application/x-protobuf" | "application/protobuf" => Some(Self::Otlp),
             "application/json" => Some(Self::Json),
             _ => None,
         }

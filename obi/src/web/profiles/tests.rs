@@ -193,7 +193,7 @@ async fn cpu_time_by_route_is_told_with_its_error() {
 async fn selections_and_formats_are_as_asked_for() {
     let app = app();
     let samples = async |query: &str| {
-        json(&app, &format!("/api/v1/profiles?{query}")).await["samples"].as_u64().unwrap()
+        json(&app, &format!("/api/v1/profiles?format=json&{query}")).await["samples"].as_u64().unwrap()
     };
     assert_eq!(samples("service=service-1").await, 10);
     assert_eq!(samples("service=nobody").await, 0);
@@ -203,7 +203,9 @@ async fn selections_and_formats_are_as_asked_for() {
     assert_eq!(samples("trace=01010101010101010101010101010101").await, 5);
     assert_eq!(samples("to=1000").await, 0);
     for (query, accept, media) in [
-        ("", "*/*", "application/json"),
+        ("", "*/*", "application/octet-stream"),
+        ("", "application/x-protobuf", "application/x-protobuf"),
+        ("format=otlp", "*/*", "application/x-protobuf"),
         ("", "text/html;q=0.9, application/json", "image/svg+xml; charset=utf-8"),
         ("", "image/svg+xml;q=0, application/json", "application/json"),
         ("format=svg", "application/json", "image/svg+xml; charset=utf-8"),
@@ -211,6 +213,11 @@ async fn selections_and_formats_are_as_asked_for() {
         let found = get(&app, &format!("/api/v1/profiles?{query}"), accept).await;
         assert_eq!((found.0.as_u16(), &*found.1), (200, media), "{query} {accept}");
     }
+    let (_, _, bytes) = get(&app, "/api/v1/profiles?pid=7", "*/*").await;
+    assert_eq!(pprof::decode(&bytes).unwrap().samples.len(), 10);
+    let (_, _, bytes) = get(&app, "/api/v1/profiles?pid=7&format=otlp", "*/*").await;
+    let read = otlp::profile::decode(&bytes).unwrap();
+    assert!(read.samples.len() == 10 && read.samples.iter().all(|sample| sample.link.is_some()));
 }
 
 #[tokio::test]
