@@ -24,7 +24,7 @@ use super::{Notice, Report};
 use crate::agent::wait::Wait;
 use crate::capture::mapping::resolver::{Resolved, Resolver, Sampled};
 use crate::capture::program::Measured;
-use crate::capture::program::profile::{ELEMENT_BYTES, ProfileCounts, Profiler};
+use crate::capture::program::profile::{ELEMENT_BYTES, ProfileCounts, Profiler, Stacks};
 use crate::capture::stack::StackSample;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::ask::Question;
@@ -45,7 +45,7 @@ const UNSETTLED: usize = 4_096;
 /// The thread's state.
 pub(super) struct Sampler {
     pub(super) profiler: Profiler,
-    pub(super) stacks: aya::maps::RingBuf<aya::maps::MapData>,
+    pub(super) stacks: Stacks,
     pub(super) wait: Wait,
     pub(super) resolver: Resolver,
     pub(super) store: Store<Place>,
