@@ -6,231 +6,18 @@
     reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
 )]
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+mod sampled;
 
-use obi::capture::kernel_types::KernelTypes;
-use obi::capture::program::SharedMaps;
-use obi::capture::program::profile::{
-    MappingBlock, MappingKey, ProfileMaps, Profiler, ProfilerSettings, UnwindChunk, UnwindKey,
-};
-use obi::capture::stack::StackSample;
-use obi::capture::tls::elf::OpenFile;
-use obi::capture::unwind;
-use obi_ebpf::{
-    Flavour, MAPPING_ENTRIES, STACK_COMPLETE, UNUSED_START, mapping_block, mapping_entry, mapping_key,
-};
-use object::{Object as _, ObjectSymbol as _};
+use std::time::Instant;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+use obi_ebpf::{Flavour, STACK_COMPLETE};
 
-fn load(flavour: Flavour) -> (Profiler, ProfileMaps) {
-    let settings = ProfilerSettings {
-        self_tgid: std::process::id(),
-        hertz: 199,
-        ring_bytes: 1 << 20,
-        table_bytes: 16 << 20,
-        mapping_blocks: 64,
-        statistics: true,
-    };
-    let types = KernelTypes::read(None).unwrap();
-    Profiler::load_flavour(flavour, &settings, &SharedMaps::of_nobody().unwrap(), &types).unwrap()
-}
-
-/// A file that a process maps to be executed.
-struct Mapped {
-    start: u64,
-    end: u64,
-    offset: u64,
-    path: PathBuf,
-}
-
-fn mapped(pid: u32) -> Vec<Mapped> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let parse = |line: &str| {
-        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let path = fields.get(5).filter(|path| path.starts_with('/'))?;
-        let (start, end) = fields[0].split_once('-')?;
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        let (start, end, offset) = (number(start)?, number(end)?, number(fields[2])?);
-        fields[1].contains('x').then(|| Mapped { start, end, offset, path: path.into() })
-    };
-    text.lines().filter_map(parse).collect()
-}
-
-/// Address in the file's own layout of an offset in it.
-fn virtual_address(path: &Path, offset: u64) -> u64 {
-    let bytes = std::fs::read(path).unwrap();
-    let file = object::File::parse(&*bytes).unwrap();
-    let segment = object::ObjectSegment::address;
-    let range = |part: &object::Segment<'_, '_>| object::ObjectSegment::file_range(part);
-    file.segments()
-        .find(|part| (range(part).0..range(part).0 + range(part).1).contains(&offset))
-        .map(|part| segment(&part) + offset - range(&part).0)
-        .unwrap()
-}
-
-/// Tells the kernel side what a process maps, as the agent's own thread for it does.
-fn install(maps: &mut ProfileMaps, pid: u32, first_table: u32) {
-    let mut table = first_table;
-    let mut entries = Vec::new();
-    for Mapped { start, end, offset, path } in mapped(pid) {
-        let file = std::fs::File::open(&path).unwrap();
-        let length = file.metadata().unwrap().len();
-        let Ok(tables) = unwind::build(&OpenFile { file, length }) else { continue };
-        let bias = start.wrapping_sub(virtual_address(&path, offset));
-        for built in tables {
-            for chunk in built.chunks(table) {
-                maps.chunks.insert(UnwindKey(chunk.key), UnwindChunk(chunk), 0).unwrap();
-            }
-            let (origin, last) = (bias.wrapping_add(built.first), bias.wrapping_add(built.last));
-            let (start, end) = (origin.max(start), last.min(end));
-            if start < end {
-                entries.push(mapping_entry { start, end, origin, table, flags: 0 });
-            }
-            table += 1;
-        }
-    }
-    entries.sort_by_key(|entry| entry.start);
-    let key = mapping_key { tgid: pid, block: 0 };
-    let unused = mapping_entry { start: UNUSED_START, ..mapping_entry::default() };
-    let mut block = mapping_block { key, n_entries: 0, index: 0, entry: [unused; MAPPING_ENTRIES as usize] };
-    for (to, from) in block.entry.iter_mut().zip(&entries) {
-        *to = *from;
-        block.n_entries += 1;
-    }
-    maps.mappings.insert(MappingKey(key), MappingBlock(block), 0).unwrap();
-}
-
-/// A program that is busy, and tells when it is.
-struct Busy {
-    child: Child,
-    path: PathBuf,
-    // Holds the executable.
-    _directory: tempfile::TempDir,
-}
-
-impl Busy {
-    fn compile(source: &str, flags: &[&str]) -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let (path, text) = (directory.path().join("busy"), directory.path().join("busy.c"));
-        std::fs::write(&text, source).unwrap();
-        let output = Command::new("gcc").args(flags).arg(&text).arg("-o").arg(&path).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let mut child = Command::new(&path).stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
-        Self { child, path, _directory: directory }
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn names(&self) -> Names {
-        let pid = self.pid();
-        let mut all = BTreeMap::new();
-        for Mapped { start, offset, path, .. } in mapped(pid) {
-            let bytes = std::fs::read(&path).unwrap();
-            let file = object::File::parse(&*bytes).unwrap();
-            let bias = start.wrapping_sub(virtual_address(&path, offset));
-            for symbol in file.symbols().chain(file.dynamic_symbols()) {
-                if symbol.kind() == object::SymbolKind::Text && symbol.size() > 0 {
-                    let at = bias.wrapping_add(symbol.address());
-                    all.insert(at, (at + symbol.size(), symbol.name().unwrap().to_owned()));
-                }
-            }
-        }
-        assert!(all.values().any(|(_, name)| name == "main"), "{}", self.path.display());
-        Names(all)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-    }
-}
-
-struct Names(BTreeMap<u64, (u64, String)>);
-
-impl Names {
-    fn of(&self, address: u64, is_exact: bool) -> &str {
-        let address = if is_exact { address } else { address - 1 };
-        let before = self.0.range(..=address).next_back();
-        before.filter(|(_, (end, _))| address < *end).map_or("?", |(_, (_, name))| name)
-    }
-}
-
-/// A stack of the program in its own code, leaf first, and how it ended.
-#[derive(Debug)]
-struct Stack {
-    names: Vec<String>,
-    end: u32,
-    by_pointer: usize,
-    exchange: u64,
-}
-
-/// The next stacks of a process, after those that were there before.
-fn stacks(maps: &mut ProfileMaps, busy: &Busy, n: usize) -> Vec<Stack> {
-    while maps.stacks.next().is_some() {}
-    let names = busy.names();
-    let started = Instant::now();
-    let mut found = Vec::new();
-    while found.len() < n {
-        assert!(started.elapsed() < PATIENCE, "{} samples of {n}", found.len());
-        let Some(record) = maps.stacks.next() else {
-            std::thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        let sample = StackSample::decode(&record).unwrap();
-        if sample.event.header.tgid != busy.pid() {
-            continue;
-        }
-        let name = |frame: obi::capture::stack::Address| names.of(frame.address, frame.is_exact).to_owned();
-        found.push(Stack {
-            names: sample.user().map(name).collect(),
-            end: sample.event.end.into(),
-            by_pointer: sample.user().filter(|frame| frame.by_pointer).count(),
-            exchange: sample.event.header.exchange,
-        });
-    }
-    found
-}
-
-/// Functions that call each other `depth` deep and are busy at the bottom; frames of different sizes.
-fn deep(depth: usize) -> String {
-    let mut source = "#include <stdio.h>\nvolatile unsigned long x;\n\
-        __attribute__((noinline)) long level_0(long n) { for (;;) x += n; return x; }\n"
-        .to_owned();
-    for level in 1..depth {
-        let (size, below) = (1 + level * 7 % 60, level - 1);
-        writeln!(
-            source,
-            "__attribute__((noinline)) long level_{level}(long n) {{ volatile long room[{size}]; room[0] = n; \
-             long r = level_{below}(n + {level}); return r + room[0]; }}"
-        )
-        .unwrap();
-    }
-    let top = depth - 1;
-    write!(
-        source,
-        "int main(void) {{ puts(\"ready\"); fflush(stdout); return (int)level_{top}(1) + (int)x; }}"
-    )
-    .unwrap();
-    source
-}
+use self::sampled::{Busy, PATIENCE, Stack, deep, install, load, stacks};
 
 #[test]
 fn every_frame_is_found_without_frame_pointers() {
     for flavour in [Flavour::Modern, Flavour::Portable] {
-        let (profiler, mut maps) = load(flavour);
+        let (profiler, mut maps) = load(flavour, 199);
         let mut tables = 1;
         for depth in [10, 100, 250, 400] {
             for flags in [&["-O2", "-fomit-frame-pointer"][..], &["-O2", "-fomit-frame-pointer", "-no-pie"]] {
@@ -250,5 +37,101 @@ fn every_frame_is_found_without_frame_pointers() {
         for program in profiler.measure() {
             println!("{program:?}");
         }
+    }
+}
+
+/// All stacks are whole, and hold these functions in this order, leaf first, others between them.
+fn check_stacks(stacks: &[Stack], expected: &[&str]) {
+    for stack in stacks {
+        assert_eq!((stack.end, stack.by_pointer), (STACK_COMPLETE, 0), "{stack:?}");
+        let mut names = stack.names.iter();
+        for name in expected {
+            assert!(names.any(|found| found == name), "{name} of {expected:?} in {stack:?}");
+        }
+    }
+}
+
+/// A program in C whose `work` is busy with this, three calls deep.
+fn working(head: &str, work: &str) -> String {
+    format!(
+        "#define _GNU_SOURCE\n#include <fcntl.h>\n#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n\
+         #include <sys/time.h>\n#include <time.h>\n#include <unistd.h>\n\
+         volatile long x;\n{head}\n\
+         __attribute__((noinline)) long work(long n) {{ {work} return x; }}\n\
+         __attribute__((noinline)) long middle(long n) {{ volatile long room[17]; room[3] = n; return work(n) + room[3]; }}\n\
+         int main(void) {{ puts(\"ready\"); fflush(stdout); return (int)middle(3) + (int)x; }}"
+    )
+}
+
+const WITHOUT: [&str; 2] = ["-O2", "-fomit-frame-pointer"];
+
+#[test]
+fn the_stack_under_a_signal_is_found() {
+    // On the stack of the thread, and on one of its own.
+    let alternative = "stack_t own = { .ss_sp = malloc(1 << 16), .ss_size = 1 << 16 }; sigaltstack(&own, 0);";
+    for (stack, flag) in [("", "0"), (alternative, "SA_ONSTACK")] {
+        let handler = "__attribute__((noinline)) void handler(int n) { for (;;) x += n; }";
+        let work = format!(
+            "{stack} struct sigaction a = {{ .sa_handler = handler, .sa_flags = {flag} }}; sigaction(SIGALRM, &a, 0);\
+             struct itimerval t = {{ .it_value = {{ .tv_usec = 1000 }} }}; setitimer(ITIMER_REAL, &t, 0);\
+             for (;;) x += n;"
+        );
+        let (_profiler, mut maps) = load(Flavour::Modern, 199);
+        let busy = Busy::compile(&working(handler, &work), &WITHOUT);
+        install(&mut maps, busy.pid(), 1);
+        // Until the timer has fired.
+        let started = Instant::now();
+        let found = loop {
+            assert!(started.elapsed() < PATIENCE);
+            let found = stacks(&mut maps, &busy, 20);
+            if found.iter().all(|stack| stack.names[0] == "handler") {
+                break found;
+            }
+        };
+        check_stacks(&found, &["handler", "work", "middle", "main"]);
+        for stack in found {
+            let work = stack.names.iter().position(|name| name == "work").unwrap();
+            assert_eq!(work, 2, "handler, trampoline, work: {stack:?}");
+        }
+    }
+}
+
+#[test]
+fn stacks_are_whole_inside_the_kernel_and_what_it_maps() {
+    let check = |work: &str, in_kernel: bool| {
+        let (_profiler, mut maps) = load(Flavour::Modern, 199);
+        let busy = Busy::compile(&working("static char room[1 << 20];", work), &WITHOUT);
+        install(&mut maps, busy.pid(), 1);
+        let found = stacks(&mut maps, &busy, 60);
+        check_stacks(&found, &["work", "middle", "main"]);
+        assert!(!in_kernel || found.iter().any(|stack| stack.in_kernel), "{found:?}");
+    };
+    check("int f = open(\"/dev/zero\", O_RDONLY); for (;;) x += read(f, room, sizeof room);", true);
+    check(
+        "struct timespec t; for (;;) { clock_gettime(CLOCK_MONOTONIC, &t); x += t.tv_nsec + room[n]; }",
+        false,
+    );
+}
+
+#[test]
+fn stacks_of_goroutines_are_whole() {
+    let source = "package main\nimport (\"fmt\")\nvar x int\n\
+        //go:noinline\nfunc leaf(n int) int { for { x += n } }\n\
+        //go:noinline\nfunc mid(n int) int { var b [40]int; b[n%40] = n; return leaf(n+1) + b[3] }\n\
+        //go:noinline\nfunc top(n int) int { if n > 0 { return top(n-1) + 1 }; return mid(n) }\n\
+        func main() { done := make(chan int); go func() { fmt.Println(\"ready\"); done <- top(30) }(); <-done }\n";
+    let (_profiler, mut maps) = load(Flavour::Modern, 199);
+    let busy = Busy::build_go(source);
+    install(&mut maps, busy.pid(), 1);
+    let found = stacks(&mut maps, &busy, 60);
+    // The runtime's own threads run as well.
+    let own: Vec<Stack> = found.into_iter().filter(|stack| stack.names[0] == "main.leaf").collect();
+    assert!(own.len() > 20, "{own:?}");
+    for stack in own {
+        let top = vec!["main.top"; 31];
+        let expected =
+            [&["main.leaf", "main.mid"][..], &top, &["main.main.func1", "runtime.goexit.abi0"]].concat();
+        assert_eq!(stack.names, expected, "{stack:?}");
+        assert_eq!((stack.end, stack.by_pointer), (STACK_COMPLETE, 0), "{stack:?}");
     }
 }

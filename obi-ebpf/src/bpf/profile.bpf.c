@@ -217,12 +217,16 @@ static __always_inline long walk_frame(struct sample *s)
 	return w->ended ? 1 : 0;
 }
 
+/* Some records wide, since every CPU adds to it. */
+enum { WAKEUP_WINDOW = 16384 };
+
 static __always_inline int tell(struct sample *s)
 {
 	u32 zero = 0, bytes = s->n_addresses * 8;
 	struct profile_setting *setting = bpf_map_lookup_elem(&profile_setting, &zero);
-	u64 waiting = bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA);
-	u64 flags = setting && waiting >= setting->wakeup_bytes ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	/* On the way up, once or a few times: a wake-up costs more than the sample. */
+	u64 beyond = bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) - (setting ? setting->wakeup_bytes : 0);
+	u64 flags = beyond < WAKEUP_WINDOW ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 	s->event.end = s->walk.ended ? s->walk.end : STACK_TOO_DEEP;
 	if (bytes > sizeof(s->address))
 		bytes = sizeof(s->address);

@@ -19,7 +19,15 @@ const MOST_ROWS: usize = 4_000_000;
 /// Bytes of a common entry that are gone through again for every function that refers to it; real ones have 30.
 const MOST_COMMON_BYTES: usize = 256;
 
-/// Rows of one function, in a list of all.
+/// Functions with their rows, in any order.
+#[derive(Debug, Default)]
+pub(super) struct Functions {
+    rows: Vec<Row>,
+    functions: Vec<Function>,
+    start: usize,
+}
+
+/// Rows of one function, in the list of all.
 #[derive(Debug, Clone, Copy)]
 struct Function {
     first: u64,
@@ -28,14 +36,75 @@ struct Function {
     end: usize,
 }
 
-/// The rows of a section. What is malformed is left out, with all behind it when even its length cannot be told.
-pub(super) fn rows<'a, S>(machine: Machine, section: &S, bases: &BaseAddresses) -> Vec<Row>
+impl Functions {
+    /// No more rows are taken.
+    pub(super) fn is_full(&self) -> bool {
+        self.rows.len() >= MOST_ROWS
+    }
+
+    /// There is no function.
+    pub(super) fn is_empty(&self) -> bool {
+        self.functions.is_empty()
+    }
+
+    /// A function begins.
+    pub(super) fn begin(&mut self) {
+        self.start = self.rows.len();
+    }
+
+    /// From this address on, this rule holds. Addresses must rise.
+    pub(super) fn push(&mut self, address: u64, rule: u32) {
+        let own = &self.rows[self.start..];
+        if !self.is_full() && own.last().is_none_or(|last| last.address < address) {
+            self.rows.push(Row { address, rule });
+        }
+    }
+
+    /// The function ends before this address.
+    pub(super) fn end(&mut self, last: u64) {
+        let (start, end) = (self.start, self.rows.len());
+        if let Some(first) = self.rows.get(start)
+            && self.rows[end - 1].address < last
+        {
+            self.functions.push(Function { first: first.address, last, start, end });
+        }
+    }
+
+    /// One after the other, equal neighbours made one, gaps told.
+    pub(super) fn join(mut self) -> Vec<Row> {
+        // The first of two that overlap is believed: linkers leave the information of code that they have removed.
+        self.functions.sort_by_key(|function| function.first);
+        let mut rows: Vec<Row> = Vec::with_capacity(self.rows.len() + self.functions.len());
+        let mut push = |row: Row| {
+            if rows.last().is_none_or(|last| last.rule != row.rule) {
+                rows.push(row);
+            }
+        };
+        let mut end = 0;
+        for function in self.functions {
+            if function.first < end {
+                continue;
+            }
+            // The gap before the first function is none.
+            if function.first > end && end > 0 {
+                push(Row { address: end, rule: UNWIND_NONE });
+            }
+            self.rows[function.start..function.end].iter().for_each(|row| push(*row));
+            end = function.last;
+        }
+        if end > 0 {
+            push(Row { address: end, rule: UNWIND_NONE });
+        }
+        rows
+    }
+}
+
+/// Takes the rows of a section. What is malformed is left out, with all behind it when even its length cannot be told.
+pub(super) fn rows<'a, S>(machine: Machine, section: &S, bases: &BaseAddresses, into: &mut Functions)
 where
     S: UnwindSection<Bytes<'a>>,
     S::Offset: gimli::UnwindOffset<usize> + std::hash::Hash,
 {
-    let mut all = Vec::new();
-    let mut functions = Vec::new();
     let mut context = UnwindContext::new();
     let mut common = HashMap::new();
     let mut entries = section.entries(bases);
@@ -46,57 +115,20 @@ where
             known.clone()
         });
         let Ok(function) = parsed else { continue };
-        if function.cie().entry_len() > MOST_COMMON_BYTES || all.len() >= MOST_ROWS {
+        if function.cie().entry_len() > MOST_COMMON_BYTES || into.is_full() {
             continue;
         }
-        let start = all.len();
         let is_signal = function.is_signal_trampoline();
         let Ok(mut table) = function.rows(section, bases, &mut context) else { continue };
+        into.begin();
         // A malformed end leaves what came before it.
         let mut last = function.initial_address();
         while let Ok(Some(row)) = table.next_row() {
-            if row.end_address() <= row.start_address() || row.start_address() < last {
-                continue;
-            }
-            let rule = rule::pack(machine, section, is_signal, row);
-            all.push(Row { address: row.start_address(), rule });
-            last = row.end_address();
-            if all.len() >= MOST_ROWS {
-                break;
+            if row.end_address() > row.start_address() && row.start_address() >= last {
+                into.push(row.start_address(), rule::pack(machine, section, is_signal, row));
+                last = row.end_address();
             }
         }
-        if all.len() > start {
-            functions.push(Function { first: all[start].address, last, start, end: all.len() });
-        }
+        into.end(last);
     }
-    functions.sort_unstable_by_key(|function| function.first);
-    join(&functions, &all)
-}
-
-/// One after the other, equal neighbours made one, gaps told.
-fn join(functions: &[Function], all: &[Row]) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::with_capacity(all.len());
-    let mut push = |row: Row| {
-        if rows.last().is_none_or(|last| last.rule != row.rule) {
-            rows.push(row);
-        }
-    };
-    let mut end = 0;
-    for function in functions {
-        // The first of two that overlap is believed: linkers leave the information of code that they have removed.
-        if function.first < end || function.last <= function.first {
-            continue;
-        }
-        if function.first > end {
-            push(Row { address: end, rule: UNWIND_NONE });
-        }
-        all[function.start..function.end].iter().for_each(|row| push(*row));
-        end = function.last;
-    }
-    push(Row { address: end, rule: UNWIND_NONE });
-    // The gap before the first function is none.
-    if rows.first().is_some_and(|row| row.rule == UNWIND_NONE) {
-        rows.remove(0);
-    }
-    rows
 }
