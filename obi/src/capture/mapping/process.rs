@@ -85,7 +85,7 @@ const PROGRAMS: usize = 4;
 /// A process's list is read no more often than this, nanoseconds.
 const BETWEEN_LISTS: u64 = 1_000_000_000;
 /// Samples may come this much later than what they are of, nanoseconds.
-pub const GRACE: u64 = 10_000_000_000;
+pub const GRACE: u64 = 5_000_000_000;
 /// A file that is mapped again is looked at again after this time, nanoseconds.
 const CONFIRMED_FOR: u64 = 1_000_000_000;
 

@@ -75,7 +75,7 @@ pub struct Sampled {
 }
 
 /// A file that nobody maps any more is let go after this time, nanoseconds.
-const HELD: u64 = 30_000_000_000;
+const HELD: u64 = 20_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 /// Between looks at which files are in use.
 const BETWEEN_MARKS: u64 = 5 * SECOND;

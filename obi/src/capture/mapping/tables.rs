@@ -5,8 +5,9 @@
 //! it is sampled again. Making a table takes from a millisecond to seconds, so [`Builder`] does it in a thread of its own.
 #![forbid(unsafe_code)]
 
-use std::error::Error;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,10 +21,11 @@ use super::kernel::{Chunks, Span};
 use super::reader::monotonic;
 use super::resolver::MappingCounts;
 use crate::capture::program::profile::ELEMENT_BYTES;
-use crate::capture::unwind::Table;
+use crate::capture::tls::elf::Source;
+use crate::capture::unwind::{Reason, Table};
 
-/// Makes the tables of a file; `Ok` without any when nothing can be said of how it unwinds.
-pub type Build = fn(&std::fs::File) -> Result<Vec<Table>, Box<dyn Error + Send + Sync>>;
+/// Makes the tables of a file ([`crate::capture::unwind::build`]).
+pub type Build = fn(&dyn Source) -> Result<Vec<Table>, Reason>;
 
 /// A file whose tables are wanted.
 #[derive(Debug, Clone)]
@@ -112,7 +114,8 @@ impl Tables {
         }
         // What was let go meanwhile is not mapped by anybody.
         let Some(handle) = file.handle() else { return false };
-        let tables = match (self.build)(&handle) {
+        let shared = Shared { file: handle, length: file.identity.length };
+        let tables = match (self.build)(&shared) {
             Ok(tables) => tables,
             Err(error) => {
                 tracing::debug!(path = %file.path, %error, "no tables for walking stacks");
@@ -189,6 +192,22 @@ impl Tables {
         self.counts.files.store(self.there.len() as u64, Ordering::Relaxed);
         self.counts.tables.store(tables as u64, Ordering::Relaxed);
         self.counts.bytes.store(self.bytes(), Ordering::Relaxed);
+    }
+}
+
+/// A file that others read, too.
+struct Shared {
+    file: Arc<File>,
+    length: u64,
+}
+
+impl Source for Shared {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
     }
 }
 
@@ -280,12 +299,10 @@ mod tests {
     use crate::capture::unwind::Row;
 
     /// As many rows as the file has bytes; none for an empty file.
-    #[expect(clippy::unnecessary_wraps, reason = "it is a `Build`")]
-    fn rows(file: &std::fs::File) -> Result<Vec<Table>, Box<dyn Error + Send + Sync>> {
-        let length = file.metadata().unwrap().len();
-        let rows: Vec<Row> =
-            (0..length).map(|n| Row { address: 16 * n, rule: UNWIND_STACK | 1 << 14 }).collect();
-        Ok(Table::cut(&rows))
+    fn rows(file: &dyn Source) -> Result<Vec<Table>, Reason> {
+        let row = |n| Row { address: 16 * n, rule: UNWIND_STACK | 1 << 14 };
+        let rows: Vec<Row> = (0..file.length()).map(row).collect();
+        if rows.is_empty() { Err(Reason::Silent) } else { Ok(Table::cut(&rows)) }
     }
 
     fn file(id: u64, rows: usize) -> Request {
