@@ -3,9 +3,9 @@
 //! In: compilers of C, C++, Rust and Go, and binutils. Out: a failure that names program, address and both answers.
 
 mod symbol_names {
-    pub mod c;
-    pub mod go;
-    pub mod made;
-    pub mod program;
-    pub mod rust;
+    mod c;
+    mod go;
+    mod made;
+    mod program;
+    mod rust;
 }

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use obi::profile::symbol::Bounds;
+use obi::capture::tls::elf::OpenFile;
+use obi::profile::symbol::elf::Elf;
+use obi::profile::symbol::kernel::{Functions, Kernel};
+use obi::profile::symbol::{Bounds, File, Place, Symbols};
 use obi::profile::{Fidelity, Runtime};
 
 use super::program::{Names, Told, Workshop, addr2line, mangled, told, word};
@@ -38,7 +41,9 @@ fn functions_of_c_have_their_names() {
         let (text, names, _) = source(12);
         workshop.write("main.c", &text);
         workshop.run("gcc", flags.iter().chain(&["main.c", "-o", "program"]));
-        let addresses = workshop.functions("program");
+        let is_stripped = flags.contains(&"-s");
+        let addresses =
+            if is_stripped { workshop.exported("program") } else { workshop.functions("program") };
         let mut ours = Names::of(&workshop.path("program"));
         for name in &names {
             let symbol = ours.at(addresses[name] + 1);
@@ -59,7 +64,7 @@ fn functions_of_c_have_their_names() {
     check(&["-O0", "-g", "-static"], Fidelity::Lines);
 }
 
-/// `-rdynamic -s` above leaves `nm` nothing, so the addresses come from the table for linking.
+/// The first bytes of each function.
 fn every_address(workshop: &Workshop, program: &str, names: &[String]) -> Vec<u64> {
     let functions = workshop.functions(program);
     let starts = names.iter().filter_map(|name| functions.get(name));
@@ -107,21 +112,32 @@ fn names_of_cpp_are_readable() {
          printf(\"%ld\", c.{method}(v) + {space}::{template}<long, 7>(3) + {space}::with_lambda(2)); }}\n"
     );
     workshop.write("main.cc", &text);
-    workshop.run("g++", ["-O1", "main.cc", "-o", "program"]);
+    for debug in ["-g0", "-g1", "-g"] {
+        workshop.run("g++", ["-O1", debug, "main.cc", "-o", "program"]);
+        check_cpp(&workshop, &space, &class, &method, &template);
+    }
+}
+
+fn check_cpp(workshop: &Workshop, space: &str, class: &str, method: &str, template: &str) {
     let functions = workshop.functions("program");
     let mut ours = Names::of(&workshop.path("program"));
     let mut check = |part: &str, expected: &str| {
         let (name, address) = functions.iter().find(|(name, _)| name.contains(part)).expect(part);
         let symbol = ours.at(*address);
-        let line = &symbol.lines[0];
+        let line = symbol.lines.last().unwrap();
         assert_eq!((&*line.function, mangled(line)), (expected, name.as_str()));
     };
     check(
-        &method,
-        &format!("{space}::(anonymous namespace)::{class}::{method}(std::vector<int, std::allocator<int> > const&) const"),
+        method,
+        &format!(
+            "{space}::(anonymous namespace)::{class}::{method}(std::vector<int, std::allocator<int> > const&) const"
+        ),
     );
-    check(&template, &format!("long {space}::{template}<long, 7>(long)"));
-    check("with_lambdaElENKUl", &format!("{space}::with_lambda(long)::{{lambda(int)#1}}::operator()(int) const"));
+    check(template, &format!("long {space}::{template}<long, 7>(long)"));
+    check(
+        "with_lambdaElENKUl",
+        &format!("{space}::with_lambda(long)::{{lambda(int)#1}}::operator()(int) const"),
+    );
 }
 
 #[test]
@@ -244,7 +260,8 @@ fn what_does_not_fit_is_left_out_and_counted() {
     workshop.write("main.c", &text);
     workshop.run("gcc", ["-O2", "-g3", "-static", "main.c", "-o", "program"]);
     let addresses = workshop.functions("program");
-    let sections = workshop.run("sh", ["-ec", "size -A program | awk '/debug_|symtab|strtab/ {s += $2} END {print s}'"]);
+    let sections =
+        workshop.run("sh", ["-ec", "size -A program | awk '/debug_|symtab|strtab/ {s += $2} END {print s}'"]);
     assert!(!sections.is_empty());
     let mut bounds = Bounds::default();
     bounds.files.file_bytes = 200 * 1024;
@@ -256,4 +273,51 @@ fn what_does_not_fit_is_left_out_and_counted() {
     let mut ours = Names::with(&workshop.path("program"), bounds);
     assert_eq!(ours.at(addresses[&names[0]]).fidelity, Fidelity::Address);
     assert_eq!(ours.statistics().file_bytes, 0);
+}
+
+#[test]
+fn damaged_debug_information_harms_nobody() {
+    let workshop = Workshop::new();
+    let (text, names, _) = source(6);
+    workshop.write("main.c", &text);
+    workshop.run("gcc", ["-O2", "-g", "main.c", "-o", "program"]);
+    let addresses = workshop.functions("program");
+    let whole = fs::read(workshop.path("program")).unwrap();
+    let length = whole.len() as u64;
+    let file = fs::File::open(workshop.path("program")).unwrap();
+    let elf = Elf::read(&OpenFile { file, length }).unwrap();
+    let debug: Vec<(usize, usize)> = { elf.sections.iter() }
+        .filter(|section| section.name.starts_with(".debug_") && section.length > 0)
+        .map(|section| (usize::try_from(section.offset).unwrap(), usize::try_from(section.length).unwrap()))
+        .collect();
+    assert!(debug.len() > 3, "{debug:?}");
+    let mut symbols = Symbols::with(Bounds::default(), Kernel::of(Functions::default()));
+    let mut damaged_names = 0;
+    for id in 1..100 {
+        let mut bytes = whole.clone();
+        for _ in 0..fastrand::usize(1..60) {
+            let (offset, length) = debug[fastrand::usize(..debug.len())];
+            bytes[offset + fastrand::usize(..length)] = fastrand::u8(..);
+        }
+        let path = workshop.path("damaged");
+        fs::write(&path, &bytes).unwrap();
+        let handle = fs::File::open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        let file = File { id, handle: Some(&handle), path: "/damaged", root: &workshop.path("") };
+        for name in &names {
+            for offset in [0, 9] {
+                let symbol = symbols.name(&Place::File { file, address: addresses[name] + offset });
+                damaged_names += usize::from(symbol.fidelity != Fidelity::Address);
+            }
+        }
+        symbols.forget_file(id);
+    }
+    // Tables of symbols were not touched: most names are still there.
+    assert!(damaged_names > 600, "{damaged_names} of 1188");
+    let statistics = symbols.statistics();
+    assert_eq!((statistics.files.too_slow, statistics.file_bytes), (0, 0), "{statistics:?}");
+    let handle = fs::File::open(workshop.path("program")).unwrap();
+    let file = File { id: 1000, handle: Some(&handle), path: "/program", root: &workshop.path("") };
+    let symbol = symbols.name(&Place::File { file, address: addresses[&names[0]] });
+    assert_eq!(symbol.fidelity, Fidelity::Lines, "the others go on");
 }

@@ -11,6 +11,9 @@ use super::program::{Names, Workshop, word};
 
 /// Prints where it lies, then for many addresses the functions there, the innermost first, and its own functions.
 const ORACLE: &str = r#"
+//go:linkname expand runtime/pprof.runtime_expandFinalInlineFrame
+func expand(stack []uintptr) []uintptr
+
 func oracle() {
 	maps, _ := os.ReadFile("/proc/self/maps")
 	var start uint64
@@ -19,7 +22,10 @@ func oracle() {
 	own := runtime.FuncForPC(reflect.ValueOf(main).Pointer()).Entry()
 	seen := 0
 	say := func(pc uintptr) {
-		frames := runtime.CallersFrames([]uintptr{pc + 1})
+		// What is behind the last byte of a function is taken for the beginning of the next, not for a caller.
+		here, next := runtime.FuncForPC(pc), runtime.FuncForPC(pc + 1)
+		if here == nil || next == nil || here.Entry() != next.Entry() { return }
+		frames := runtime.CallersFrames(expand([]uintptr{pc + 1}))
 		line := fmt.Sprintf("at %x", pc)
 		for {
 			frame, more := frames.Next()
@@ -30,20 +36,16 @@ func oracle() {
 		fmt.Println(line)
 		seen++
 	}
-	for pc := own - 3000; pc < own + 3000; pc++ {
-		if runtime.FuncForPC(pc) != nil { say(pc) }
-	}
+	for pc := own - 3000; pc < own + 3000; pc++ { say(pc) }
 	other := reflect.ValueOf(fmt.Println).Pointer()
-	for pc := other - 60000; pc < other + 60000; pc += 61 {
-		if runtime.FuncForPC(pc) != nil { say(pc) }
-	}
+	for pc := other - 60000; pc < other + 60000; pc += 61 { say(pc) }
 }
 "#;
 
 fn program() -> (String, [String; 4]) {
     let [kind, method, generic, inlined] = ["Kind", "Method", "Generic", "inlined"].map(word);
     let text = format!(
-        "package main\nimport (\"fmt\"; \"os\"; \"reflect\"; \"runtime\")\nvar sink int\ntype {kind} struct{{ n int }}\n\
+        "package main\nimport (\"fmt\"; \"os\"; \"reflect\"; \"runtime\"; _ \"runtime/pprof\"; _ \"unsafe\")\nvar sink int\ntype {kind} struct{{ n int }}\n\
          //go:noinline\nfunc (k *{kind}) {method}(x int) int {{ f := func(y int) int {{ sink += y; return sink + k.n }}; return f(x) + deep(x) }}\n\
          //go:noinline\nfunc {generic}[T any](items []T, f func(T) int) int {{\n\tfor _, item := range items {{ sink += f(item) }}\n\treturn {inlined}(sink)\n}}\n\
          func {inlined}(x int) int {{\n\tfor i := range x {{ sink ^= i }}\n\treturn twice(x)\n}}\n\
@@ -58,22 +60,17 @@ fn build(workshop: &Workshop, flags: &[&str]) -> [String; 4] {
     let (text, names) = program();
     workshop.write("main.go", &text);
     workshop.write("go.mod", "module example.test/shop\n\ngo 1.22\n");
-    let cache = format!("GOCACHE={}", std::env::temp_dir().join("obi-go-build-cache").display());
-    let environment = [cache.as_str(), "GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "CGO_ENABLED=0"];
-    let arguments = [&environment[..], &["go", "build", "-o", "program"], flags, &["main.go"]].concat();
+    // A function without a body is only allowed beside assembly.
+    workshop.write("empty.s", "");
+    let environment = ["GOFLAGS=-mod=mod", "GOTOOLCHAIN=local", "CGO_ENABLED=0"];
+    let arguments = [&environment[..], &["go", "build", "-o", "program"], flags, &["."]].concat();
     workshop.run("env", arguments);
     names
 }
 
 #[test]
 fn names_lines_and_inlined_calls_are_those_of_the_runtime() {
-    for flags in [
-        &[][..],
-        &["-ldflags=-s -w"],
-        &["-buildmode=pie"],
-        &["-buildmode=pie", "-ldflags=-s -w"],
-        &["-trimpath", "-ldflags=-s -w -buildid="],
-    ] {
+    for flags in [&["-trimpath"][..], &["-ldflags=-s -w -buildid="], &["-buildmode=pie", "-ldflags=-s -w"]] {
         let workshop = Workshop::new();
         let [kind, method, generic, inlined] = build(&workshop, flags);
         let text = workshop.run("./program", [""; 0]);
@@ -88,19 +85,31 @@ fn names_lines_and_inlined_calls_are_those_of_the_runtime() {
             let mut parts = line.split('\t');
             let address = parts.next().and_then(|at| at.strip_prefix("at ")).unwrap();
             let address = u64::from_str_radix(address, 16).unwrap() - bias;
-            let theirs: Vec<&str> = parts.collect();
+            // Code that other tools have made has no lines.
+            let theirs: Vec<&str> = parts.map(|part| if part == "?" { "" } else { part }).collect();
             let symbol = ours.at(address);
             let told: Vec<String> = { symbol.lines.iter() }
                 .flat_map(|line| [line.function.to_string(), line.file.to_string(), line.line.to_string()])
                 .collect();
             assert_eq!(told, theirs, "{flags:?} at {address:#x}");
-            assert_eq!((symbol.runtime, symbol.fidelity), (Runtime::Go, Fidelity::Lines));
+            let has_lines = theirs.iter().skip(2).step_by(3).any(|line| *line != "0");
+            let fidelity = if has_lines { Fidelity::Lines } else { Fidelity::Function };
+            assert_eq!(
+                (symbol.runtime, symbol.fidelity),
+                (Runtime::Go, fidelity),
+                "{flags:?} at {address:#x}"
+            );
             compared += 1;
             nested += usize::from(symbol.lines.len() > 1);
             all += line;
         }
-        assert!(compared > 3000 && nested > 50, "{flags:?}: {compared} addresses, {nested} with inlined calls");
-        for wanted in [format!("main.(*{kind}).{method}"), format!("main.{generic}[...]"), format!("main.{inlined}")] {
+        assert!(
+            compared > 3000 && nested > 50,
+            "{flags:?}: {compared} addresses, {nested} with inlined calls"
+        );
+        for wanted in
+            [format!("main.(*{kind}).{method}"), format!("main.{generic}[...]"), format!("main.{inlined}")]
+        {
             assert!(all.contains(&wanted), "{flags:?}: {wanted}");
         }
     }

@@ -26,7 +26,8 @@ fn functions_of_node_are_named_also_after_its_end() {
         .spawn()
         .expect("node");
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(node.stdout.take().unwrap()), &mut line).unwrap();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(node.stdout.take().unwrap()), &mut line)
+        .unwrap();
     let map = format!("/tmp/perf-{}.map", node.id());
     let folder = format!("/proc/{}", node.id());
     let process = Process { id: 1, folder: Path::new(&folder) };

@@ -13,27 +13,27 @@ use obi::profile::symbol::{self, Bounds, Place, Symbols};
 use obi::profile::{Line, Symbol};
 
 /// A folder for one program.
-pub struct Workshop {
+pub(crate) struct Workshop {
     folder: tempfile::TempDir,
 }
 
 impl Workshop {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().expect("a temporary folder") }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         fs::write(&path, text).expect("a source file");
         path
     }
 
     /// Runs a tool in the folder and returns what it printed.
-    pub fn run<A: AsRef<OsStr>>(&self, tool: &str, arguments: impl IntoIterator<Item = A>) -> String {
+    pub(crate) fn run<A: AsRef<OsStr>>(&self, tool: &str, arguments: impl IntoIterator<Item = A>) -> String {
         let mut command = Command::new(tool);
         command.args(arguments).current_dir(self.folder.path());
         let output = command.output().unwrap_or_else(|error| panic!("{tool}: {error}"));
@@ -42,8 +42,17 @@ impl Workshop {
     }
 
     /// `nm`: addresses of functions by their mangled name.
-    pub fn functions(&self, program: &str) -> HashMap<String, u64> {
-        let text = self.run("nm", ["--defined-only", program]);
+    pub(crate) fn functions(&self, program: &str) -> HashMap<String, u64> {
+        self.listed(&["--defined-only", program])
+    }
+
+    /// The same of those that are there for the linker.
+    pub(crate) fn exported(&self, program: &str) -> HashMap<String, u64> {
+        self.listed(&["-D", "--defined-only", program])
+    }
+
+    fn listed(&self, arguments: &[&str]) -> HashMap<String, u64> {
+        let text = self.run("nm", arguments);
         text.lines()
             .filter_map(|line| {
                 let mut words = line.split(' ');
@@ -56,12 +65,12 @@ impl Workshop {
 }
 
 /// A word that no other program has.
-pub fn word(prefix: &str) -> String {
+pub(crate) fn word(prefix: &str) -> String {
     format!("{prefix}_{:012x}", fastrand::u64(..1 << 48))
 }
 
 /// Names places in one file.
-pub struct Names {
+pub(crate) struct Names {
     symbols: Symbols,
     id: u64,
     file: Arc<File>,
@@ -70,11 +79,11 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn of(path: &Path) -> Self {
+    pub(crate) fn of(path: &Path) -> Self {
         Self::with(path, Bounds::default())
     }
 
-    pub fn with(path: &Path, bounds: Bounds) -> Self {
+    pub(crate) fn with(path: &Path, bounds: Bounds) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self {
             symbols: Symbols::with(bounds, Kernel::of(Functions::default())),
@@ -86,31 +95,31 @@ impl Names {
     }
 
     /// Its debug files lie below this folder.
-    pub fn below(mut self, root: &Path, path: &str) -> Self {
+    pub(crate) fn below(mut self, root: &Path, path: &str) -> Self {
         (self.root, self.path) = (root.to_owned(), path.to_owned());
         self
     }
 
-    pub fn at(&mut self, address: u64) -> Arc<Symbol> {
-        let file = symbol::File { id: self.id, handle: &self.file, path: &self.path, root: &self.root };
+    pub(crate) fn at(&mut self, address: u64) -> Arc<Symbol> {
+        let file = symbol::File { id: self.id, handle: Some(&self.file), path: &self.path, root: &self.root };
         self.symbols.name(&Place::File { file, address })
     }
 
-    pub fn statistics(&self) -> symbol::Statistics {
+    pub(crate) fn statistics(&self) -> symbol::Statistics {
         self.symbols.statistics()
     }
 }
 
 /// As in the tables of symbols.
-pub fn mangled(line: &Line) -> &str {
+pub(crate) fn mangled(line: &Line) -> &str {
     if line.system_name.is_empty() { &line.function } else { &line.system_name }
 }
 
 /// One function per address and depth: name, file without folders, line.
-pub type Told = Vec<(String, String, u32)>;
+pub(crate) type Told = Vec<(String, String, u32)>;
 
 /// What `addr2line` says of addresses, the innermost function first.
-pub fn addr2line(workshop: &Workshop, program: &str, addresses: &[u64]) -> Vec<Told> {
+pub(crate) fn addr2line(workshop: &Workshop, program: &str, addresses: &[u64]) -> Vec<Told> {
     let list: String = addresses.iter().map(|address| format!("{address:#x}\n")).collect();
     let list = workshop.write("addresses", &list);
     let command = format!("addr2line -a -f -i -e {program} < {}", list.display());
@@ -133,7 +142,7 @@ pub fn addr2line(workshop: &Workshop, program: &str, addresses: &[u64]) -> Vec<T
 }
 
 /// What we say, in the same form.
-pub fn told(symbol: &Symbol) -> Told {
+pub(crate) fn told(symbol: &Symbol) -> Told {
     let one = |line: &Line| {
         let file = line.file.rsplit('/').next().unwrap_or_default().to_owned();
         (mangled(line).to_owned(), file, line.line)

@@ -14,7 +14,7 @@ fn names_of_rust_are_readable() {
             "use std::hint::black_box;\nmod {module} {{\n use std::hint::black_box;\n\
              pub struct {kind}(pub u64);\n impl {kind} {{ #[inline(never)] pub fn {method}(&self) -> u64 {{ black_box(self.0) * 3 }} }}\n\
              #[inline(never)] pub fn {generic}<T: Copy + Into<u64>>(value: T) -> u64 {{ black_box(value.into()) + 1 }}\n\
-             #[inline(never)] pub fn {outer}(n: u64) -> u64 {{ let inner: &dyn Fn(u64) -> u64 = black_box(&|x| black_box(x) * n); inner(4) }} }}\n\
+             #[inline(never)] pub fn {outer}(n: u64) -> u64 {{ let closure = |x| black_box(x) * n; let inner: &dyn Fn(u64) -> u64 = black_box(&closure); inner(4) }} }}\n\
              fn main() {{ println!(\"{{}}\", {module}::{kind}(black_box(1)).{method}() + {module}::{generic}(black_box(7_u32)) + {module}::{outer}(black_box(2))); }}\n"
         );
         workshop.write("main.rs", &text);
@@ -39,11 +39,16 @@ fn names_of_rust_are_readable() {
             assert_eq!(symbol.runtime, Runtime::Rust);
             assert_eq!(symbol.fidelity, if is_debug { Fidelity::Lines } else { Fidelity::Function });
         };
-        check(&method, false, &[
-            &format!("shop::{module}::{kind}::{method}"),
-            &format!("<shop::{module}::{kind}>::{method}"),
-        ]);
-        check(&generic, false, &[&format!("shop::{module}::{generic}"), &format!("shop::{module}::{generic}::<u32>")]);
+        check(
+            &method,
+            false,
+            &[&format!("shop::{module}::{kind}::{method}"), &format!("<shop::{module}::{kind}>::{method}")],
+        );
+        check(
+            &generic,
+            false,
+            &[&format!("shop::{module}::{generic}"), &format!("shop::{module}::{generic}::<u32>")],
+        );
         // Closures have no letters of their own in the new mangling.
         if mangling == "legacy" {
             check(&outer, true, &[&format!("shop::{module}::{outer}::{{{{closure}}}}")]);

@@ -32,6 +32,7 @@ const DEBUG: [&str; 10] = [
     ".debug_aranges",
 ];
 const SYMBOLS: [&str; 2] = [".symtab", ".dynsym"];
+const SYMBOL: usize = size_of::<elf::Sym64<Little>>();
 const CHUNK: usize = 64 * 1024;
 /// Rows take some 24 times the bytes of the program that makes them, if it is out to do harm.
 const LONGEST_PROGRAM: u64 = 8 * 1024 * 1024;
@@ -65,6 +66,7 @@ pub enum CopyError {
 }
 
 /// A file to take from.
+#[expect(missing_debug_implementations, reason = "a source may be anything")]
 #[derive(Clone, Copy)]
 pub struct Part<'a> {
     /// Its headers.
@@ -92,8 +94,9 @@ pub fn copy(parts: &[Part<'_>], limit: u64) -> Result<Copied, CopyError> {
                 is_partial = true;
                 continue;
             }
-            writer.symbols(name, section, names, part.source, room)?;
-            break;
+            if writer.symbols(part, name, section, names)? {
+                break;
+            }
         }
     }
     let symbol_bytes = writer.at;
@@ -135,20 +138,32 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Whether there were any functions.
     fn symbols(
         &mut self,
+        part: &Part<'_>,
         name: &str,
         table: &Section,
         names: &Section,
-        source: &dyn Source,
-        limit: u64,
-    ) -> Result<(), CopyError> {
+    ) -> Result<bool, CopyError> {
+        let mut bytes = table.bytes(part.source, table.length)?;
+        let whole = bytes.len() / SYMBOL * SYMBOL;
+        let symbols = pod::slice_from_all_bytes_mut::<elf::Sym64<Little>>(&mut bytes[..whole]);
+        let symbols = symbols.map_err(|()| ElfError::Malformed("a table of symbols"))?;
+        let functions = functions(part.elf, symbols);
+        if functions.is_empty() {
+            return Ok(false);
+        }
         let link = u32::try_from(self.sections.len() + 1).unwrap_or_default();
-        let bytes = size_of::<elf::Sym64<Little>>() as u64;
         let kind = if name == ".symtab" { elf::SHT_SYMTAB } else { elf::SHT_DYNSYM };
-        self.section(name, Header { kind, link, entry: bytes, ..Header::default() }, table, source, limit)?;
+        let (start, written) = (self.at.next_multiple_of(ALIGNMENT), pod::bytes_of_slice(&functions));
+        self.file.write_all_at(written, start)?;
+        let described = Header { kind, link, entry: SYMBOL as u64, ..Header::default() };
+        self.described(name, described, start, written.len() as u64);
         let name = if name == ".symtab" { ".strtab" } else { ".dynstr" };
-        self.section(name, Header { kind: elf::SHT_STRTAB, ..Header::default() }, names, source, limit)
+        let described = Header { kind: elf::SHT_STRTAB, ..Header::default() };
+        self.section(name, described, names, part.source, names.length)?;
+        Ok(true)
     }
 
     fn debug(&mut self, part: &Part<'_>, limit: u64) -> Result<(), CopyError> {
@@ -167,9 +182,8 @@ impl Writer {
     }
 
     fn forget_debug(&mut self) -> io::Result<()> {
-        let is_debug = |section: &elf::SectionHeader64<Little>| {
-            section.sh_type.get(Little) == elf::SHT_PROGBITS
-        };
+        let is_debug =
+            |section: &elf::SectionHeader64<Little>| section.sh_type.get(Little) == elf::SHT_PROGBITS;
         self.sections.retain(|section| !is_debug(section));
         let end = self.sections.iter().map(|s| s.sh_offset.get(Little) + s.sh_size.get(Little)).max();
         self.file.set_len(end.unwrap_or_default())
@@ -193,7 +207,7 @@ impl Writer {
     fn section(
         &mut self,
         name: &str,
-        mut described: Header,
+        described: Header,
         from: &Section,
         source: &dyn Source,
         limit: u64,
@@ -210,13 +224,17 @@ impl Writer {
             self.stream(from, source, start)?;
             from.length
         };
+        self.described(name, described, start, length);
+        Ok(())
+    }
+
+    fn described(&mut self, name: &str, mut described: Header, start: u64, length: u64) {
         (described.offset, described.length) = (start, length);
         described.name = u32::try_from(self.names.len()).unwrap_or_default();
         self.names.extend_from_slice(name.as_bytes());
         self.names.push(0);
         self.sections.push(header(&described));
         self.at = start + length;
-        Ok(())
     }
 
     fn stream(&self, from: &Section, source: &dyn Source, start: u64) -> Result<(), CopyError> {
@@ -252,6 +270,39 @@ impl Writer {
         rustix::fs::fcntl_add_seals(&self.file, seals).map_err(io::Error::from)?;
         Ok(self.file)
     }
+}
+
+/// Those that say where code is, by address, each with a size: one without reaches to the next, or to the end of its
+/// section. In assembly some are not marked as functions; they count where no function is.
+fn functions(elf: &Elf, symbols: &mut [elf::Sym64<Little>]) -> Vec<elf::Sym64<Little>> {
+    let section = |symbol: &elf::Sym64<Little>| {
+        let section = elf.sections.get(usize::from(symbol.st_shndx.get(Little)))?;
+        let is_inside = symbol.st_value.get(Little).wrapping_sub(section.address) < section.length;
+        (section.is_executable && is_inside).then_some(section)
+    };
+    let is_function =
+        |symbol: &elf::Sym64<Little>| matches!(symbol.st_info & 0xf, elf::STT_FUNC | elf::STT_GNU_IFUNC);
+    let is_label = |symbol: &elf::Sym64<Little>| symbol.st_info & 0xf == elf::STT_NOTYPE;
+    symbols.sort_by_key(|symbol| (symbol.st_value.get(Little), !is_function(symbol)));
+    let mut found: Vec<elf::Sym64<Little>> = Vec::new();
+    let mut end = 0;
+    for at in 0..symbols.len() {
+        let mut symbol = symbols[at];
+        let start = symbol.st_value.get(Little);
+        let Some(section) = section(&symbol) else { continue };
+        if !(is_function(&symbol) || is_label(&symbol) && start >= end) {
+            continue;
+        }
+        if symbol.st_size.get(Little) == 0 {
+            let next = symbols[at..].iter().map(|next| next.st_value.get(Little)).find(|next| *next > start);
+            let limit = section.address.saturating_add(section.length);
+            symbol.st_size.set(Little, next.unwrap_or(limit).min(limit) - start);
+        }
+        symbol.st_info = symbol.st_info & 0xf0 | elf::STT_FUNC;
+        end = end.max(start.saturating_add(symbol.st_size.get(Little)));
+        found.push(symbol);
+    }
+    found
 }
 
 #[derive(Default)]

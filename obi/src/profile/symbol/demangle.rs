@@ -90,16 +90,20 @@ mod tests {
         check("_Z", None, false);
         check("_ZN4core3fmt9Formatter3pad17h0123456789abcdefE", Some("core::fmt::Formatter::pad"), true);
         check("_RNvCs1234_7mycrate3foo", Some("mycrate::foo"), true);
-        check("_ZN3foo3barILi3EEEvT_", None, false);
         check("_ZN3foo3barEi", Some("foo::bar(int)"), false);
         check("_ZN3foo3barEi.cold", Some("foo::bar(int) [clone .cold]"), false);
-        check("_ZNSt6vectorIiSaIiEE9push_backERKi", Some("std::vector<int, std::allocator<int> >::push_back(int const&)"), false);
+        check(
+            "_ZNSt6vectorIiSaIiEE9push_backERKi",
+            Some("std::vector<int, std::allocator<int> >::push_back(int const&)"),
+            false,
+        );
     }
 
     #[test]
     fn what_unfolds_without_end_is_cut() {
-        let nested = format!("_Z1f{}i", "P".repeat(90));
-        assert!(demangle(&nested).readable.unwrap().len() <= LONGEST_OUT + 3);
+        let nested = demangle(&format!("_Z1f{}i", "P".repeat(20)));
+        assert_eq!(nested.readable, Some(format!("f(int{})", "*".repeat(20))));
+        assert_eq!(demangle(&format!("_Z1f{}i", "P".repeat(5000))).readable, None);
         // Each substitution doubles what it stands for.
         let doubling: String = (0..30).map(|at| format!("1aIS{at}_S{at}_E")).collect();
         let name = demangle(&format!("_Z1f{doubling}"));

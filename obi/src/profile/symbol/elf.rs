@@ -52,6 +52,8 @@ pub struct Section {
     pub entry: u64,
     /// Packed by zlib or zstd.
     pub is_packed: bool,
+    /// It holds machine code.
+    pub is_executable: bool,
 }
 
 /// A part of the file that is mapped.
@@ -220,6 +222,7 @@ fn section(header: &elf::SectionHeader64<Little>, names: &[u8]) -> Section {
         link: header.sh_link.get(Little),
         entry: header.sh_entsize.get(Little),
         is_packed: header.sh_flags.get(Little) & u64::from(elf::SHF_COMPRESSED) != 0,
+        is_executable: header.sh_flags.get(Little) & u64::from(elf::SHF_EXECINSTR) != 0,
     }
 }
 
@@ -230,4 +233,77 @@ fn segment(header: &elf::ProgramHeader64<Little>) -> Option<Segment> {
         length: header.p_filesz.get(Little),
         is_writable: header.p_flags.get(Little) & elf::PF_W != 0,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn own() -> Vec<u8> {
+        // The beginning of this very test, with all headers pointing beyond it.
+        let mut bytes = Vec::new();
+        std::fs::File::open("/proc/self/exe").unwrap().take(64 * 1024).read_to_end(&mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn this_test_has_what_programs_have() {
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        let length = file.metadata().unwrap().len();
+        let source = crate::capture::tls::elf::OpenFile { file, length };
+        let elf = Elf::read(&source).unwrap();
+        let text = elf.section(".text").unwrap();
+        assert!(text.is_executable && !text.is_packed);
+        assert_eq!(elf.offset(text.address), Some(text.offset));
+        assert!(elf.segments.iter().any(|segment| segment.is_writable));
+        assert!(elf.section(".nothing").is_none() && elf.section(".bss").is_none());
+    }
+
+    #[test]
+    fn what_is_cut_is_an_error() {
+        let bytes = own();
+        assert!(matches!(Elf::read(&bytes.as_slice()), Err(ElfError::Malformed(_))));
+        assert!(matches!(Elf::read(&&bytes[..10]), Err(ElfError::Foreign)));
+        assert!(matches!(
+            Elf::read(&&b"#!/bin/sh and more than sixty-four bytes, so that a header would fit"[..]),
+            Err(ElfError::Foreign)
+        ));
+    }
+
+    #[test]
+    fn a_packed_section_takes_no_more_than_allowed() {
+        use std::io::Write as _;
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::best());
+        packed.write_all(&vec![0; 10 << 20]).unwrap();
+        let packed = packed.finish().unwrap();
+        let check = |says: u64, limit: u64, expected: Option<usize>| {
+            let header: Vec<u8> = [1_u64, says, 1].iter().flat_map(|word| word.to_le_bytes()).collect();
+            let bytes = [header, packed.clone()].concat();
+            assert_eq!(unpacked(&bytes, limit).ok().map(|bytes| bytes.len()), expected, "{says} {limit}");
+        };
+        check(10 << 20, 10 << 20, Some(10 << 20));
+        check(10 << 20, 1 << 20, None);
+        check(u64::MAX, u64::MAX, None);
+        // It says less than it holds: only that comes out.
+        check(1 << 10, 1 << 20, Some(1 << 10));
+    }
+
+    proptest! {
+        #[test]
+        fn any_headers_are_read_or_refused(changes in proptest::collection::vec((0_usize..64, any::<u8>()), 0..12), cut in 0_usize..65_536) {
+            let mut bytes = own();
+            for (at, byte) in changes {
+                bytes[at] = byte;
+            }
+            let bytes = &bytes[..cut.min(bytes.len())];
+            if let Ok(elf) = Elf::read(&bytes) {
+                let _ = (elf.build_id(&bytes), elf.debug_link(&bytes));
+                for section in &elf.sections {
+                    let _ = section.bytes(&bytes, 1 << 16);
+                }
+            }
+        }
+    }
 }

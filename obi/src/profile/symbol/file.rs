@@ -21,7 +21,7 @@ use super::reader::{Called, Failure, Reader};
 use crate::capture::tls::elf::OpenFile;
 use crate::profile::{Fidelity, Line, Runtime, Symbol};
 
-/// Files that are kept open, by descriptor; their tables are counted in bytes.
+/// Files that are kept open: up to three descriptors each; their tables are counted in bytes.
 const FILES: usize = 512;
 /// What reading debug information takes, in memory, for each of its bytes: lists of functions, rows of lines.
 const READ_FACTOR: u64 = 3;
@@ -31,8 +31,8 @@ const READ_FACTOR: u64 = 3;
 pub struct File<'a> {
     /// A number that no other file has in this run, nor the same after it was replaced.
     pub id: u64,
-    /// Open for reading.
-    pub handle: &'a fs::File,
+    /// Open for reading; `None` if it is not any more, which is no loss when it was known before.
+    pub handle: Option<&'a fs::File>,
     /// As its processes see it: debug information may lie beside it.
     pub path: &'a str,
     /// The root of one of its processes: `/proc/PID/root`.
@@ -138,6 +138,11 @@ impl Files {
         let program = self.known.get(&file.id).and_then(|known| known.program.as_ref());
         let stub = program.and_then(|program| plt::name(&*program.source, &program.elf, address));
         stub.map(|name| of_tables(&[Called { name, ..Called::default() }], texts)).unwrap_or_default()
+    }
+
+    /// Looks at its headers and keeps a descriptor of its own: for a file that is about to be closed.
+    pub fn observe(&mut self, file: &File<'_>) {
+        self.meet(file);
     }
 
     /// Nobody maps it any more.
@@ -260,7 +265,7 @@ impl Known {
 }
 
 fn open(file: &File<'_>) -> Option<Program> {
-    let handle = file.handle.try_clone().ok()?;
+    let handle = file.handle?.try_clone().ok()?;
     let length = handle.metadata().ok()?.len();
     let source = Arc::new(OpenFile { file: handle, length });
     let elf = Elf::read(&*source).ok()?;
@@ -272,7 +277,8 @@ fn open(file: &File<'_>) -> Option<Program> {
 fn tables(program: &Program, file: &File<'_>, limit: u64) -> Result<super::compose::Copied, CopyError> {
     let source = &*program.source;
     let mut parts = vec![Part { elf: &program.elf, source }];
-    let is_stripped = ["symtab", "debug_info"].iter().any(|name| program.elf.section(&format!(".{name}")).is_none());
+    let is_stripped =
+        ["symtab", "debug_info"].iter().any(|name| program.elf.section(&format!(".{name}")).is_none());
     let beside = is_stripped.then(|| find(source, &program.elf, file.path, file.root, limit)).flatten();
     if let Some(beside) = &beside {
         parts.push(Part { elf: &beside.elf, source: &beside.file });

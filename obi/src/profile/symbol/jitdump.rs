@@ -170,3 +170,122 @@ fn word32(bytes: &[u8], at: usize) -> Option<u32> {
 fn word64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn header() -> Vec<u8> {
+        let words: [u32; 10] = [u32::from_le_bytes(MAGIC), 1, 40, 62, 0, 1, 0, 0, 0, 0];
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn record(kind: u32, content: &[u8]) -> Vec<u8> {
+        let size = u32::try_from(PREFIX + content.len()).unwrap();
+        [&kind.to_le_bytes()[..], &size.to_le_bytes(), &7_u64.to_le_bytes(), content].concat()
+    }
+
+    fn load(address: u64, name: &str, code: &[u8]) -> Vec<u8> {
+        let numbers = [address, address, code.len() as u64, 1];
+        let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        record(CODE_LOAD, &[&[1, 0, 0, 0, 2, 0, 0, 0], &numbers[..], name.as_bytes(), &[0], code].concat())
+    }
+
+    fn shift(from: u64, to: u64, size: u64) -> Vec<u8> {
+        let numbers = [from, from, to, size, 1];
+        let numbers: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        // The address of the record is that of the code before.
+        record(CODE_MOVE, &[&[1, 0, 0, 0, 2, 0, 0, 0], &numbers[..]].concat())
+    }
+
+    fn debug(address: u64, lines: &[(u64, u32, &[u8])]) -> Vec<u8> {
+        let mut content = [address.to_le_bytes(), (lines.len() as u64).to_le_bytes()].concat();
+        for (at, line, name) in lines {
+            content.extend(at.to_le_bytes());
+            content.extend(line.to_le_bytes());
+            content.extend([0; 4]);
+            content.extend(*name);
+            content.push(0);
+        }
+        record(DEBUG_INFO, &content)
+    }
+
+    fn read(pieces: &[&[u8]]) -> Code {
+        let (mut dump, mut code) = (JitDump::default(), Code::default());
+        for piece in pieces {
+            dump.extend(piece, &mut code);
+        }
+        code
+    }
+
+    #[test]
+    fn code_is_loaded_moved_and_has_lines() {
+        let long = vec![0x90; 3 << 20];
+        let file = [
+            header(),
+            debug(0x1000, &[(0x1000, 7, b"Shop.java"), (0x1010, 9, b"\xff")]),
+            load(0x1000, "Lshop/Shop;::sell", &[0x90; 0x40]),
+            load(0x80_0000, "long", &long),
+            record(77, &[1; 100]),
+            load(0x2000, "moved", &[0x90; 0x10]),
+            shift(0x2000, 0x3000, 0x10),
+        ]
+        .concat();
+        let code = read(&[&file]);
+        let check = |address: u64, name: Option<&str>, line: u32| {
+            assert_eq!(code.find(address).map(|found| found.name.as_str()), name, "{address:x}");
+            assert_eq!(code.line(address), line, "{address:x}");
+        };
+        check(0x1000, Some("Lshop/Shop;::sell"), 7);
+        check(0x100f, Some("Lshop/Shop;::sell"), 7);
+        check(0x1010, Some("Lshop/Shop;::sell"), 9);
+        check(0x80_0000 + (3 << 20) - 1, Some("long"), 0);
+        check(0x2000, None, 0);
+        check(0x300f, Some("moved"), 0);
+        assert_eq!(code.find(0x1000).unwrap().file, "Shop.java");
+    }
+
+    #[test]
+    fn what_is_behind_the_end_is_not_read() {
+        let file = [header(), record(CODE_CLOSE, &[]), load(0x1000, "late", &[0x90; 4])].concat();
+        assert_eq!(read(&[&file]).find(0x1000), None);
+        assert_eq!(read(&[b"no such file, but long enough to be one of them"]), Code::default());
+    }
+
+    proptest! {
+        #[test]
+        fn cuts_make_no_difference(
+            names in proptest::collection::vec(("[a-z]", 1_usize..2000), 1..8),
+            cuts in proptest::collection::vec(0_usize..6000, 0..6),
+        ) {
+            let names: Vec<String> = names.iter().map(|(letter, length)| letter.repeat(*length)).collect();
+            let records = names.iter().zip(1_u64..).map(|(name, at)| load(at * 0x100, name, &[0x90; 0x20]));
+            let file = [header(), records.collect::<Vec<_>>().concat()].concat();
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(file.len())).collect();
+            cuts.extend([0, file.len()]);
+            cuts.sort_unstable();
+            let pieces: Vec<&[u8]> = cuts.windows(2).map(|pair| &file[pair[0]..pair[1]]).collect();
+            let code = read(&pieces);
+            prop_assert_eq!(&code, &read(&[&file]));
+            for (name, at) in names.iter().zip(1_u64..) {
+                let found = &code.find(at * 0x100).unwrap().name;
+                prop_assert!(name.starts_with(found.as_str()) && found.len() >= name.len().min(LONGEST_NAME));
+            }
+        }
+
+        #[test]
+        fn any_records_are_bounded(
+            records in proptest::collection::vec((0_u32..6, proptest::collection::vec(any::<u8>(), 0..300), 0_u32..600), 0..20),
+        ) {
+            let mut file = header();
+            for (kind, content, size) in records {
+                let mut record = record(kind, &content);
+                record[4..8].copy_from_slice(&size.to_le_bytes());
+                file.extend(record);
+            }
+            prop_assert!(read(&[&file]).bytes() <= super::super::code::MOST_BYTES);
+        }
+    }
+}

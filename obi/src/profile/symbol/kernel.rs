@@ -139,7 +139,8 @@ impl Kernel {
     #[must_use]
     pub fn open() -> Self {
         let file = File::open("/proc/kallsyms").ok();
-        let mut kernel = Self { file, functions: Functions::default(), is_wanting: false, next: 0, pause: PAUSE };
+        let mut kernel =
+            Self { file, functions: Functions::default(), is_wanting: false, next: 0, pause: PAUSE };
         kernel.read();
         kernel
     }
@@ -237,7 +238,8 @@ mod tests {
 
     #[test]
     fn hidden_addresses_are_told_from_none() {
-        let hidden = Functions::read("0000000000000000 T _stext\n0000000000000000 t do_one\n".as_bytes()).unwrap();
+        let hidden =
+            Functions::read("0000000000000000 T _stext\n0000000000000000 t do_one\n".as_bytes()).unwrap();
         assert!(hidden.is_hidden() && hidden.find(0xffff_ffff_8100_0000).is_none());
         assert!(!Functions::read(&b""[..]).unwrap().is_hidden());
     }

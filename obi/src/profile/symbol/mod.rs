@@ -167,6 +167,12 @@ impl Symbols {
         self.processes.observe(process);
     }
 
+    /// Keeps a file open: for one whose descriptor is about to be closed, and some of whose addresses may still be asked
+    /// for.
+    pub fn observe_file(&mut self, file: &File<'_>) {
+        self.files.observe(file);
+    }
+
     /// What is at a place.
     pub fn name(&mut self, place: &Place<'_>) -> Arc<Symbol> {
         self.asked += 1;
@@ -234,11 +240,7 @@ impl Symbols {
 
     fn of_kernel(&mut self, address: u64) -> Arc<Symbol> {
         let Some((name, module)) = self.kernel.find(address) else { return Arc::clone(&self.unknown_kernel) };
-        let line = Line {
-            function: self.texts.get(name),
-            file: self.texts.get(module),
-            ..Line::default()
-        };
+        let line = Line { function: self.texts.get(name), file: self.texts.get(module), ..Line::default() };
         Arc::new(Symbol { lines: vec![line], fidelity: Fidelity::Function, runtime: Runtime::Kernel })
     }
 
@@ -252,5 +254,61 @@ impl Symbols {
         };
         let fidelity = if made.line > 0 { Fidelity::Lines } else { Fidelity::Function };
         Symbol { lines: vec![line], fidelity, runtime: made.runtime }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KERNEL: &str =
+        "ffffffff81000000 T _stext\nffffffff81000100 t do_one\nffffffffc0000000 t of_module\t[nf_tables]\n";
+
+    fn symbols() -> Symbols {
+        let functions = kernel::Functions::read(KERNEL.as_bytes()).unwrap();
+        Symbols::with(Bounds::default(), Kernel::of(functions))
+    }
+
+    #[test]
+    fn the_kernel_has_names() {
+        let mut symbols = symbols();
+        let mut check = |address: u64, expected: Option<(&str, &str)>| {
+            let symbol = symbols.name(&Place::Kernel(address));
+            assert_eq!(symbol.lines.first().map(|line| (&*line.function, &*line.file)), expected);
+            assert_eq!(symbol.runtime, Runtime::Kernel);
+        };
+        check(0xffff_ffff_8100_0110, Some(("do_one", "")));
+        check(0xffff_ffff_c000_0001, Some(("of_module", "[nf_tables]")));
+        check(0xffff_ffff_f000_0001, None);
+        let statistics = symbols.statistics();
+        assert_eq!((statistics.asked, statistics.looked_up, statistics.unnamed), (3, 3, 1));
+    }
+
+    #[test]
+    fn what_was_asked_before_is_not_looked_up_again() {
+        let mut symbols = symbols();
+        let first = symbols.name(&Place::Kernel(0xffff_ffff_8100_0110));
+        let second = symbols.name(&Place::Kernel(0xffff_ffff_8100_0110));
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!((symbols.statistics().asked, symbols.statistics().looked_up), (2, 1));
+        // The same number in a file is another place.
+        let handle = std::fs::File::open("/proc/self/exe").unwrap();
+        let file = File { id: 0, handle: Some(&handle), path: "/x", root: std::path::Path::new("/") };
+        assert!(symbols.name(&Place::File { file, address: 0xffff_ffff_8100_0110 }).lines.is_empty());
+    }
+
+    #[test]
+    fn no_file_is_no_name() {
+        let mut symbols = symbols();
+        let check = |symbols: &mut Symbols, id: u64, handle: Option<&std::fs::File>| {
+            let file = File { id, handle, path: "/x", root: std::path::Path::new("/") };
+            let symbol = symbols.name(&Place::File { file, address: 0x1000 });
+            assert_eq!((symbol.fidelity, symbol.lines.len()), (Fidelity::Address, 0));
+        };
+        check(&mut symbols, 1, None);
+        check(&mut symbols, 2, Some(&std::fs::File::open("/dev/null").unwrap()));
+        check(&mut symbols, 3, Some(&std::fs::File::open("/proc/self/maps").unwrap()));
+        check(&mut symbols, 4, Some(&std::fs::File::open("/").unwrap()));
+        assert_eq!(symbols.statistics().files.unreadable, 4);
     }
 }

@@ -18,7 +18,7 @@ use crate::profile::Runtime;
 
 const PROCESSES: usize = 256;
 /// Of a file, each turn.
-const TURN_BYTES: u64 = 4 * 1024 * 1024;
+const TURN_BYTES: u64 = 32 * 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
 /// Of `/proc/PID/maps` and `status`.
 const TEXT_BYTES: u64 = 4 * 1024 * 1024;
@@ -263,4 +263,86 @@ fn text(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(TEXT_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// A process as `/proc` shows it, in a folder of ours.
+    struct Fake {
+        folder: tempfile::TempDir,
+    }
+
+    impl Fake {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            fs::create_dir_all(folder.path().join("root/tmp")).unwrap();
+            let owner = folder.path().metadata().unwrap().uid();
+            let status = format!("Name:\tx\nNSpid:\t4711\t17\nUid:\t{owner}\t{owner}\t{owner}\t{owner}\n");
+            fs::write(folder.path().join("status"), status).unwrap();
+            Self { folder }
+        }
+
+        fn append(&self, name: &str, bytes: &[u8]) {
+            let path = self.folder.path().join("root/tmp").join(name);
+            OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(bytes).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_map_is_followed_as_it_grows() {
+        let fake = Fake::new();
+        let process = Process { id: 9, folder: fake.folder.path() };
+        let mut processes = Processes::default();
+        let at = |processes: &mut Processes, now: u64, address: u64| {
+            processes.advance(now);
+            processes.observe(&process);
+            processes.find(&process, address).map(|made| made.name.to_owned())
+        };
+        assert_eq!(at(&mut processes, 1, 0x1000), None, "there is no file yet");
+        fake.append("perf-17.map", b"1000 10 py::first:/a.py\n10");
+        assert_eq!(at(&mut processes, 2, 0x1000), None, "nobody looks again so soon");
+        let later = 2 * PAUSE;
+        assert_eq!(at(&mut processes, later, 0x1000).as_deref(), Some("py::first:/a.py"));
+        fake.append("perf-17.map", b"20 10 second\n");
+        assert_eq!(at(&mut processes, later + 1, 0x1020).as_deref(), Some("second"));
+        let before = processes.observe(&process);
+        fs::remove_file(fake.folder.path().join("root/tmp/perf-17.map")).unwrap();
+        assert_eq!(
+            at(&mut processes, later + 2, 0x1020).as_deref(),
+            Some("second"),
+            "deleted, and still known"
+        );
+        assert_eq!(processes.observe(&process), before);
+        processes.forget(9);
+        assert_eq!(processes.find(&process, 0x1020), None);
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_left_alone() {
+        let fake = Fake::new();
+        let folder = fake.folder.path().join("root/tmp");
+        fs::write(folder.join("elsewhere"), "1000 10 stolen\n").unwrap();
+        std::os::unix::fs::symlink(folder.join("elsewhere"), folder.join("perf-17.map")).unwrap();
+        let process = Process { id: 9, folder: fake.folder.path() };
+        let mut processes = Processes::default();
+        processes.advance(1);
+        processes.observe(&process);
+        assert_eq!(processes.find(&process, 0x1000), None);
+    }
+
+    #[test]
+    fn few_processes_are_kept() {
+        let fake = Fake::new();
+        fake.append("perf-17.map", b"1000 10 here\n");
+        let mut processes = Processes::default();
+        for id in 0..3 * PROCESSES as u64 {
+            processes.advance(id);
+            processes.observe(&Process { id, folder: fake.folder.path() });
+        }
+        assert_eq!(processes.known.len(), PROCESSES);
+    }
 }

@@ -125,7 +125,10 @@ impl Reader {
 
 struct Open {
     symbolizer: Symbolizer,
+    /// With debug information, if it has any.
     source: Source<'static>,
+    /// With symbols alone, if it has debug information.
+    symbols: Option<Source<'static>>,
     /// Its descriptor is the path that blazesym opens.
     _file: File,
 }
@@ -157,7 +160,9 @@ fn read(requests: &Receiver<Request>) {
 
 fn open(file: File, has_debug: bool) -> Open {
     let mut elf = Elf::new(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    elf.debug_syms = has_debug;
+    elf.debug_syms = false;
+    let mut with_debug = elf.clone();
+    with_debug.debug_syms = true;
     let symbolizer = Symbolizer::builder()
         .enable_auto_reload(false)
         .enable_code_info(has_debug)
@@ -165,20 +170,36 @@ fn open(file: File, has_debug: bool) -> Open {
         .enable_demangling(false)
         .set_debug_dirs(Some(<[&Path; 0]>::default()))
         .build();
-    Open { symbolizer, source: Source::Elf(elf), _file: file }
+    let (source, symbols) = if has_debug { (with_debug, Some(elf)) } else { (elf, None) };
+    Open { symbolizer, source: Source::Elf(source), symbols: symbols.map(Source::Elf), _file: file }
 }
 
 fn called(file: &Open, address: u64) -> Vec<Called> {
-    match file.symbolizer.symbolize_single(&file.source, Input::VirtOffset(address)) {
+    let find = |source| match file.symbolizer.symbolize_single(source, Input::VirtOffset(address)) {
         Ok(Symbolized::Sym(symbol)) => calls(&symbol),
         Ok(Symbolized::Unknown(_)) | Err(_) => Vec::new(),
+    };
+    let mut called = find(&file.source);
+    let is_mangled = |called: &Called| called.name.starts_with("_Z") || called.name.starts_with("_R");
+    // Debug information without much detail has names without the spaces that they are in, or is broken.
+    if let Some(symbols) = &file.symbols
+        && !called.last().is_some_and(is_mangled)
+        && let Some(symbol) = find(symbols).pop()
+    {
+        match called.last_mut() {
+            Some(outermost) if is_mangled(&symbol) || outermost.name.is_empty() => {
+                outermost.name = symbol.name
+            }
+            Some(_) => {}
+            None => called.push(symbol),
+        }
     }
+    called
 }
 
 fn calls(symbol: &Sym<'_>) -> Vec<Called> {
     let inlined = symbol.inlined.iter().rev().take(DEPTH);
-    let mut calls: Vec<Called> =
-        inlined.map(|call| one(&call.name, call.code_info.as_ref())).collect();
+    let mut calls: Vec<Called> = inlined.map(|call| one(&call.name, call.code_info.as_ref())).collect();
     calls.push(one(&symbol.name, symbol.code_info.as_deref()));
     calls
 }
@@ -191,5 +212,34 @@ fn one(name: &str, place: Option<&CodeInfo<'_>>) -> Called {
         file,
         line: place.line.unwrap_or_default(),
         column: place.column.unwrap_or_default().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_has_no_names() {
+        let mut reader = Reader::new(Duration::from_secs(600));
+        assert_eq!(reader.name(1, 0x1000), Ok(Vec::new()), "never opened");
+        reader.open(2, File::open("/dev/null").unwrap(), true);
+        assert_eq!(reader.name(2, 0x1000), Ok(Vec::new()), "empty");
+        reader.close(2);
+        assert_eq!(reader.name(2, 0x1000), Ok(Vec::new()), "closed");
+    }
+
+    #[test]
+    fn who_is_too_slow_is_left_behind_and_the_third_time_nobody_reads() {
+        // No time at all: not even the fastest answer comes in it.
+        let mut reader = Reader::new(Duration::ZERO);
+        let mut failures = Vec::new();
+        while failures.len() < 4 {
+            reader.open(1, File::open("/proc/self/exe").unwrap(), true);
+            // An answer that was already there when it was looked for is no failure.
+            failures.extend(reader.name(1, 0x1000).err());
+        }
+        assert_eq!(failures, [Failure::TooSlow, Failure::TooSlow, Failure::GivenUp, Failure::GivenUp]);
+        assert!(reader.thread.is_none());
     }
 }

@@ -380,3 +380,6 @@ fn text(source: &dyn Source, at: u64) -> Option<String> {
 fn read(source: &dyn Source, at: u64, buffer: &mut [u8]) -> io::Result<()> {
     source.read_at(at, buffer)
 }
+
+#[cfg(test)]
+mod tests;
