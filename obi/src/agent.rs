@@ -222,16 +222,18 @@ fn build(
         is_preempted: false,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
-    let sampling = profile::prepare(&config.profile, &settings, &selection.loaded, support.types.as_ref());
-    drop(support);
-    return_memory();
     report(&selection);
     let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
+    let shared = programs.shared_maps();
     let services = Services::new(Host::read());
     let mut processes = Processes::new(config.discover.clone(), own, services, Default::default());
     let maps = programs.start()?;
     // After the start: whoever begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
+    // Requests are captured already: a look at everything that is mapped takes a while.
+    let sampling = profile::prepare(&config.profile, &settings, shared, support.types.as_ref());
+    drop(support);
+    return_memory();
     let mut stats = Stats::default();
     stats.hook_set = programs.set().name();
     stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();

@@ -34,8 +34,7 @@ use crate::capture::mapping::resolver::Resolver;
 use crate::capture::mapping::survey::Survey;
 use crate::capture::mapping::tables::Tables;
 use crate::capture::program::profile::{ProfileMaps, Profiler, ProfilerSettings};
-use crate::capture::program::{Measured, Programs, Settings, SharedMaps};
-use crate::capture::tls::elf::OpenFile;
+use crate::capture::program::{LoadError, Measured, Settings, SharedMaps};
 use crate::capture::unwind;
 use crate::config;
 use crate::profile::ask::Handle;
@@ -124,14 +123,14 @@ pub(super) struct Started {
 pub(super) fn prepare(
     config: &config::Profile,
     capture: &Settings,
-    programs: &Programs,
+    shared: Result<SharedMaps, LoadError>,
     types: Option<&KernelTypes>,
 ) -> anyhow::Result<Prepared> {
     if !config.enabled {
         anyhow::bail!("profile.enabled is false");
     }
     let types = types.context("there is no kernel type information")?;
-    let shared = programs.shared_maps().context("failed to share the maps of the hook set")?;
+    let shared = shared.context("failed to share the maps of the hook set")?;
     open(config, capture.statistics, &shared, types)
 }
 
@@ -182,7 +181,7 @@ impl Prepared {
     pub(super) fn start(self, wanted: Arc<AtomicBool>) -> anyhow::Result<Started> {
         let Self { profiler, maps, survey, symbols, config } = self;
         let ProfileMaps { stacks, chunks, mappings } = maps;
-        let tables = Tables::new(Chunks::new(chunks), build, config.table_bytes.into());
+        let tables = Tables::new(Chunks::new(chunks), unwind::build, config.table_bytes.into());
         let resolver = Resolver::start(survey, tables, Blocks::new(mappings))
             .context("failed to start the threads that look at files")?;
         let rhythm = Rhythm { hertz: config.frequency, period: config.period(), interval: config.interval };
@@ -226,12 +225,6 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<Joi
         .name(name.to_owned())
         .spawn(work)
         .with_context(|| format!("failed to start the thread `{name}`"))
-}
-
-fn build(file: &std::fs::File) -> Result<Vec<unwind::Table>, Box<dyn std::error::Error + Send + Sync>> {
-    let file = file.try_clone()?;
-    let length = file.metadata()?.len();
-    Ok(unwind::build(&OpenFile { file, length })?)
 }
 
 impl Tell {
