@@ -118,7 +118,7 @@ impl Pipeline {
                 self.renewed(tgid);
             }
             PROCESS_FORK => {
-                processes.fork(tgid, event.parent);
+                drop(processes.fork(tgid, event.parent));
                 self.renewed(tgid);
             }
             PROCESS_EXIT => {
