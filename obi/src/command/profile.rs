@@ -83,9 +83,6 @@ pub enum UsageError {
     /// No span id.
     #[error("--span {0}: expected 16 hexadecimal digits")]
     Span(String),
-    /// What only the agent knows.
-    #[error("{0} needs the agent, and none answers at {1}")]
-    NeedsAgent(&'static str, std::net::SocketAddr),
 }
 
 /// Samples of the last moments are on their way.
@@ -130,7 +127,7 @@ fn record(args: &ProfileArgs, kind: Kind, base: Option<&Selection>) -> anyhow::R
             [("--route", args.route.is_some()), ("--span", args.span.is_some()), ("--slow", args.slow)]
         {
             if is_given {
-                return Err(UsageError::NeedsAgent(flag, address).into());
+                anyhow::bail!("{flag} needs the agent, and none answers at {address}");
             }
         }
         eprintln!("no agent answers at {address}: sampling here");

@@ -54,8 +54,8 @@ pub(super) struct Namer {
     pub(super) view: Arc<ArcSwap<NamerView>>,
     frames: [u64; 4],
     unexported: u64,
-    /// By identity; the first holds what the second is made of.
-    mappings: HashMap<*const Mapped, (Arc<Mapped>, Arc<Mapping>), RandomState>,
+    /// By address, which the first keeps from being used again; the second is made of it.
+    mappings: HashMap<usize, (Arc<Mapped>, Arc<Mapping>), RandomState>,
     /// Numbers of processes that make code: a pid may be used again.
     makers: HashMap<u32, u64, RandomState>,
     n_makers: u64,
@@ -185,7 +185,7 @@ impl Namer {
     }
 
     fn mapping(&mut self, mapped: &Arc<Mapped>) -> Arc<Mapping> {
-        if let Some((_, known)) = self.mappings.get(&Arc::as_ptr(mapped)) {
+        if let Some((_, known)) = self.mappings.get(&Arc::as_ptr(mapped).addr()) {
             return Arc::clone(known);
         }
         let file = mapped.file();
@@ -201,7 +201,7 @@ impl Namer {
         });
         // What is not open yet may be the next time.
         if file.is_some() || mapped.backing.is_made_at_run_time() {
-            self.mappings.insert(Arc::as_ptr(mapped), (Arc::clone(mapped), Arc::clone(&made)));
+            self.mappings.insert(Arc::as_ptr(mapped).addr(), (Arc::clone(mapped), Arc::clone(&made)));
         }
         made
     }
