@@ -276,3 +276,57 @@ fn hex(bytes: &[u8]) -> String {
         text
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Frame, Line, Origin, Stack, Symbol};
+
+    fn frame(names: &[&str], fidelity: Fidelity) -> Frame {
+        let lines = names.iter().map(|name| Line { function: (*name).into(), ..Line::default() }).collect();
+        let symbol = Arc::new(Symbol { lines, fidelity, runtime: Runtime::Native });
+        Frame { address: 1, is_return: true, mapping: None, symbol }
+    }
+
+    fn sample(frames: Vec<Frame>, weight: u32, span: u8) -> Sample {
+        let route = "/a".into();
+        let link = (span > 0).then(|| Arc::new(Link { trace_id: [span; 16], span_id: [span; 8], route }));
+        Sample {
+            time: 1,
+            origin: Arc::new(Origin::default()),
+            stack: Arc::new(Stack { frames }),
+            tid: 1,
+            thread: "t".into(),
+            cpu: 0,
+            weight,
+            link,
+        }
+    }
+
+    #[test]
+    fn time_is_counted_once_whoever_calls_itself() {
+        let named = |names: &[&str]| frame(names, Fidelity::Function);
+        let samples = vec![
+            sample(vec![named(&["walk"]), named(&["walk"]), named(&["main"])], 3, 1),
+            sample(vec![named(&["inner", "walk"]), frame(&["[truncated: no rule]"], Fidelity::Marker)], 1, 2),
+            sample(vec![frame(&[], Fidelity::Address), named(&["main"])], 1, 0),
+        ];
+        let selection =
+            Selection { start: 0, end: 2, period: 1_000_000_000, samples, lost: 7 };
+        let summary = Summary::new(&selection);
+        let functions: Vec<_> = summary
+            .functions
+            .iter()
+            .map(|function| (function.function.as_str(), function.self_seconds, function.total_seconds))
+            .collect();
+        assert_eq!(functions, [("walk", 3.0, 4.0), ("inner", 1.0, 1.0), ("main", 0.0, 4.0)]);
+        assert_eq!((summary.total.samples, summary.total.cpu_seconds, summary.lost), (3, 5.0, 7));
+        assert!((summary.total.standard_error_seconds - 11_f64.sqrt()).abs() < 1e-9);
+        assert_eq!((summary.linked.samples, summary.linked.cpu_seconds), (2, 4.0));
+        assert_eq!(summary.truncated, BTreeMap::from([("[truncated: no rule]".to_owned(), 1)]));
+        assert_eq!(summary.frames, BTreeMap::from([("function", 5), ("address", 1)]));
+        let spans: Vec<_> = summary.spans.iter().map(|span| (span.span_id.as_str(), span.time.samples)).collect();
+        assert_eq!(spans, [("0101010101010101", 1), ("0202020202020202", 1)]);
+        assert_eq!(summary.spans[0].profile, "/api/v1/profiles?span=0101010101010101");
+    }
+}
