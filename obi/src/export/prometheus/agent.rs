@@ -212,7 +212,7 @@ fn write_profile(out: &mut Families<'_>, profile: &Profile) -> fmt::Result {
     let memory = ("obi_profile_memory", "Memory of the agent that profiles take", Some(&BYTES));
     let mut family = out.family(memory, MetricType::Gauge)?;
     for (what, bytes) in &profile.memory {
-        family.encode_family(&LabelSet(&[("what", what)]))?.encode_gauge(bytes)?;
+        family.encode_family(&LabelSet(&[("what", *what)]))?.encode_gauge(bytes)?;
     }
     let held = "Samples of the last minutes that can be asked for";
     out.gauge(("obi_profile_held_samples", held, None), profile.held)?;
