@@ -29,7 +29,7 @@ fn source(depth: usize) -> (String, Vec<String>, String) {
              unsigned long r = {inner};\n  sink += r;\n  return sink + {at};\n}}\n"
         );
     }
-    let last = names.last().unwrap();
+    let last = names.last().expect("a function");
     text += &format!("int main(int argc, char **argv) {{ printf(\"%lu\\n\", {last}(argc)); return 0; }}\n");
     (text, names, inlined)
 }
@@ -124,7 +124,7 @@ fn check_cpp(workshop: &Workshop, space: &str, class: &str, method: &str, templa
     let mut check = |part: &str, expected: &str| {
         let (name, address) = functions.iter().find(|(name, _)| name.contains(part)).expect(part);
         let symbol = ours.at(*address);
-        let line = symbol.lines.last().unwrap();
+        let line = symbol.lines.last().expect("a name");
         assert_eq!((&*line.function, mangled(line)), (expected, name.as_str()));
     };
     check(

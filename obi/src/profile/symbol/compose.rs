@@ -285,7 +285,8 @@ fn functions(elf: &Elf, symbols: &mut [elf::Sym64<Little>]) -> Vec<elf::Sym64<Li
     let is_label = |symbol: &elf::Sym64<Little>| symbol.st_info & 0xf == elf::STT_NOTYPE;
     symbols.sort_by_key(|symbol| (symbol.st_value.get(Little), !is_function(symbol)));
     let mut found: Vec<elf::Sym64<Little>> = Vec::new();
-    let mut end = 0;
+    // The first symbol at a higher address: there may be any number at the same.
+    let (mut end, mut next) = (0, 0);
     for at in 0..symbols.len() {
         let mut symbol = symbols[at];
         let start = symbol.st_value.get(Little);
@@ -293,10 +294,13 @@ fn functions(elf: &Elf, symbols: &mut [elf::Sym64<Little>]) -> Vec<elf::Sym64<Li
         if !(is_function(&symbol) || is_label(&symbol) && start >= end) {
             continue;
         }
+        while symbols.get(next).is_some_and(|next| next.st_value.get(Little) <= start) {
+            next += 1;
+        }
         if symbol.st_size.get(Little) == 0 {
-            let next = symbols[at..].iter().map(|next| next.st_value.get(Little)).find(|next| *next > start);
             let limit = section.address.saturating_add(section.length);
-            symbol.st_size.set(Little, next.unwrap_or(limit).min(limit) - start);
+            let next = symbols.get(next).map_or(limit, |next| next.st_value.get(Little));
+            symbol.st_size.set(Little, next.min(limit) - start);
         }
         symbol.st_info = symbol.st_info & 0xf0 | elf::STT_FUNC;
         end = end.max(start.saturating_add(symbol.st_size.get(Little)));

@@ -195,6 +195,7 @@ impl Files {
         match program.tables {
             Tables::Open { number, .. } => return Some(number),
             Tables::None => return None,
+            Tables::Closed if !self.reader.is_available() => return None,
             Tables::Closed => {}
         }
         let copied = match tables(program, file, self.limits.file_bytes) {
@@ -241,7 +242,8 @@ impl Files {
             Failure::TooSlow => self.shortfall.too_slow += 1,
             Failure::GivenUp => {}
         }
-        self.close(id, Tables::None);
+        // Who only came after others is tried again.
+        self.close(id, if failure == Failure::GivenUp { Tables::Closed } else { Tables::None });
         if failure != Failure::Panicked {
             // The thread that had them is gone.
             let open = self.known.iter().filter(|(_, known)| known.is_open());

@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 const STACK_BYTES: usize = 16 * 1024 * 1024;
 /// Calls inlined into each other that are told.
 const DEPTH: usize = 128;
-/// Threads that are given up before nothing is read any more.
+/// Threads that did not answer and still run; while there are so many, nothing is read.
 const LEFT_BEHIND: usize = 2;
 
 /// One function at an address.
@@ -44,7 +45,7 @@ pub enum Failure {
     Panicked,
     /// It took longer than it may.
     TooSlow,
-    /// Too many were too slow before.
+    /// Too many were too slow and still are.
     GivenUp,
 }
 
@@ -52,8 +53,16 @@ pub enum Failure {
 #[derive(Debug)]
 pub struct Reader {
     patience: Duration,
-    thread: Option<SyncSender<Request>>,
-    left_behind: usize,
+    thread: Option<Thread>,
+    /// Those that did not answer, while they run.
+    left_behind: Vec<Weak<()>>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    requests: SyncSender<Request>,
+    /// Held by the thread until it ends.
+    alive: Weak<()>,
 }
 
 #[derive(Debug)]
@@ -69,7 +78,13 @@ impl Reader {
     /// One that waits so long for an answer. No thread runs before it is needed.
     #[must_use]
     pub fn new(patience: Duration) -> Self {
-        Self { patience, thread: None, left_behind: 0 }
+        Self { patience, thread: None, left_behind: Vec::new() }
+    }
+
+    /// Somebody reads, or would. Nobody does while too many that were too slow still run.
+    pub fn is_available(&mut self) -> bool {
+        self.left_behind.retain(|thread| thread.strong_count() > 0);
+        self.left_behind.len() < LEFT_BEHIND
     }
 
     /// Reads from this file under this number, which is never used for another.
@@ -95,28 +110,33 @@ impl Reader {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => {
                 // Its thread ends when it is done and finds nobody there.
-                self.thread = None;
-                self.left_behind += 1;
+                self.left_behind.extend(self.thread.take().map(|thread| thread.alive));
                 Err(Failure::TooSlow)
             }
             Err(RecvTimeoutError::Disconnected) => {
                 self.thread = None;
-                Err(if self.left_behind < LEFT_BEHIND { Failure::Panicked } else { Failure::GivenUp })
+                Err(if self.is_available() { Failure::Panicked } else { Failure::GivenUp })
             }
         }
     }
 
     fn send(&mut self, request: Request) {
-        if self.thread.is_none() && self.left_behind < LEFT_BEHIND {
+        if self.thread.is_none() && self.is_available() {
             let (sender, requests) = sync_channel(16);
+            let token = Arc::new(());
+            let alive = Arc::downgrade(&token);
             let builder = thread::Builder::new().name("obi-symbols".to_owned()).stack_size(STACK_BYTES);
-            if builder.spawn(move || read(&requests)).is_ok() {
-                self.thread = Some(sender);
+            let run = move || {
+                read(&requests);
+                drop(token);
+            };
+            if builder.spawn(run).is_ok() {
+                self.thread = Some(Thread { requests: sender, alive });
             }
         }
         // Without a thread the request is dropped, and whoever waits for its answer is told.
         if let Some(thread) = &self.thread
-            && thread.send(request).is_err()
+            && thread.requests.send(request).is_err()
         {
             self.thread = None;
         }
@@ -217,6 +237,9 @@ fn one(name: &str, place: Option<&CodeInfo<'_>>) -> Called {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt as _;
+
     use super::*;
 
     #[test]
@@ -229,17 +252,37 @@ mod tests {
         assert_eq!(reader.name(2, 0x1000), Ok(Vec::new()), "closed");
     }
 
+    /// A pipe that nobody writes to: whoever opens it waits.
+    fn endless(folder: &Path, name: &str) -> File {
+        let path = folder.join(name);
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+        OpenOptions::new().read(true).custom_flags(nonblocking).open(path).unwrap()
+    }
+
     #[test]
-    fn who_is_too_slow_is_left_behind_and_the_third_time_nobody_reads() {
-        // No time at all: not even the fastest answer comes in it.
-        let mut reader = Reader::new(Duration::ZERO);
+    fn who_does_not_answer_is_left_behind_until_it_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut reader = Reader::new(Duration::from_millis(20));
         let mut failures = Vec::new();
-        while failures.len() < 4 {
-            reader.open(1, File::open("/proc/self/exe").unwrap(), true);
-            // An answer that was already there when it was looked for is no failure.
-            failures.extend(reader.name(1, 0x1000).err());
+        for (number, name) in [(1, "one"), (2, "two")] {
+            reader.open(number, endless(folder.path(), name), false);
+            failures.extend(reader.name(number, 0x1000).err());
         }
-        assert_eq!(failures, [Failure::TooSlow, Failure::TooSlow, Failure::GivenUp, Failure::GivenUp]);
-        assert!(reader.thread.is_none());
+        reader.open(3, File::open("/dev/null").unwrap(), false);
+        failures.extend(reader.name(3, 0x1000).err());
+        assert_eq!(failures, [Failure::TooSlow, Failure::TooSlow, Failure::GivenUp]);
+        assert!(!reader.is_available());
+        // Now somebody writes, and they end.
+        let writers =
+            ["one", "two"].map(|name| OpenOptions::new().write(true).open(folder.path().join(name)));
+        assert!(writers.iter().all(Result::is_ok));
+        while !reader.is_available() {
+            thread::yield_now();
+        }
+        reader.patience = Duration::from_secs(600);
+        reader.open(4, File::open("/dev/null").unwrap(), false);
+        assert_eq!(reader.name(4, 0x1000), Ok(Vec::new()));
     }
 }

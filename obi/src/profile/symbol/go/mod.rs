@@ -18,6 +18,8 @@ use pclntab::{GoLine, Memory, Table, Version};
 
 /// Variables and relocations that are searched for the module's description.
 const SEARCH_BYTES: u64 = 256 * 1024 * 1024;
+/// Words that look like the address of the table; each is looked at closely.
+const CANDIDATES: usize = 64;
 const CHUNK: usize = 64 * 1024;
 const RELOCATION: usize = size_of::<elf::Rela64<Little>>();
 /// Words of the description, by their number.
@@ -121,7 +123,7 @@ impl Module {
         {
             return Some(found);
         }
-        let mut left = SEARCH_BYTES;
+        let (mut left, mut candidates) = (SEARCH_BYTES, CANDIDATES);
         for segment in elf.segments.iter().filter(|segment| segment.is_writable) {
             let length = segment.length.min(left).min(source.length().saturating_sub(segment.offset));
             left -= length;
@@ -134,6 +136,7 @@ impl Module {
                 let words = bytes.as_chunks::<8>().0;
                 let places = (0_u64..).step_by(8).zip(words);
                 for (offset, _) in places.filter(|(_, word)| u64::from_le_bytes(**word) == table) {
+                    candidates = candidates.checked_sub(1)?;
                     if let Some(found) = Self::read(source, at + offset).and_then(check) {
                         return Some(found);
                     }

@@ -6,13 +6,14 @@
 //!
 //! Layouts: `debug/gosym` and `runtime/symtab.go` of the Go sources; <https://go.dev/s/go12symtab>.
 
+use std::cell::Cell;
 use std::io;
 
 use crate::capture::tls::elf::Source;
 
 /// Names longer than this are cut: generic functions of generic types can have any length.
 const LONGEST: usize = 4096;
-/// Steps along one table of values; a function of 64 KB has some thousand.
+/// Steps along tables of values, for one address; a function of 64 KB has some thousand in each.
 const STEPS: usize = 1 << 18;
 /// Functions inlined into each other.
 const DEPTH: usize = 64;
@@ -84,6 +85,8 @@ struct Function {
     at: u64,
     entry: u64,
     unit: u32,
+    /// That are left.
+    steps: Cell<usize>,
 }
 
 impl Table {
@@ -191,7 +194,7 @@ impl Table {
             _ => self.text.wrapping_add(word32(source, at)?.into()),
         };
         let unit = if self.version >= Version::Go116 { self.field(source, at, 8)? } else { 0 };
-        Some(Function { at, entry, unit })
+        Some(Function { at, entry, unit, steps: Cell::new(STEPS) })
     }
 
     fn entry(&self, source: &dyn Source, number: u64) -> Option<u64> {
@@ -308,11 +311,14 @@ impl Table {
         }
         let mut at = self.values.checked_add(table.into())?;
         let (mut value, mut end) = (-1_i32, function.entry);
-        for step in 0..STEPS {
+        let mut is_first = true;
+        loop {
+            function.steps.set(function.steps.get().checked_sub(1)?);
             let change = number(source, &mut at)?;
-            if change == 0 && step > 0 {
+            if change == 0 && !is_first {
                 return None;
             }
+            is_first = false;
             // Zigzag: the lowest bit is the sign.
             value = value.wrapping_add((change >> 1).cast_signed() ^ -(change & 1).cast_signed());
             end = end.wrapping_add(u64::from(number(source, &mut at)?) * self.quantum);
@@ -320,7 +326,6 @@ impl Table {
                 return Some(value);
             }
         }
-        None
     }
 }
 
