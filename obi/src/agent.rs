@@ -7,6 +7,7 @@ mod exports;
 mod misses;
 mod outlet;
 mod pipeline;
+pub mod profile;
 mod reload;
 mod route_state;
 mod tally;
@@ -80,7 +81,8 @@ pub async fn run(
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
     let (tap, exporter) = plan.start();
-    let mut pipeline = build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
+    let (mut pipeline, sampling) =
+        build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
     let probing = prepare_probing(&mut pipeline);
     let bell = pipeline.wait.bell();
     let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
@@ -90,6 +92,15 @@ pub async fn run(
         let (watch, running) = prepared.start().context("failed to start the thread for TLS libraries")?;
         (pipeline.tls, probing_running) = (Some(watch), Some(running));
     }
+    let wanted = Arc::new(AtomicBool::new(exporter.wants_profiles()));
+    let (profiles, sampled, profiling) = match sampling.and_then(|prepared| prepared.start(Arc::clone(&wanted))) {
+        Ok(profile::Started { tell, handle, running, exports }) => {
+            pipeline.outlet.profile = Some(tell);
+            pipeline.outlet.tap.link_profiles(true);
+            (handle, Some(exports), Some(running))
+        }
+        Err(reason) => (profile::off(&config.profile, &reason), None, None),
+    };
     announce(&pipeline, &listener, &kept)?;
 
     let reloading = tokio::spawn(reloader.run(bell.clone()));
@@ -97,8 +108,9 @@ pub async fn run(
     let handle = Handle::new(sender, Arc::new(move || call.ring()));
     let ready = Arc::new(AtomicBool::new(true));
     let export = Export { exporter, period: config.export.metric_interval };
-    let exports = exports::start(export, replaced, handle.clone());
-    let mut state = web::State::new(handle, Arc::clone(&ready));
+    let sampled = sampled.map(|selections| exports::Profiles { selections, wanted });
+    let exports = exports::start(export, replaced, handle.clone(), sampled);
+    let mut state = web::State::new(handle, Arc::clone(&ready)).with_profiles(profiles);
     let mut objectives_running = None;
     if !objectives.is_empty() {
         let (recorder, view, running) = start_objectives(&config, objectives, &listener)?;
@@ -133,6 +145,11 @@ pub async fn run(
         .await?
         .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
     outlet.hand_over();
+    // The sampler ends when nobody can tell it anything any more.
+    drop(outlet.profile.take());
+    if let Some(running) = profiling {
+        tokio::task::spawn_blocking(move || running.finish()).await?;
+    }
     if let Some(running) = probing_running {
         tokio::task::spawn_blocking(move || running.finish()).await?;
     }
@@ -193,7 +210,7 @@ fn build(
     support: Support,
     Inputs { commands, reloads, tap }: Inputs,
     stopping: Arc<AtomicBool>,
-) -> anyhow::Result<Pipeline> {
+) -> anyhow::Result<(Pipeline, anyhow::Result<profile::Prepared>)> {
     let own = std::process::id();
     let settings = Settings {
         self_tgid: own,
@@ -205,15 +222,18 @@ fn build(
         is_preempted: false,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
-    drop(support);
-    return_memory();
     report(&selection);
     let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
+    let shared = programs.shared_maps();
     let services = Services::new(Host::read());
     let mut processes = Processes::new(config.discover.clone(), own, services, Default::default());
     let maps = programs.start()?;
     // After the start: whoever begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
+    // Requests are captured already: a look at everything that is mapped takes a while.
+    let sampling = profile::prepare(&config.profile, &settings, shared, support.types.as_ref());
+    drop(support);
+    return_memory();
     let mut stats = Stats::default();
     stats.hook_set = programs.set().name();
     stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
@@ -242,6 +262,7 @@ fn build(
         clock: Clock::now(),
         spare: None,
         objectives: None,
+        profile: None,
         served: (0, 0),
     };
     let limits = crate::protocol::Limits {
@@ -250,7 +271,7 @@ fn build(
         ..Default::default()
     };
     let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
-    Ok(Pipeline {
+    let pipeline = Pipeline {
         programs,
         maps,
         exchanges: Exchanges::new(limits),
@@ -263,7 +284,8 @@ fn build(
         wait,
         stopping,
         tls: None,
-    })
+    };
+    Ok((pipeline, sampling))
 }
 
 /// Probes the first TLS libraries, where that is wanted and possible.
@@ -306,6 +328,9 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
         "watching; not covered yet: TLS of other libraries than OpenSSL and its relatives (counted in \
          obi_uncovered_connections_total)"
     );
+    if pipeline.outlet.profile.is_some() {
+        tracing::info!("stacks sampled on every CPU; flame graphs on http://{address}/api/v1/profiles?format=svg");
+    }
     tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");
     Ok(())

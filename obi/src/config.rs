@@ -13,6 +13,7 @@ mod error;
 pub mod export;
 mod load;
 mod otlp_environment;
+mod profile;
 pub mod pyroscope;
 mod rule;
 mod slo;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Serialize};
 pub use self::error::ConfigError;
 pub use self::export::Export;
 pub use self::load::{Source, load};
+pub use self::profile::Profile;
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::slo::{Endpoint, Slo};
 pub use self::value::Hooks;
@@ -45,8 +47,8 @@ pub struct Config {
     pub trace: Trace,
     /// How spans become metrics.
     pub metrics: Metrics,
-    /// Stack sampling; no keys yet.
-    pub profile: NoKeys,
+    /// What CPUs do: stacks sampled all the time.
+    pub profile: Profile,
     /// Service level objectives.
     pub slo: Slo,
     /// What other programs may send us; no keys yet.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use obi::command::{self, check, demo, doctor, run, slo};
+use obi::command::{self, check, demo, doctor, profile, run, slo};
 
 /// Zero-code auto-instrumentation: spans and RED metrics of unmodified programs, by eBPF
 ///
@@ -23,6 +23,7 @@ Examples:
   obi demo                            a small workload of our own, and what the agent sees of it
   obi doctor                          can it run here, and what will it see?
   obi check --config /etc/obi.yaml    is this configuration valid?
+  obi profile --service shop --seconds 30 --output shop.svg    a flame graph
   obi slo status                      error budgets and burn rates of the running agent
 
 Exit codes:
@@ -37,6 +38,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Doctor(doctor::DoctorArgs),
     Check(check::CheckArgs),
+    Profile(profile::ProfileArgs),
     Slo(slo::SloArgs),
     DemoService(demo::DemoServiceArgs),
 }
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::demo(args),
         Command::Doctor(args) => doctor::doctor(&args),
         Command::Check(args) => check::check(&args),
+        Command::Profile(args) => profile::profile(&args),
         Command::Slo(args) => slo::slo(&args),
         Command::DemoService(args) => demo::demo_service(args),
     };

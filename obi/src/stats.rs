@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
 
 use crate::capture::tls::view::View as Tls;
+use crate::profile::view::View as Profile;
 
 pub use process::Process;
 
@@ -175,6 +176,8 @@ pub struct Stats {
     pub unsampled: Option<u64>,
     /// TLS libraries; `None` when they are not probed.
     pub tls: Option<Arc<Tls>>,
+    /// What CPUs do is sampled; `None` when it is not.
+    pub profile: Option<Arc<Profile>>,
     received: [u64; Stage::ALL.len()],
     lost: HashMap<OwnedLoss, Counter, RandomState>,
     uncovered: Vec<(&'static str, Counter)>,
@@ -259,6 +262,7 @@ impl Stats {
             lanes: self.lanes.clone(),
             unsampled: self.unsampled,
             tls: self.tls.clone(),
+            profile: self.profile.clone(),
         }
     }
 }
@@ -304,6 +308,8 @@ pub struct Snapshot {
     pub unsampled: Option<u64>,
     /// TLS libraries; `None` when they are not probed.
     pub tls: Option<Arc<Tls>>,
+    /// What CPUs do is sampled; `None` when it is not.
+    pub profile: Option<Arc<Profile>>,
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! In: an exporter, others that a reload puts in its place, the way to ask the pipeline, its last state. Out: nothing but
 //! requests. Refuses to know how they are made.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use tokio::sync::{mpsc, oneshot, watch};
@@ -11,6 +13,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 use super::outlet::Outlet;
 use crate::export::otlp::Exporter;
+use crate::profile::Selection;
 use crate::web::{Command, Handle};
 
 /// How long the end may wait for destinations; so may an exporter that a reload replaced, when the next one goes, too.
@@ -50,15 +53,43 @@ pub(super) fn start(
     export: Export,
     replacements: mpsc::UnboundedReceiver<Export>,
     handle: Handle,
+    profiles: Option<Profiles>,
 ) -> Exports {
     let (stop, stopped) = oneshot::channel();
     let running = Running { current: export, former: JoinSet::new(), ending: watch::Sender::new(()) };
-    Exports { stop, task: tokio::spawn(run(running, replacements, handle, stopped)) }
+    Exports { stop, task: tokio::spawn(run(running, Inputs { replacements, profiles }, handle, stopped)) }
+}
+
+/// Samples to be exported.
+#[derive(Debug)]
+pub(super) struct Profiles {
+    pub(super) selections: mpsc::Receiver<Selection>,
+    /// Whether anybody takes them; else they are not even named.
+    pub(super) wanted: Arc<AtomicBool>,
+}
+
+impl Profiles {
+    /// The next samples; never when no more come.
+    async fn next(profiles: &mut Option<Self>) -> Selection {
+        if let Some(open) = profiles {
+            if let Some(selection) = open.selections.recv().await {
+                return selection;
+            }
+            *profiles = None;
+        }
+        std::future::pending().await
+    }
+}
+
+/// What comes to be exported, and by whom.
+struct Inputs {
+    replacements: mpsc::UnboundedReceiver<Export>,
+    profiles: Option<Profiles>,
 }
 
 async fn run(
     mut running: Running,
-    mut replacements: mpsc::UnboundedReceiver<Export>,
+    Inputs { mut replacements, mut profiles }: Inputs,
     handle: Handle,
     mut stopped: oneshot::Receiver<()>,
 ) -> Running {
@@ -72,7 +103,11 @@ async fn run(
                     ticks = self::ticks(next.period);
                 }
                 running.replace(next);
+                if let Some(profiles) = &profiles {
+                    profiles.wanted.store(running.current.exporter.wants_profiles(), Ordering::Relaxed);
+                }
             }
+            selection = Profiles::next(&mut profiles) => running.current.exporter.export_profile(&selection),
             _ = ticks.tick(), if running.current.exporter.wants_metrics() => match handle.ask(Command::Metrics).await {
                 Ok(metrics) => running.current.exporter.export(&metrics.red, unix_now()),
                 Err(error) => tracing::warn!(%error, "metrics not exported this time"),
@@ -81,6 +116,9 @@ async fn run(
     }
     while let Ok(next) = replacements.try_recv() {
         running.replace(next);
+    }
+    while let Some(selection) = profiles.as_mut().and_then(|open| open.selections.try_recv().ok()) {
+        running.current.exporter.export_profile(&selection);
     }
     running
 }

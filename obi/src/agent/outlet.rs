@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use super::profile::{Report, Tell};
 use super::route_state::RouteState;
 use crate::capture::discover::Processes;
 use crate::clock::Clock;
 use crate::export::otlp::Tap;
 use crate::export::store::Store;
 use crate::objective::record::Recorder;
+use crate::profile::Origin;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
 use crate::protocol::{Endpoints, Exchange, Exchanges, Side, Sink};
 use crate::red::{ActiveLabels, Registry};
@@ -36,6 +38,8 @@ pub(super) struct Outlet {
     pub(super) spare: Option<Span>,
     /// Objectives, if there are any.
     pub(super) objectives: Option<Recorder>,
+    /// Who links samples to spans; nobody where nothing is sampled.
+    pub(super) profile: Option<Tell>,
     /// The last (process, port) seen to serve, so that port rules are asked only when it changes.
     pub(super) served: (u32, u16),
 }
@@ -59,6 +63,26 @@ impl Outlet {
             Some(process) => (Arc::clone(&process.service), process.verdict.is_watched()),
             None => (Arc::new(Service::default()), true),
         }
+    }
+
+    /// Takes what the thread of samples tells, and tells it what it asks and what is new.
+    pub(super) fn exchange_with_profile(&mut self) {
+        let Some(mut profile) = self.profile.take() else { return };
+        while let Some(report) = profile.report() {
+            match report {
+                Report::Looks(looks) => looks.iter().for_each(|looks| self.registry.add_cpu(looks)),
+                Report::Who(pid) => {
+                    let (service, _) = self.service(pid);
+                    let instance = self.processes.instance(pid).unwrap_or_default();
+                    let path = self.processes.lookup(pid).map(|process| Arc::clone(&process.executable));
+                    let executable = path.unwrap_or_default();
+                    let executable = executable.rsplit('/').next().unwrap_or_default().into();
+                    profile.called(pid, Origin { pid, service, instance, executable });
+                }
+            }
+        }
+        profile.flush();
+        self.profile = Some(profile);
     }
 
     /// Gives the objectives' thread what it has not got yet.
@@ -124,6 +148,9 @@ impl Sink for Outlet {
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);
         span.instance = self.processes.instance(exchange.tgid).unwrap_or_default();
+        if let Some(profile) = &mut self.profile {
+            profile.ended(exchange, &span);
+        }
         let kept = self.tap.sample(&mut span);
         self.registry.record(&span);
         if let Some(kept) = kept {

@@ -63,6 +63,7 @@ impl Pipeline {
             self.wait.sleep(if idle { IDLE_POLL } else { POLL });
             let stopping = self.stopping.load(Ordering::Acquire);
             idle = self.take_records() == 0;
+            self.outlet.exchange_with_profile();
             if stopping || Instant::now() >= next_round {
                 self.keep_house();
                 next_round = Instant::now() + HOUSEKEEPING;
@@ -114,13 +115,23 @@ impl Pipeline {
                 if let (Some(Verdict::Watch), Some(tls)) = (verdict, &self.tls) {
                     tls.begun(tgid);
                 }
+                self.renewed(tgid);
             }
-            PROCESS_FORK => drop(processes.fork(tgid, event.parent)),
+            PROCESS_FORK => {
+                drop(processes.fork(tgid, event.parent));
+                self.renewed(tgid);
+            }
             PROCESS_EXIT => {
                 processes.exit(tgid, event.header.time);
                 self.tallies.process_ended(tgid);
             }
             other => tracing::error!(action = other, "unknown process event"),
+        }
+    }
+
+    fn renewed(&mut self, tgid: u32) {
+        if let Some(profile) = &mut self.outlet.profile {
+            profile.renewed(tgid);
         }
     }
 
@@ -204,6 +215,7 @@ impl Pipeline {
                 self.take_records();
                 self.tallies.read(&mut self.maps, &mut self.outlet);
                 self.outlet.count_active(&mut self.exchanges);
+                self.outlet.exchange_with_profile();
                 self.measure();
                 self.outlet.hand_over();
             }
@@ -236,13 +248,18 @@ impl Pipeline {
             MapMemory { subsystem: "capture", bytes: capture },
             MapMemory { subsystem: "discover", bytes: tables.discover },
         ];
+        stats.profile = self.outlet.profile.as_ref().map(|profile| Arc::new(profile.view()));
+        if let Some(view) = &stats.profile {
+            stats.maps.push(MapMemory { subsystem: "profile", bytes: view.map_bytes });
+        }
         let program = |measured: Measured| Program {
             name: measured.name,
             run: measured.statistics.then_some((measured.info.nanoseconds, measured.info.runs)),
             misses: measured.misses,
         };
-        let measured = self.programs.measure();
+        let mut measured = self.programs.measure();
         self.misses.read(&measured, stats);
+        measured.extend(self.outlet.profile.iter().flat_map(|profile| profile.programs().to_vec()));
         stats.programs = measured.into_iter().map(program).collect();
     }
 }

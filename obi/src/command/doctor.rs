@@ -4,12 +4,14 @@
 //! go of it at once.
 #![forbid(unsafe_code)]
 
+mod profile;
 mod report;
 mod tls;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use self::profile::Profiles;
 use self::report::Report;
 use self::tls::Tls;
 use super::print;
@@ -30,7 +32,7 @@ use crate::config::{self, Config};
     OBI_CAPTURE_HOOKS=kprobe obi doctor")]
 pub struct DoctorArgs {
     /// Write JSON: `hook_set` (a name or null), `object`, `why`, `error`, `checks`, `sets`, `programs`, `capabilities`,
-    /// `pid_namespace`, `not_seen`, `tls`
+    /// `pid_namespace`, `not_seen`, `tls`, `profiles`
     #[arg(long)]
     pub json: bool,
     /// The configuration file (YAML) that `obi run` would get; `capture.hooks` and `capture.btf` matter here
@@ -63,7 +65,8 @@ fn examine(config: &Config) -> Report {
     let mut selection = select::load(&support, config.capture.hooks.forced(), &settings);
     let programs = selection.as_mut().ok().and_then(|selection| selection.loaded.take_user_programs());
     let tls = Tls::new(config.capture.tls, programs.as_ref());
-    Report::new(support, selection, tls)
+    let profiles = Profiles::new(&config.profile, support.types.as_ref());
+    Report::new(support, selection, tls, profiles)
 }
 
 #[cfg(test)]

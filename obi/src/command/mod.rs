@@ -5,6 +5,7 @@
 pub mod check;
 pub mod demo;
 pub mod doctor;
+pub mod profile;
 pub mod run;
 pub mod slo;
 
@@ -15,6 +16,7 @@ use clap::error::ErrorKind;
 use thiserror::Error;
 use tracing_subscriber::EnvFilter;
 
+use self::profile::UsageError;
 use crate::config::ConfigError;
 use crate::objective::files::FilesError;
 
@@ -72,7 +74,7 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
 fn exit_code(error: &anyhow::Error) -> u8 {
     let usage = error
         .chain()
-        .any(|cause| cause.is::<ConfigError>() || cause.is::<FilterError>() || cause.is::<FilesError>());
+        .any(|cause| cause.is::<ConfigError>() || cause.is::<FilterError>() || cause.is::<FilesError>() || cause.is::<UsageError>());
     if usage { EXIT_USAGE } else { 1 }
 }
 

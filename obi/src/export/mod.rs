@@ -4,11 +4,13 @@
 //! Refuses to know HTTP and where snapshots come from.
 #![forbid(unsafe_code)]
 
+pub mod flame;
 pub mod otlp;
 pub mod pprof;
 pub mod prometheus;
 mod pyroscope;
 pub mod store;
+pub mod summary;
 mod table;
 
 use std::sync::Arc;

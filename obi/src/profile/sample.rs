@@ -5,6 +5,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::span::{Instance, Service};
 
 /// One file, or part of it, mapped executable into a process; shared by the frames inside it.
@@ -27,7 +29,8 @@ pub struct Mapping {
 }
 
 /// Which kind of code a frame is in: `profile.frame.type`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Runtime {
     /// The kernel's.
     Kernel,
@@ -39,6 +42,7 @@ pub enum Runtime {
     /// Rust, known by its mangled names.
     Rust,
     /// Compiled while running by V8 (`v8js`), as its perf map tells.
+    #[serde(rename = "v8js")]
     V8,
     /// By the JVM.
     Jvm,

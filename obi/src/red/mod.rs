@@ -40,6 +40,7 @@
 mod active;
 pub mod budget;
 mod call_series;
+mod cpu;
 mod histogram;
 mod native;
 mod series;
@@ -52,6 +53,7 @@ use std::time::Duration;
 pub use active::{ActiveLabels, ActiveRequests};
 pub use budget::{Share, Usage};
 pub use call_series::CallLabels;
+pub use cpu::{CpuTime, Looks, RouteKey, RouteRef};
 pub use histogram::{
     BUCKETS, Bounds, Buckets, DURATION_BOUNDS, Exemplar, Histogram, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS,
     SIZE_BUCKETS, Sizes, seconds,
@@ -65,6 +67,7 @@ use crate::span::{Detail, Http, Service, Span, SpanKind};
 use crate::stats::Counter;
 use active::Active;
 use budget::Budget;
+use cpu::CpuTimes;
 use series::{Dimensions, LAST_RESORT_SERIES};
 use table::Table;
 
@@ -154,6 +157,8 @@ pub struct Snapshot {
     pub services: Vec<ServiceTotals>,
     /// Requests under way.
     pub active: Vec<ActiveRequests>,
+    /// CPU time of server requests, as far as CPUs are sampled.
+    pub cpu: Vec<CpuTime>,
     /// Who spends the budget, and what found no room.
     pub usage: Usage,
 }
@@ -175,6 +180,7 @@ pub struct Registry {
     calls: Table<CallLabels, Histogram>,
     spans: Table<SpanLabels, Histogram>,
     active: Active,
+    cpu: CpuTimes,
     /// Indexed by `Service::id`.
     services: Vec<Option<ServiceTotals>>,
     other: ServiceTotals,
@@ -199,6 +205,7 @@ impl Registry {
             calls: Table::new(),
             spans: Table::new(),
             active: Active::default(),
+            cpu: CpuTimes::default(),
             services: Vec::new(),
             other,
             snapshots: 0,
@@ -248,6 +255,11 @@ impl Registry {
         }
     }
 
+    /// Counts what was sampled in server requests.
+    pub fn add_cpu(&mut self, looks: &Looks) {
+        self.cpu.add(looks, self.budget.last_resort(), (self.now, self.snapshots));
+    }
+
     /// Says that it is `now`, nanoseconds of a clock that never steps, and drops what has been idle for too long. To be
     /// called about once a second; cheap when there is nothing to do.
     pub fn advance(&mut self, now: u64) {
@@ -267,6 +279,7 @@ impl Registry {
         expire_series(&mut self.calls, &mut self.budget, (before, tight_before));
         expire_series(&mut self.spans, &mut self.budget, (before, tight_before));
         self.active.expire(before);
+        self.cpu.expire(before);
         for totals in self.services.iter_mut().flatten() {
             totals.idle = totals.touched < before;
         }
@@ -276,6 +289,7 @@ impl Registry {
         self.requests.touch_all(now);
         self.calls.touch_all(now);
         self.spans.touch_all(now);
+        self.cpu.touch_all(now);
         self.services.iter_mut().flatten().for_each(|totals| totals.touched = now);
     }
 
@@ -290,6 +304,7 @@ impl Registry {
             spans: self.spans.series().to_vec(),
             services: self.services.iter().flatten().chain(other).cloned().collect(),
             active: self.active.to_vec(),
+            cpu: self.cpu.to_vec(),
             usage: self.budget.usage(),
         }
     }

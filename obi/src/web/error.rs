@@ -8,6 +8,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use thiserror::Error as ThisError;
 
+use crate::profile::ask::AskError;
+
 /// Why a request is not served.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 pub enum Error {
@@ -33,6 +35,12 @@ pub enum Error {
     /// 400: the query string is no list of pairs.
     #[error("query cannot be read: {0}")]
     Query(String),
+    /// 400.
+    #[error("nothing to compare with: give slow=true, or base_from and base_to, base_route, base_span or base_service")]
+    NothingToCompare,
+    /// 503: there are no samples, or they could not be named in time.
+    #[error(transparent)]
+    Profiles(#[from] AskError),
     /// 503.
     #[error("the pipeline did not answer in {max} s", max = super::handle::TIMEOUT.as_secs())]
     Unanswered,
@@ -53,8 +61,8 @@ impl IntoResponse for Error {
             Self::NoRoute(_) => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::QueryTooLong(_) => StatusCode::URI_TOO_LONG,
-            Self::Parameter { .. } | Self::Query(_) => StatusCode::BAD_REQUEST,
-            Self::Unanswered => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Parameter { .. } | Self::Query(_) | Self::NothingToCompare => StatusCode::BAD_REQUEST,
+            Self::Unanswered | Self::Profiles(_) => StatusCode::SERVICE_UNAVAILABLE,
         };
         let (parameter, value) = match &self {
             Self::Parameter { parameter, value, .. } => (Some(&**parameter), Some(&**value)),

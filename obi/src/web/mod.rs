@@ -14,6 +14,7 @@ mod error;
 pub mod handle;
 mod metrics;
 mod objectives;
+mod profiles;
 pub mod scraper;
 pub mod spans;
 mod status;
@@ -34,7 +35,7 @@ pub use error::Error;
 pub use handle::{Command, Handle, Sources};
 use scraper::Scrapers;
 
-use crate::objective;
+use crate::{objective, profile};
 
 /// A longer query string is refused.
 pub const MAX_QUERY_BYTES: usize = 8_192;
@@ -50,6 +51,7 @@ pub struct State {
     scrapers: Arc<Mutex<Scrapers>>,
     answers: Arc<Semaphore>,
     objectives: objective::Handle,
+    profiles: profile::ask::Handle,
 }
 
 impl State {
@@ -58,13 +60,20 @@ impl State {
     pub fn new(handle: Handle, ready: Arc<AtomicBool>) -> Self {
         let scrapers = Arc::new(Mutex::new(Scrapers::default()));
         let answers = Arc::new(Semaphore::new(MAX_ANSWERS));
-        Self { handle, ready, scrapers, answers, objectives: objective::Handle::default() }
+        let profiles = profile::ask::Handle::off("nothing is sampled");
+        Self { handle, ready, scrapers, answers, objectives: objective::Handle::default(), profiles }
     }
 
     /// The same with objectives to show.
     #[must_use]
     pub fn with_objectives(self, objectives: objective::Handle) -> Self {
         Self { objectives, ..self }
+    }
+
+    /// The same with profiles to show, or a reason why there are none.
+    #[must_use]
+    pub fn with_profiles(self, profiles: profile::ask::Handle) -> Self {
+        Self { profiles, ..self }
     }
 
     /// Asks the pipeline thread and makes the answer on a thread that may block.
@@ -90,6 +99,8 @@ pub fn router(state: State) -> Router {
         .route("/api/v1/alerts", get(objectives::alerts))
         .route("/api/v1/slos", get(objectives::slos))
         .route("/api/v1/slos/suggested", get(suggestion::serve))
+        .route("/api/v1/profiles", get(profiles::serve))
+        .route("/api/v1/profiles/compare", get(profiles::compare))
         .route("/api/v1/spans", get(spans::serve))
         .route("/api/v1/status", get(status::serve))
         .route("/api/v1/cardinality", get(cardinality::serve))

@@ -27,7 +27,9 @@ pub(super) async fn serve(
 ) -> Result<Response, Error> {
     let Query(pairs) = pairs.map_err(|rejection| Error::Query(rejection.body_text()))?;
     let query = parameter::parse(pairs)?;
+    let has_profiles = state.profiles.is_on();
+    let page = move |page| Json(json::PageJson { page: &page, has_profiles }).into_response();
     state
-        .answer(|reply| Command::Spans(query, reply), |page| Json(json::PageJson(&page)).into_response())
+        .answer(|reply| Command::Spans(query, reply), page)
         .await
 }

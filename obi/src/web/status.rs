@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{Command, Error};
 use crate::capture::tls::view::View as Tls;
 use crate::export::Metrics;
+use crate::profile::view::View as Profile;
 use crate::stats::HookSetState;
 
 #[derive(Serialize)]
@@ -27,6 +28,8 @@ struct Status<'a> {
     lost: u64,
     /// Where TLS is read, and where not; `null` when it is not wanted or this kernel cannot.
     tls: Option<&'a Tls>,
+    /// What CPUs do is sampled; `null` when it is not wanted or this kernel cannot.
+    profile: Option<&'a Profile>,
     services: Vec<Service<'a>>,
 }
 
@@ -72,6 +75,7 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         series: metrics.red.series(),
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
         tls: metrics.stats.tls.as_deref(),
+        profile: metrics.stats.profile.as_deref(),
         services: services.collect(),
     }
 }

@@ -73,11 +73,14 @@ type Words = [u32; 4];
 /// Size of a thread's stack in the kernel, on the kernels that need to be told.
 const STACK_BYTES: u32 = 16384;
 
+/// The ring of samples.
+pub type Stacks = RingBuf<MapData>;
+
 /// What the agent reads and writes of it.
 #[expect(missing_debug_implementations, reason = "the library's map types have none")]
 pub struct ProfileMaps {
     /// Records of samples.
-    pub stacks: RingBuf<MapData>,
+    pub stacks: Stacks,
     /// Tables, in pieces.
     pub chunks: HashMap<MapData, UnwindKey, UnwindChunk>,
     /// What processes map, in pieces.

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 use serde_json::json;
 
+use super::profile::Profiles;
 use super::tls::Tls;
 use crate::capture::hook_set::HookSet;
 use crate::capture::program::{Programs, flavour_name};
@@ -34,6 +35,8 @@ pub(super) struct Report {
     pid_namespace: PidNamespace,
     /// Where TLS would be read, and where not.
     tls: Tls,
+    /// Whether stacks would be sampled.
+    profiles: Profiles,
 }
 
 /// One hook set.
@@ -69,6 +72,7 @@ impl Report {
         support: Support,
         selection: Result<Selection<Programs>, SelectError>,
         tls: Tls,
+        profiles: Profiles,
     ) -> Self {
         let Support { checks, sets, capabilities, pid_namespace, .. } = support;
         let verdicts = match &selection {
@@ -92,6 +96,7 @@ impl Report {
             capabilities,
             pid_namespace,
             tls,
+            profiles,
         }
     }
 
@@ -122,6 +127,7 @@ impl Report {
             set.write(&mut text);
         }
         self.tls.write(&mut text);
+        self.profiles.write(&mut text);
         text.push_str("\nnot seen by this version on any kernel:\n");
         for (what, why) in NOT_SEEN {
             let _ = writeln!(text, "{:>9}  {what}: {why}", "");

@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use crate::config;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Where the agent listens.
 #[derive(Debug, clap::Args)]
@@ -29,11 +30,27 @@ pub struct Place {
 /// # Errors
 /// When the configuration is not valid, no agent answers, or its answer is a refusal.
 pub fn ask(place: &Place, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
+    fetch(address(place)?, path, parameters)
+}
+
+/// Where it is to be asked.
+///
+/// # Errors
+/// When the configuration is not valid.
+pub fn address(place: &Place) -> anyhow::Result<SocketAddr> {
     let address = match place.address {
         Some(address) => address,
         None => config::load(place.config.as_deref())?.web.listen,
     };
-    fetch(reachable(address), path, parameters)
+    Ok(reachable(address))
+}
+
+/// As [`ask`], whatever the answer is made of; more patiently, since it may take a while to make.
+///
+/// # Errors
+/// When no agent answers, or its answer is a refusal.
+pub fn ask_bytes(address: SocketAddr, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<Vec<u8>> {
+    get(address, path, parameters, PATIENCE)
 }
 
 /// What listens everywhere is asked at the loopback address.
@@ -47,6 +64,16 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 }
 
 fn fetch(address: SocketAddr, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
+    let bytes = get(address, path, parameters, TIMEOUT)?;
+    String::from_utf8(bytes).with_context(|| format!("failed to read the answer of {address}"))
+}
+
+fn get(
+    address: SocketAddr,
+    path: &str,
+    parameters: &[(&str, &str)],
+    timeout: Duration,
+) -> anyhow::Result<Vec<u8>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let url = reqwest::Url::parse_with_params(&format!("http://{address}{path}"), parameters)
         .with_context(|| format!("failed to make a URL of `{address}{path}`"))?;
@@ -55,15 +82,15 @@ fn fetch(address: SocketAddr, path: &str, parameters: &[(&str, &str)]) -> anyhow
         if parameters.is_empty() { reqwest::Url::parse(url.as_str().trim_end_matches('?'))? } else { url };
     runtime.block_on(async {
         crate::objective::notify::choose_tls();
-        let client = reqwest::Client::builder().no_proxy().timeout(TIMEOUT).build()?;
+        let client = reqwest::Client::builder().no_proxy().timeout(timeout).build()?;
         let answer =
             client.get(url.clone()).send().await.with_context(|| format!("no agent answers at {address}"))?;
         let status = answer.status();
-        let text = answer.text().await.with_context(|| format!("failed to read the answer of {address}"))?;
+        let bytes = answer.bytes().await.with_context(|| format!("failed to read the answer of {address}"))?;
         if !status.is_success() {
-            bail!("{url} answered {status}: {}", text.trim());
+            bail!("{url} answered {status}: {}", String::from_utf8_lossy(&bytes).trim());
         }
-        Ok(text)
+        Ok(bytes.to_vec())
     })
 }
 

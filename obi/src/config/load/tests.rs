@@ -102,8 +102,8 @@ fn a_wrong_file_says_where_and_what_was_expected() {
         "obi.yaml: slo.alertmanagers[0]: `alerts:9093` is not valid, expected an address such as http://alertmanager:9093",
     );
     check(
-        "profile: {rate: 9}",
-        "obi.yaml: profile.rate: not known; expected none, `profile` has no keys in this version",
+        "receive: {rate: 9}",
+        "obi.yaml: receive.rate: not known; expected none, `receive` has no keys in this version",
     );
     check("web: 7", "obi.yaml: web: `7` is not a section, expected one of listen, span_bytes, spans");
     check("7", "obi.yaml: `7` is not valid, expected sections such as `web:`");

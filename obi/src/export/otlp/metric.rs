@@ -77,6 +77,14 @@ static QUEUE_WAIT: Family = family(
     "Time between the arrival of a request and the first read of it by its server.",
 );
 
+static SERVER_CPU: Family =
+    family("obi.server.request.cpu", "s", "CPU time of server requests, estimated from samples.");
+static SERVER_CPU_SAMPLES: Family = family(
+    "obi.server.request.cpu_samples",
+    "{sample}",
+    "Samples that obi.server.request.cpu rests on: its standard error is at most its value divided by their root.",
+);
+
 /// One point of one metric; the data holds it alone.
 struct Point {
     family: &'static Family,
@@ -127,6 +135,12 @@ pub(super) fn encode(snapshot: &Snapshot, start: u64, now: u64, histograms: Hist
         let bounds = QUEUE_WAIT_BOUNDS.map(crate::red::seconds);
         let waits = point::buckets(&totals.queue_wait, &bounds, totals.queue_wait.sum_seconds());
         gathered.add(&totals.service, &QUEUE_WAIT, waits.of(Vec::new(), time(totals.created)));
+    }
+    for cpu in &snapshot.cpu {
+        let attributes = texts([("http.route", &cpu.route)]);
+        let (service, time) = (&cpu.service, time(cpu.created));
+        gathered.add(service, &SERVER_CPU, point::time_spent(cpu.nanoseconds, attributes.clone(), time));
+        gathered.add(service, &SERVER_CPU_SAMPLES, point::calls(cpu.samples, attributes, time));
     }
     gathered.0.into_values().flat_map(payloads).collect()
 }

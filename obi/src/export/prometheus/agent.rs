@@ -16,6 +16,7 @@ use prometheus_client::registry::Unit;
 use super::label;
 use crate::export::{Metrics, Unseen};
 use crate::red::{self, ServiceTotals, seconds};
+use crate::profile::view::View as Profile;
 use crate::stats::{Counter, HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
 
 #[derive(Debug)]
@@ -32,6 +33,7 @@ impl prometheus_client::collector::Collector for Collector {
         write_spans(&mut out, &self.metrics.red.services, unseen)?;
         write_budget(&mut out, &self.metrics.red, unseen)?;
         write_capture(&mut out, stats)?;
+        stats.profile.as_ref().map_or(Ok(()), |profile| write_profile(&mut out, profile))?;
         write_reloads(&mut out, stats.reloads)?;
         write_exports(&mut out, stats)?;
         out.info("obi_build", "Version of the agent", &[("version", env!("CARGO_PKG_VERSION"))])?;
@@ -194,6 +196,33 @@ fn write_exports(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
         family.encode_family(&LabelSet(&labels(lane)))?.encode_gauge(&lane.queued_bytes)?;
     }
     Ok(())
+}
+
+fn write_profile(out: &mut Families<'_>, profile: &Profile) -> fmt::Result {
+    let samples = ("obi_profile_samples", "Stacks that were sampled and arrived", None);
+    out.counter(samples, [([], profile.samples)])?;
+    let mut by = |header: Header, label: &'static str, counts: &[(&'static str, u64)]| {
+        out.counter(header, counts.iter().map(|(word, n)| ([(label, *word)], *n)))
+    };
+    by(("obi_profile_skipped_looks", "Looks at a CPU that took no sample", None), "reason", &profile.skipped)?;
+    by(("obi_profile_lost_samples", "Samples that were lost", None), "reason", &profile.lost)?;
+    let truncated = ("obi_profile_truncated_stacks", "Stacks whose walk ended before the first frame", None);
+    by(truncated, "reason", &profile.truncated)?;
+    let frames = ("obi_profile_frames", "Frames that were named, by what names them", None);
+    by(frames, "fidelity", &profile.frames)?;
+    let links = ("obi_profile_links", "Samples taken while an exchange was served, by whether its span covers them", None);
+    by(links, "outcome", &profile.links)?;
+    by(("obi_profile_failures", "What went wrong beside the samples", None), "reason", &profile.failures)?;
+    let memory = ("obi_profile_memory", "Memory of the agent that profiles take", Some(&BYTES));
+    let mut family = out.family(memory, MetricType::Gauge)?;
+    for (what, bytes) in &profile.memory {
+        family.encode_family(&LabelSet(&[("what", *what)]))?.encode_gauge(bytes)?;
+    }
+    let held = "Samples of the last minutes that can be asked for";
+    out.gauge(("obi_profile_held_samples", held, None), profile.held)?;
+    out.gauge(("obi_profile_files", "Files with code that are held open", None), profile.files)?;
+    let tables = "Of these files, those with tables in the kernel to walk stacks by";
+    out.gauge(("obi_profile_table_files", tables, None), profile.tables)
 }
 
 fn write_process(out: &mut Families<'_>, process: &Process) -> fmt::Result {

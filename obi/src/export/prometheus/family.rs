@@ -38,7 +38,7 @@ pub(super) struct Scale {
     pub(super) per_unit: u64,
 }
 
-const NANOSECONDS: u64 = 1_000_000_000;
+pub(super) const NANOSECONDS: u64 = 1_000_000_000;
 
 pub(super) static DURATIONS: Scale = Scale {
     bounds: &DURATION_BOUNDS,
@@ -104,6 +104,12 @@ impl<'a> Distribution<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Point<'a> {
     Counter {
+        value: u64,
+        /// When it began, nanoseconds since the Unix epoch.
+        created: u64,
+    },
+    /// A counter of time.
+    Nanoseconds {
         value: u64,
         /// When it began, nanoseconds since the Unix epoch.
         created: u64,

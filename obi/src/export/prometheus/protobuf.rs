@@ -4,7 +4,7 @@
 //! its exponential ones with the exemplars of its slowest buckets, so that the reader takes what it likes. Refuses to
 //! know what the metrics mean.
 
-use super::family::{Distribution, Encoder, Family, Kind, LabelSink, Point};
+use super::family::{Distribution, Encoder, Family, Kind, LabelSink, NANOSECONDS, Point};
 use super::text::write_hex;
 use super::wire::{double, message, number, packed_signed, signed, text, varint};
 use crate::red::{Exemplar, Native, ZERO_THRESHOLD};
@@ -90,6 +90,10 @@ fn write_point(out: &mut Vec<u8>, point: &Point<'_>) {
         Point::Info => message(out, 2, |out| double(out, 1, 1.0)),
         Point::Counter { value, created } => message(out, 3, |out| {
             double(out, 1, *value as f64);
+            write_time(out, 3, *created);
+        }),
+        Point::Nanoseconds { value, created } => message(out, 3, |out| {
+            double(out, 1, *value as f64 / NANOSECONDS as f64);
             write_time(out, 3, *created);
         }),
         Point::Histogram(histogram) => message(out, 7, |out| write_histogram(out, histogram)),

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::family::{Distribution, Encoder, Family, Kind, LabelSink, Point};
 use crate::export::{Metrics, Unseen};
 use crate::red::{
-    ActiveLabels, Bodies, Buckets, CallLabels, Histogram, Labels, Sizes, SpanLabels, StatusLabel,
+    ActiveLabels, Bodies, Buckets, CallLabels, CpuTime, Histogram, Labels, Sizes, SpanLabels, StatusLabel,
 };
 use crate::span::{Service, SpanKind, Status};
 
@@ -18,7 +18,7 @@ const fn family(name: &'static str, unit: &'static str, kind: Kind, help: &'stat
 }
 
 /// All families, in the order they are written.
-static FAMILIES: [Family; 14] = [
+static FAMILIES: [Family; 16] = [
     family(
         "http_server_request_duration_seconds",
         "seconds",
@@ -86,6 +86,19 @@ static FAMILIES: [Family; 14] = [
         "seconds",
         Kind::Histogram,
         "Time between the arrival of a request and the first read of it by its server",
+    ),
+    family(
+        "obi_server_request_cpu_seconds",
+        "seconds",
+        Kind::Counter,
+        "CPU time of server requests, estimated from samples; the standard error is at most the value divided by the \
+         root of obi_server_request_cpu_samples_total",
+    ),
+    family(
+        "obi_server_request_cpu_samples",
+        "",
+        Kind::Counter,
+        "Samples that obi_server_request_cpu_seconds_total rests on",
     ),
     family("target", "", Kind::Info, "Resource of a service"),
 ];
@@ -186,6 +199,16 @@ fn write_item(
                 out.sample(&|sink| service_labels(&totals.service, sink), point);
             }
         }
+        13 | 14 => {
+            let Some(time) = red.cpu.get(item) else { return false };
+            let (created, new) = (time.created, unseen.in_red(time.born));
+            let shown = |value| if new { 0 } else { value };
+            let point = match family {
+                13 => Point::Nanoseconds { value: shown(time.nanoseconds), created },
+                _ => Point::Counter { value: shown(time.samples), created },
+            };
+            out.sample(&|sink| cpu_labels(time, sink), point);
+        }
         _ => {
             let Some(totals) = red.services.get(item) else { return false };
             if !totals.idle {
@@ -229,6 +252,11 @@ fn request_labels(labels: &Labels, sink: &mut LabelSink<'_>) {
     sink("url_scheme", labels.scheme);
     sink("network_protocol_version", labels.version);
     overflow_label(labels.overflow, sink);
+}
+
+fn cpu_labels(time: &CpuTime, sink: &mut LabelSink<'_>) {
+    service_labels(&time.service, sink);
+    sink("http_route", &time.route);
 }
 
 fn call_labels(labels: &CallLabels, sink: &mut LabelSink<'_>) {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use super::Format;
-use super::family::{Distribution, Encoder, Family, Kind, LabelSink, Point};
+use super::family::{Distribution, Encoder, Family, Kind, LabelSink, NANOSECONDS, Point};
 use crate::red::Exemplar;
 
 /// Writes families of spans as text. The labels of a series are made once and copied to each of its lines.
@@ -100,6 +100,11 @@ impl Encoder for TextEncoder {
         labels(&mut |name, value| write_label(&mut self.labels, name, value));
         match point {
             Point::Counter { value, .. } => self.line(family.name, "_total", value),
+            Point::Nanoseconds { value, .. } => {
+                self.start(family.name, "_total", None);
+                write_decimal(&mut self.out, value.into(), NANOSECONDS);
+                self.out.push(b'\n');
+            }
             Point::Gauge(value) => self.line(family.name, "", value),
             Point::Info => self.line(family.name, "_info", 1),
             Point::Histogram(histogram) => self.histogram(family.name, &histogram),

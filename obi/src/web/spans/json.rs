@@ -6,30 +6,36 @@ use serde::ser::{Error, SerializeMap};
 use serde::{Serialize, Serializer};
 
 use crate::export::store::{Page, Stored};
+use crate::export::summary::profile_path;
 use crate::red::seconds;
 use crate::span::{AttributeValue, Service, Span, SpanKind, Status};
 
 /// `{"spans": […], "next": …, "evicted": …, "stored": …}`.
-pub(super) struct PageJson<'a>(pub(super) &'a Page);
+pub(super) struct PageJson<'a> {
+    pub(super) page: &'a Page,
+    /// Each span says where its profile is.
+    pub(super) has_profiles: bool,
+}
 
 impl Serialize for PageJson<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        struct Spans<'a>(&'a [Stored]);
+        struct Spans<'a>(&'a [Stored], bool);
         impl Serialize for Spans<'_> {
             fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-                out.collect_seq(self.0.iter().map(SpanJson))
+                out.collect_seq(self.0.iter().map(|stored| SpanJson(stored, self.1)))
             }
         }
+        let Self { page, has_profiles } = *self;
         let mut out = out.serialize_map(Some(4))?;
-        out.serialize_entry("spans", &Spans(&self.0.spans))?;
-        out.serialize_entry("next", &self.0.next)?;
-        out.serialize_entry("evicted", &self.0.evicted)?;
-        out.serialize_entry("stored", &self.0.stored)?;
+        out.serialize_entry("spans", &Spans(&page.spans, has_profiles))?;
+        out.serialize_entry("next", &page.next)?;
+        out.serialize_entry("evicted", &page.evicted)?;
+        out.serialize_entry("stored", &page.stored)?;
         out.end()
     }
 }
 
-struct SpanJson<'a>(&'a Stored);
+struct SpanJson<'a>(&'a Stored, bool);
 
 impl Serialize for SpanJson<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
@@ -61,6 +67,9 @@ impl Serialize for SpanJson<'_> {
         out.serialize_entry("service", &ServiceJson(&span.service))?;
         out.serialize_entry("pid", &span.pid)?;
         out.serialize_entry("exchange", &Text(span.exchange))?;
+        if self.1 {
+            out.serialize_entry("profile", &profile_path(&span.span_id))?;
+        }
         out.serialize_entry("resource", &Resource(span))?;
         out.serialize_entry("attributes", &Attributes(span))?;
         out.end()

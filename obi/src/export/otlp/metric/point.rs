@@ -102,17 +102,32 @@ pub(super) fn calls(n: u64, attributes: Vec<KeyValue>, time: Time) -> Data {
     sum(n, attributes, time, true)
 }
 
+/// A time that only grows.
+pub(super) fn time_spent(nanoseconds: u64, attributes: Vec<KeyValue>, time: Time) -> Data {
+    sum_of(number_data_point::Value::AsDouble(seconds(nanoseconds)), attributes, time, true)
+}
+
 /// A count that goes up and down.
 pub(super) fn gauge(n: u64, attributes: Vec<KeyValue>, time: Time) -> Data {
     sum(n, attributes, time, false)
 }
 
 fn sum(n: u64, attributes: Vec<KeyValue>, time: Time, is_monotonic: bool) -> Data {
+    let value = number_data_point::Value::AsInt(i64::try_from(n).unwrap_or(i64::MAX));
+    sum_of(value, attributes, time, is_monotonic)
+}
+
+fn sum_of(
+    value: number_data_point::Value,
+    attributes: Vec<KeyValue>,
+    time: Time,
+    is_monotonic: bool,
+) -> Data {
     let point = NumberDataPoint {
         attributes,
         start_time_unix_nano: time.start,
         time_unix_nano: time.now,
-        value: Some(number_data_point::Value::AsInt(i64::try_from(n).unwrap_or(i64::MAX))),
+        value: Some(value),
         ..NumberDataPoint::default()
     };
     Data::Sum(Sum { data_points: vec![point], aggregation_temporality: CUMULATIVE, is_monotonic })

@@ -1,0 +1,317 @@
+//! Profiles: what the agent starts, tells and ends for them.
+//!
+//! In: the maps of the hook set, section `profile`. Out: three ends: the pipeline's ([`Tell`]), the web's
+//! ([`crate::profile::ask::Handle`]) and the exporter's. Everything that needs privileges is opened by [`prepare`].
+//!
+//! ```text
+//! pipeline ── spans, names of processes ──▶ sampler ── chosen samples ──▶ namer ──▶ answers, exports
+//!          ◀── CPU time, questions of names ──┘ owns the store             owns the names
+//! ```
+//!
+//! No arrow waits: what finds no room is counted, and tried again where it matters.
+
+pub mod alone;
+mod namer;
+mod place;
+mod sampler;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use arc_swap::ArcSwap;
+use tokio::sync::mpsc;
+
+use self::namer::{Namer, NamerView};
+use self::sampler::{MAPPING_BLOCKS, RING_BYTES, Rhythm, Sampler, State};
+use super::wait::Wait;
+use crate::capture::kernel_types::KernelTypes;
+use crate::capture::mapping::kernel::{Blocks, Chunks};
+use crate::capture::mapping::resolver::Resolver;
+use crate::capture::mapping::survey::Survey;
+use crate::capture::mapping::tables::Tables;
+use crate::capture::program::profile::{ProfileMaps, Profiler, ProfilerSettings};
+use crate::capture::program::{LoadError, Measured, Settings, SharedMaps};
+use crate::capture::unwind;
+use crate::config;
+use crate::profile::ask::Handle;
+use crate::profile::join::Ended;
+use crate::profile::store::Store;
+use crate::profile::symbol::{Bounds, Symbols};
+use crate::profile::view::View;
+use crate::profile::{Origin, Selection};
+use crate::protocol::Exchange;
+use crate::red::Looks;
+use crate::span::{Detail, Http, Span, SpanKind};
+
+/// What the pipeline tells.
+#[derive(Debug)]
+enum Notice {
+    /// Spans that have ended.
+    Ended(Vec<Ended>),
+    /// Who a process is.
+    Called(u32, Arc<Origin>),
+    /// A process is another one, or runs another program.
+    Renewed(u32),
+}
+
+/// What the pipeline is told.
+#[derive(Debug)]
+pub(super) enum Report {
+    /// CPU time of requests.
+    Looks(Vec<Looks>),
+    /// Who is this process?
+    Who(u32),
+}
+
+/// Messages that may wait, in each direction.
+const NOTICES: usize = 4_096;
+/// Spans told at once; more are not linked, and counted.
+const SPANS: usize = 65_536;
+/// Jobs that may wait for names.
+const JOBS: usize = 64;
+/// Selections that may wait for the exporter.
+const EXPORTS: usize = 2;
+const QUESTIONS: usize = 16;
+/// How long the end waits for samples to be named and handed over.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// What is opened and loaded while everything is allowed.
+pub(super) struct Prepared {
+    profiler: Profiler,
+    maps: ProfileMaps,
+    survey: Survey,
+    symbols: Symbols,
+    config: config::Profile,
+}
+
+/// The pipeline's end.
+#[derive(Debug)]
+pub(super) struct Tell {
+    notices: SyncSender<Notice>,
+    reports: Receiver<Report>,
+    view: Arc<ArcSwap<View>>,
+    programs: Arc<ArcSwap<Vec<Measured>>>,
+    spans: Vec<Ended>,
+    /// Spans, and other messages, that found no room.
+    untold: u64,
+}
+
+/// The threads, to be ended.
+#[derive(Debug)]
+pub(super) struct Running {
+    sampler: JoinHandle<()>,
+    namer: JoinHandle<()>,
+}
+
+/// Everything that has been started.
+pub(super) struct Started {
+    pub(super) tell: Tell,
+    pub(super) handle: Handle,
+    pub(super) running: Running,
+    /// Samples to be exported.
+    pub(super) exports: mpsc::Receiver<Selection>,
+}
+
+/// Loads and attaches the sampler, and looks at what is mapped and named: all that needs privileges.
+///
+/// # Errors
+/// When this kernel, or what it allows us, is not enough.
+pub(super) fn prepare(
+    config: &config::Profile,
+    capture: &Settings,
+    shared: Result<SharedMaps, LoadError>,
+    types: Option<&KernelTypes>,
+) -> anyhow::Result<Prepared> {
+    if !config.enabled {
+        anyhow::bail!("profile.enabled is false");
+    }
+    let types = types.context("there is no kernel type information")?;
+    let shared = shared.context("failed to share the maps of the hook set")?;
+    open(config, capture.statistics, &shared, types)
+}
+
+/// Why nothing is sampled, said once where it is a surprise.
+pub(super) fn off(config: &config::Profile, reason: &anyhow::Error) -> Handle {
+    if config.enabled {
+        tracing::warn!("nothing is sampled: {reason:#}");
+    }
+    Handle::off(&format!("{reason:#}"))
+}
+
+/// As [`prepare`], whatever the configuration says, for any hook set or none.
+///
+/// # Errors
+/// When this kernel, or what it allows us, is not enough.
+pub(super) fn open(
+    config: &config::Profile,
+    statistics: bool,
+    shared: &SharedMaps,
+    types: &KernelTypes,
+) -> anyhow::Result<Prepared> {
+    let settings = ProfilerSettings {
+        self_tgid: std::process::id(),
+        hertz: config.frequency,
+        ring_bytes: u32::try_from(RING_BYTES).expect("a few MiB"),
+        table_bytes: config.table_bytes.into(),
+        mapping_blocks: MAPPING_BLOCKS,
+        statistics,
+    };
+    // Opened first: what is mapped from now on is told.
+    let survey = Survey::open().context("failed to open the events of mappings")?;
+    let (profiler, maps) =
+        Profiler::load(&settings, shared, types).context("failed to load the sampler of stacks")?;
+    let bounds = Bounds { cache_bytes: config.symbol_bytes as usize, ..Bounds::default() };
+    Ok(Prepared { profiler, maps, survey, symbols: Symbols::open(bounds), config: config.clone() })
+}
+
+impl Prepared {
+    /// CPUs that are sampled.
+    pub(super) fn n_cpus(&self) -> usize {
+        self.profiler.n_cpus()
+    }
+
+    /// Begins the threads, with the privileges that their starter has left. Samples are exported while it is `wanted`.
+    ///
+    /// # Errors
+    /// When a thread cannot be started.
+    pub(super) fn start(self, wanted: Arc<AtomicBool>) -> anyhow::Result<Started> {
+        let Self { profiler, maps, survey, symbols, config } = self;
+        let ProfileMaps { stacks, chunks, mappings } = maps;
+        let tables = Tables::new(Chunks::new(chunks), unwind::build, config.table_bytes.into());
+        let resolver = Resolver::start(survey, tables, Blocks::new(mappings))
+            .context("failed to start the threads that look at files")?;
+        let rhythm = Rhythm { hertz: config.frequency, period: config.period(), interval: config.interval };
+        let (notices, noticed) = sync_channel(NOTICES);
+        let (reports, reported) = sync_channel(NOTICES);
+        let (jobs, asked) = sync_channel(JOBS);
+        let (questions, questioned) = mpsc::channel(QUESTIONS);
+        let (exports, exported) = mpsc::channel(EXPORTS);
+        let (view, named) = (Arc::new(ArcSwap::default()), Arc::<ArcSwap<NamerView>>::default());
+        let programs = Arc::new(ArcSwap::from_pointee(profiler.measure()));
+        let namer = Namer::new(symbols, rhythm.period, exports, Arc::clone(&named));
+        let wait = Wait::new(&stacks).context("failed to watch the ring of stacks")?;
+        let bell = wait.bell();
+        let sampler = Sampler {
+            profiler,
+            stacks,
+            wait,
+            resolver,
+            store: Store::new(config.store_bytes as usize),
+            notices: noticed,
+            reports,
+            questions: questioned,
+            jobs,
+            named,
+            view: Arc::clone(&view),
+            programs: Arc::clone(&programs),
+            wanted,
+            rhythm,
+            state: State::default(),
+        };
+        let namer = spawn("namer", move || namer.run(&asked))?;
+        let sampler = spawn("profile", move || sampler.run())?;
+        let handle = Handle::new(questions, Arc::new(move || bell.ring()));
+        let tell = Tell { notices, reports: reported, view, programs, spans: Vec::new(), untold: 0 };
+        Ok(Started { tell, handle, running: Running { sampler, namer }, exports: exported })
+    }
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<JoinHandle<()>> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(work)
+        .with_context(|| format!("failed to start the thread `{name}`"))
+}
+
+impl Tell {
+    /// A span is complete. Only what a thread can be seen to serve is told: requests over HTTP/1.
+    pub(super) fn ended(&mut self, exchange: &Exchange<'_>, span: &Span) {
+        let is_plain = |http: &Http| matches!(http.version, "1.0" | "1.1");
+        let Detail::Http(http) = &span.detail else { return };
+        if !is_plain(http) {
+            return;
+        }
+        if self.spans.len() >= SPANS {
+            self.untold += 1;
+            return;
+        }
+        self.spans.push(Ended {
+            exchange: exchange.number,
+            start: exchange.arrival,
+            end: exchange.ended,
+            trace_id: span.trace_id,
+            span_id: span.span_id,
+            route: Arc::clone(span.detail.operation().place),
+            service: Arc::clone(&span.service),
+            is_server: span.kind == SpanKind::Server,
+        });
+    }
+
+    /// Hands over the spans since the last call.
+    pub(super) fn flush(&mut self) {
+        if self.spans.is_empty() {
+            return;
+        }
+        let n = self.spans.len();
+        let spans = std::mem::replace(&mut self.spans, Vec::with_capacity(n.min(1024)));
+        if self.notices.try_send(Notice::Ended(spans)).is_err() {
+            self.untold += n as u64;
+        }
+    }
+
+    /// Who a process is.
+    pub(super) fn called(&mut self, pid: u32, origin: Origin) {
+        self.tell(Notice::Called(pid, Arc::new(origin)));
+    }
+
+    /// A process is another one, or runs another program.
+    pub(super) fn renewed(&mut self, pid: u32) {
+        self.tell(Notice::Renewed(pid));
+    }
+
+    /// What the sampler tells.
+    pub(super) fn report(&self) -> Option<Report> {
+        match self.reports.try_recv() {
+            Ok(report) => Some(report),
+            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
+        }
+    }
+
+    /// What profiling does and costs.
+    pub(super) fn view(&self) -> View {
+        let mut view = View::clone(&self.view.load());
+        view.failures.push(("pipeline_untold", self.untold));
+        view
+    }
+
+    /// What the kernel knows of the program.
+    pub(super) fn programs(&self) -> Arc<Vec<Measured>> {
+        self.programs.load_full()
+    }
+
+    fn tell(&mut self, notice: Notice) {
+        self.untold += u64::from(self.notices.try_send(notice).is_err());
+    }
+}
+
+impl Running {
+    /// Waits for the last samples to be handed over; the [`Tell`] must have been dropped.
+    pub(super) fn finish(self) {
+        let Self { sampler, namer } = self;
+        let deadline = std::time::Instant::now() + ENDING;
+        while !(sampler.is_finished() && namer.is_finished()) && std::time::Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        for (name, thread) in [("profile", sampler), ("namer", namer)] {
+            if !thread.is_finished() {
+                tracing::warn!(thread = name, "the last samples were not named in time and are not exported");
+            } else if thread.join().is_err() {
+                tracing::error!(thread = name, "a thread of profiles panicked");
+            }
+        }
+    }
+}

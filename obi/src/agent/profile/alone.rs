@@ -1,0 +1,76 @@
+//! Sampling without an agent, for as long as somebody waits: `obi profile` where none runs.
+//!
+//! In: which samples, for how long. Out: a [`Selection`], after which nothing is left in the kernel. Knows no requests:
+//! whoever wants samples by route or span needs the agent.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+
+use super::{Report, Started, open};
+use crate::capture::discover::Processes;
+use crate::capture::kernel_types::KernelTypes;
+use crate::capture::program::SharedMaps;
+use crate::clock::{Clock, monotonic_ns};
+use crate::config::Config;
+use crate::profile::choose::Filter;
+use crate::profile::{Origin, Selection};
+use crate::span::service::{Host, Services};
+
+/// How often processes are named.
+const ROUND: Duration = Duration::from_millis(50);
+/// Samples are on their way for so long at most.
+const SETTLE: Duration = Duration::from_millis(1_200);
+
+/// Samples for a while; `filter`'s times are set here. `progress` is told how much of the time has passed.
+///
+/// # Errors
+/// When this kernel, or what it allows us, is not enough.
+pub async fn record(
+    config: &Config,
+    filter: Filter,
+    duration: Duration,
+    mut progress: impl FnMut(Duration),
+) -> anyhow::Result<Selection> {
+    let types = KernelTypes::read(Some(&config.capture.btf)).context("failed to read the kernel's types")?;
+    let shared = SharedMaps::of_nobody().context("failed to make kernel maps")?;
+    let prepared = open(&config.profile, false, &shared, &types)?;
+    let own = std::process::id();
+    let services = Services::new(Host::read());
+    let mut processes = Processes::new(Default::default(), own, services, Default::default());
+    processes.scan().context("failed to list `/proc`")?;
+    let Started { mut tell, handle, running, exports } = prepared.start(Arc::new(AtomicBool::new(false)))?;
+    drop(exports);
+    let clock = Clock::now();
+    let start = monotonic_ns();
+    let began = Instant::now();
+    while began.elapsed() < duration + SETTLE {
+        while let Some(report) = tell.report() {
+            if let Report::Who(pid) = report {
+                tell.called(pid, origin(&mut processes, pid));
+            }
+        }
+        progress(began.elapsed().min(duration));
+        tokio::time::sleep(ROUND).await;
+    }
+    let end = start + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
+    let selection = handle.ask(Filter { start: clock.unix(start), end: clock.unix(end), ..filter }).await;
+    drop(tell);
+    tokio::task::spawn_blocking(move || running.finish()).await?;
+    Ok(selection?)
+}
+
+fn origin(processes: &mut Processes<Services>, pid: u32) -> Origin {
+    if processes.lookup(pid).is_none() {
+        processes.exec(pid, b"unknown_service");
+    }
+    let instance = processes.instance(pid).unwrap_or_default();
+    let (service, path) = processes
+        .lookup(pid)
+        .map(|process| (Arc::clone(&process.service), Arc::clone(&process.executable)))
+        .unwrap_or_default();
+    let executable = path.rsplit('/').next().unwrap_or_default().into();
+    Origin { pid, service, instance, executable }
+}

@@ -1,0 +1,59 @@
+//! Where a frame of a held sample lies; it gets its name when somebody asks for it.
+//!
+//! In: what was found of an address. Out: something that stacks can be told apart by, 24 bytes long. Refuses to know
+//! names.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::capture::mapping::space::Mapping;
+
+/// An address and what it lies in.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// In the process or in the kernel, as in the sample.
+    pub(super) address: u64,
+    pub(super) within: Within,
+}
+
+/// What an address lies in.
+#[derive(Debug, Clone)]
+pub(super) enum Within {
+    /// The kernel; it is behind a call.
+    Kernel(bool),
+    /// Something that the process maps; it is behind a call.
+    Mapped(Arc<Mapping>, bool),
+    /// Nothing that is known; it is behind a call.
+    Nothing(bool),
+}
+
+impl Place {
+    pub(super) fn is_return(&self) -> bool {
+        match self.within {
+            Within::Kernel(is_return) | Within::Mapped(_, is_return) | Within::Nothing(is_return) => is_return,
+        }
+    }
+
+    /// Mappings are told apart by identity: what they map may become known later.
+    fn key(&self) -> (u64, u8, bool, usize) {
+        match &self.within {
+            Within::Kernel(is_return) => (self.address, 0, *is_return, 0),
+            Within::Mapped(mapping, is_return) => (self.address, 1, *is_return, Arc::as_ptr(mapping).addr()),
+            Within::Nothing(is_return) => (self.address, 2, *is_return, 0),
+        }
+    }
+}
+
+impl PartialEq for Place {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Place {}
+
+impl Hash for Place {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.key().hash(state);
+    }
+}

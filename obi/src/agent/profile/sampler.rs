@@ -1,0 +1,409 @@
+//! The thread that owns samples: from the kernel's ring to the store, and out of it again.
+//!
+//! In: records of stacks, what processes map, what the pipeline tells. Out: samples with places in the store, links to
+//! spans, jobs for the thread that names. Waits for nobody.
+//!
+//! The order of a round matters: what the pipeline has told is taken before the ring is read, and used afterwards. A
+//! span that has been told has all its samples in the ring.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use foldhash::fast::RandomState;
+use hashbrown::{HashMap, HashSet};
+use obi_ebpf::STACK_ENDS;
+use tokio::sync::mpsc;
+
+use super::namer::{FIDELITIES, Job, NamerView};
+use super::place::{Place, Within};
+use super::{Notice, Report};
+use crate::agent::wait::Wait;
+use crate::capture::mapping::resolver::{Resolved, Resolver, Sampled};
+use crate::capture::program::Measured;
+use crate::capture::program::profile::{ELEMENT_BYTES, ProfileCounts, Profiler, Stacks};
+use crate::capture::stack::StackSample;
+use crate::clock::{Clock, monotonic_ns};
+use crate::profile::ask::Question;
+use crate::profile::join::Ended;
+use crate::profile::naming::truncation;
+use crate::profile::store::{Store, Taken};
+use crate::profile::view::View;
+use crate::red::Looks;
+
+/// How often the ring is read when nobody calls.
+const POLL: Duration = Duration::from_millis(100);
+const HOUSEKEEPING: u64 = 1_000_000_000;
+/// A sample waits so long for a list of what its process maps.
+const SETTLE: u64 = 1_000_000_000;
+/// Samples that wait at most; the oldest go on without.
+const UNSETTLED: usize = 4_096;
+
+/// The thread's state.
+pub(super) struct Sampler {
+    pub(super) profiler: Profiler,
+    pub(super) stacks: Stacks,
+    pub(super) wait: Wait,
+    pub(super) resolver: Resolver,
+    pub(super) store: Store<Place>,
+    pub(super) notices: Receiver<Notice>,
+    pub(super) reports: SyncSender<Report>,
+    pub(super) questions: mpsc::Receiver<Question>,
+    pub(super) jobs: SyncSender<Job>,
+    pub(super) named: Arc<ArcSwap<NamerView>>,
+    pub(super) view: Arc<ArcSwap<View>>,
+    pub(super) programs: Arc<ArcSwap<Vec<Measured>>>,
+    /// Somebody wants exports.
+    pub(super) wanted: Arc<AtomicBool>,
+    pub(super) rhythm: Rhythm,
+    pub(super) state: State,
+}
+
+/// How often what is done.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rhythm {
+    pub(super) hertz: u32,
+    /// Of CPU time that a sample stands for, ns.
+    pub(super) period: u64,
+    /// Between two exports.
+    pub(super) interval: Duration,
+}
+
+/// What changes from round to round.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    clock: Option<Clock>,
+    /// Records whose addresses have no places yet, the oldest first.
+    unsettled: VecDeque<Box<[u64]>>,
+    /// Spans that were told, with the time since when: they wait for samples taken before.
+    told: VecDeque<(u64, Vec<Ended>)>,
+    seen: ProfileCounts,
+    samples: u64,
+    undecodable: u64,
+    late: u64,
+    jobs_refused: u64,
+    unasked: Vec<u32>,
+    ends: [u64; STACK_ENDS as usize],
+    /// Processes that the namer knows to make code.
+    makers: HashSet<u32, RandomState>,
+    looks: HashMap<(u32, Arc<str>), Looks, RandomState>,
+    next_house: u64,
+}
+
+impl Sampler {
+    /// Works until the pipeline has gone, and then hands over what is left.
+    pub(super) fn run(mut self) {
+        let mut next_export = Instant::now() + self.rhythm.interval;
+        loop {
+            self.wait.sleep(POLL);
+            let is_last = self.hear();
+            self.read();
+            self.settle(is_last);
+            self.link(is_last);
+            self.report();
+            self.answer();
+            let now = monotonic_ns();
+            if now >= self.state.next_house || is_last {
+                self.keep_house(now);
+                self.state.next_house = now + HOUSEKEEPING;
+            }
+            if is_last || Instant::now() >= next_export {
+                next_export = Instant::now() + self.rhythm.interval;
+                self.export(now, is_last);
+            }
+            if is_last {
+                return;
+            }
+        }
+    }
+
+    /// Takes what the pipeline tells. True when it tells nothing more.
+    fn hear(&mut self) -> bool {
+        let now = monotonic_ns();
+        loop {
+            match self.notices.try_recv() {
+                Ok(Notice::Ended(spans)) => self.state.told.push_back((now, spans)),
+                Ok(Notice::Called(pid, origin)) => self.store.is_called(pid, origin),
+                Ok(Notice::Renewed(pid)) => {
+                    self.store.renews(pid);
+                    if self.state.makers.remove(&pid) {
+                        self.ask(Job::Renewed(pid));
+                    }
+                }
+                Err(TryRecvError::Empty) => return false,
+                Err(TryRecvError::Disconnected) => return true,
+            }
+        }
+    }
+
+    /// Takes what is in the ring, then what is known of mappings: what made a sample's addresses valid was told before.
+    fn read(&mut self) {
+        let state = &mut self.state;
+        while let Some(record) = self.stacks.next() {
+            state.samples += 1;
+            match StackSample::decode(&record) {
+                Ok(sample) => {
+                    self.resolver.observe(&sample);
+                    let end = usize::from(sample.event.end);
+                    if let Some(count) = state.ends.get_mut(end) {
+                        *count += 1;
+                    }
+                    // Aligned as the kernel had it.
+                    let mut words = vec![0_u64; record.len().div_ceil(8)].into_boxed_slice();
+                    for (word, bytes) in words.iter_mut().zip(record.chunks(8)) {
+                        let mut whole = [0; 8];
+                        whole[..bytes.len()].copy_from_slice(bytes);
+                        *word = u64::from_ne_bytes(whole);
+                    }
+                    state.unsettled.push_back(words);
+                }
+                Err(error) => {
+                    state.undecodable += 1;
+                    tracing::debug!(%error, "record of a stack skipped");
+                }
+            }
+        }
+        let (store, jobs) = (&self.store, &self.jobs);
+        let mut refused = 0;
+        self.resolver.advance(&mut |file| {
+            let Some(handle) = file.handle() else { return };
+            let mut addresses: Vec<u64> = store
+                .stacks()
+                .flat_map(|stack| &stack.places)
+                .filter_map(|place| match &place.within {
+                    Within::Mapped(mapping, is_return) if mapping.file().is_some_and(|of| of.id == file.id) => {
+                        let address = place.address.wrapping_sub(u64::from(*is_return));
+                        file.address(mapping.file_offset(address))
+                    }
+                    _ => None,
+                })
+                .collect();
+            addresses.sort_unstable();
+            addresses.dedup();
+            refused += u64::from(jobs.try_send(Job::Closing(Arc::clone(file), handle, addresses)).is_err());
+        });
+        self.state.jobs_refused += refused;
+    }
+
+    /// Finds the places of addresses, and stores the samples. Those of a process that is being looked at wait a moment.
+    fn settle(&mut self, all: bool) {
+        let now = monotonic_ns();
+        let mut places = Vec::new();
+        for _ in 0..self.state.unsettled.len() {
+            let Some(words) = self.state.unsettled.pop_front() else { break };
+            let Ok(sample) = StackSample::decode(zerocopy::IntoBytes::as_bytes(&*words)) else { continue };
+            let is_late = all
+                || self.state.unsettled.len() >= UNSETTLED
+                || now.saturating_sub(sample.event.header.time) >= SETTLE;
+            let is_pending = find(&mut self.resolver, &sample, &mut places);
+            if is_pending && !is_late {
+                self.state.unsettled.push_back(words);
+                continue;
+            }
+            self.state.late += u64::from(is_pending);
+            self.keep(&sample, &places);
+        }
+    }
+
+    fn keep(&mut self, sample: &StackSample<'_>, places: &[Place]) {
+        let event = sample.event;
+        let header = &event.header;
+        let taken = Taken {
+            time: header.time,
+            exchange: header.exchange,
+            pid: header.tgid,
+            tid: header.tid,
+            cpu: event.cpu,
+            weight: event.weight,
+            comm: event.comm,
+            places,
+            end: event.end,
+        };
+        if self.store.push(taken) {
+            self.state.unasked.push(header.tgid);
+        }
+        let makes_code = |place: &Place| match &place.within {
+            Within::Mapped(mapping, _) => mapping.backing.is_made_at_run_time(),
+            _ => false,
+        };
+        if places.iter().any(makes_code) && self.state.makers.insert(header.tgid) {
+            self.ask(Job::Observe(header.tgid));
+        }
+    }
+
+    /// Links samples to spans that have ended. A span waits for the samples that were taken before it was told.
+    fn link(&mut self, all: bool) {
+        let time_of = |words: &Box<[u64]>| {
+            let sample = StackSample::decode(zerocopy::IntoBytes::as_bytes(&**words)).ok()?;
+            Some(sample.event.header.time)
+        };
+        let oldest = self.state.unsettled.iter().filter_map(time_of).min().unwrap_or(u64::MAX);
+        let clock = self.state.clock.get_or_insert_with(Clock::now);
+        while let Some((since, _)) = self.state.told.front()
+            && (all || *since < oldest)
+        {
+            let Some((_, spans)) = self.state.told.pop_front() else { break };
+            for span in &spans {
+                let (samples, periods) = self.store.ended(span);
+                if samples == 0 || !span.is_server {
+                    continue;
+                }
+                let ended = clock.unix(span.end);
+                let key = (span.service.id, Arc::clone(&span.route));
+                let looks = self.state.looks.entry(key).or_insert_with(|| Looks {
+                    service: Arc::clone(&span.service),
+                    route: Arc::clone(&span.route),
+                    samples: 0,
+                    nanoseconds: 0,
+                    ended,
+                });
+                looks.samples += samples;
+                looks.nanoseconds += periods * self.rhythm.period;
+                looks.ended = ended;
+            }
+        }
+    }
+
+    /// Tells the pipeline what it counts, and asks it who processes are. What finds no room is told the next time.
+    fn report(&mut self) {
+        if !self.state.looks.is_empty() {
+            let looks = std::mem::take(&mut self.state.looks);
+            let list = looks.into_values().collect();
+            if let Err(TrySendError::Full(Report::Looks(list))) = self.reports.try_send(Report::Looks(list)) {
+                self.state.looks =
+                    list.into_iter().map(|looks| ((looks.service.id, Arc::clone(&looks.route)), looks)).collect();
+            }
+        }
+        while let Some(pid) = self.state.unasked.pop() {
+            if let Err(TrySendError::Full(_)) = self.reports.try_send(Report::Who(pid)) {
+                self.state.unasked.push(pid);
+                break;
+            }
+        }
+    }
+
+    fn answer(&mut self) {
+        while let Ok(Question { mut filter, reply }) = self.questions.try_recv() {
+            let clock = *self.state.clock.get_or_insert_with(Clock::now);
+            filter.start = clock.monotonic(filter.start);
+            filter.end = clock.monotonic(filter.end);
+            let chosen = self.store.choose(&filter);
+            // Nobody waits for an answer that finds no room: its asker sees the end of the channel.
+            self.ask(Job::Answer(chosen, clock, reply));
+        }
+    }
+
+    fn export(&mut self, now: u64, all: bool) {
+        let clock = *self.state.clock.get_or_insert_with(Clock::now);
+        let chosen = self.store.export(now, all);
+        // What nobody wants is over with, too.
+        if chosen.samples.is_empty() || !self.wanted.load(Ordering::Relaxed) {
+            return;
+        }
+        let job = Job::Export(chosen, clock);
+        // At the end the namer may take its time.
+        let _ = match all {
+            true => self.jobs.send(job).is_ok(),
+            false => self.ask(job),
+        };
+    }
+
+    fn ask(&mut self, job: Job) -> bool {
+        let taken = self.jobs.try_send(job).is_ok();
+        self.state.jobs_refused += u64::from(!taken);
+        taken
+    }
+
+    fn keep_house(&mut self, now: u64) {
+        self.state.clock.get_or_insert_with(Clock::now).tick();
+        if let Err(error) = self.profiler.attach_online() {
+            tracing::debug!(%error, "no CPU is sampled");
+        }
+        if let Ok(counts) = self.profiler.counts() {
+            self.store.lose(now, counts.lost.saturating_sub(self.state.seen.lost));
+            self.state.seen = counts;
+        }
+        self.view.store(Arc::new(self.look()));
+        self.programs.store(Arc::new(self.profiler.measure()));
+    }
+
+    fn look(&self) -> View {
+        let (seen, state) = (self.state.seen, &self.state);
+        let (named, mappings, counts) = (self.named.load(), self.resolver.counts(), self.store.counts());
+        let (held, store_bytes) = self.store.size();
+        let symbols = named.symbols;
+        let truncated = (0_u8..).zip(state.ends).filter_map(|(end, n)| Some((truncation(end)?, n)));
+        View {
+            frequency: self.rhythm.hertz,
+            samples: state.samples,
+            skipped: vec![("idle", seen.idle), ("agent", seen.own), ("ignored_process", seen.ignored)],
+            lost: vec![
+                ("ring_full", seen.lost),
+                ("undecodable", state.undecodable),
+                ("evicted_unexported", counts.unexported),
+                ("export_busy", named.unexported),
+            ],
+            truncated: truncated.collect(),
+            frames: FIDELITIES.iter().zip(named.frames).map(|((word, _), n)| (*word, n)).collect(),
+            links: vec![("linked", counts.linked), ("outside_span", counts.outside)],
+            failures: vec![
+                ("job_refused", state.jobs_refused),
+                ("places_late", state.late),
+                ("side_band_lost", mappings.records_lost),
+                ("mappings_full", mappings.mappings_full),
+                ("processes_full", mappings.processes_full),
+                ("blocks_full", mappings.blocks_full),
+                ("tables_evicted", mappings.evicted),
+                ("tables_full", mappings.tables_full),
+                ("tables_refused", mappings.tables_refused),
+                ("not_looked_at", mappings.not_asked),
+                ("frames_unnamed", symbols.unnamed),
+            ],
+            memory: vec![
+                ("samples", store_bytes as u64),
+                ("names", symbols.cache_bytes),
+                ("symbol_files", symbols.file_bytes),
+                ("made_code", symbols.code_bytes),
+                ("kernel_names", symbols.kernel_bytes),
+            ],
+            map_bytes: mappings.table_bytes + mappings.mapping_bytes + mappings.ring_bytes + RING_BYTES,
+            files: mappings.files,
+            tables: mappings.table_files,
+            held: held as u64,
+        }
+    }
+}
+
+/// Of the ring of stacks.
+pub(super) const RING_BYTES: u64 = 4 << 20;
+/// Elements for what processes map.
+pub(super) const MAPPING_BLOCKS: u32 = (8 << 20) / ELEMENT_BYTES as u32;
+
+/// Finds the places of all addresses. True when some are being looked for.
+fn find(resolver: &mut Resolver, sample: &StackSample<'_>, places: &mut Vec<Place>) -> bool {
+    places.clear();
+    let header = &sample.event.header;
+    let mut is_first = true;
+    for address in sample.kernel() {
+        places.push(Place { address: *address, within: Within::Kernel(!is_first) });
+        is_first = false;
+    }
+    let mut is_pending = false;
+    for user in sample.user() {
+        let (address, is_return) = (user.address, !user.is_exact);
+        let sampled = Sampled { tgid: header.tgid, address, is_return, time: header.time };
+        let within = match resolver.resolve(sampled) {
+            Resolved::Place(place) => Within::Mapped(place.mapping, is_return),
+            Resolved::Pending => {
+                is_pending = true;
+                Within::Nothing(is_return)
+            }
+            Resolved::Nowhere => Within::Nothing(is_return),
+        };
+        places.push(Place { address, within });
+    }
+    is_pending
+}

@@ -1,0 +1,59 @@
+//! Section `profile`.
+//!
+//! In: what the user wrote. Out: how often CPUs are looked at, and how much memory that may take.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::export::{period, write_period};
+use super::value;
+
+/// Section `profile`. Every CPU is looked at many times a second, whatever runs on it; samples of the last minutes stay
+/// here for `/api/v1/profiles` and `obi profile`, and go to the destinations that take profiles.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Profile {
+    /// Sample stacks. Default: `true`. Example: `false`.
+    pub enabled: bool,
+    /// Looks at each CPU per second, 1 to 1000. A number that other clocks do not have, too, falls into step with none
+    /// of them. Default: `99`. Example: `19`, on machines with very many CPUs.
+    #[serde(deserialize_with = "value::number::<_, 1, 1_000>")]
+    pub frequency: u32,
+    /// Time between two exports of what was sampled, 1s to 10m. Default: `10s`. Example: `60s`.
+    #[serde(serialize_with = "write_period", deserialize_with = "period::<_, 1_000, 600_000>")]
+    pub interval: Duration,
+    /// Memory for samples of the last minutes, 1 MiB to 2 GiB; the oldest give way. Default: `32 MiB`. Example: `128 MiB`,
+    /// to look further back.
+    #[serde(deserialize_with = "value::bytes::<_, 1_048_576, 2_147_483_648>")]
+    pub store_bytes: u32,
+    /// Kernel memory for the tables by which stacks are walked, 4 MiB to 1 GiB; those of files that are seldom sampled
+    /// give way. Default: `64 MiB`. Example: `128 MiB`, with many large executables.
+    #[serde(deserialize_with = "value::bytes::<_, 4_194_304, 1_073_741_824>")]
+    pub table_bytes: u32,
+    /// Memory for names of functions, 1 MiB to 1 GiB; those that were not asked for lately are looked up again. Default:
+    /// `32 MiB`. Example: `16 MiB`.
+    #[serde(deserialize_with = "value::bytes::<_, 1_048_576, 1_073_741_824>")]
+    pub symbol_bytes: u32,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            frequency: 99,
+            interval: Duration::from_secs(10),
+            store_bytes: 32 << 20,
+            table_bytes: 64 << 20,
+            symbol_bytes: 32 << 20,
+        }
+    }
+}
+
+impl Profile {
+    /// CPU time that one look stands for, ns.
+    #[must_use]
+    pub fn period(&self) -> u64 {
+        1_000_000_000 / u64::from(self.frequency.max(1))
+    }
+}

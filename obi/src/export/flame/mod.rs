@@ -1,0 +1,97 @@
+//! Flame graphs: where the CPU time of a selection went, or what differs between two, as one SVG file.
+//!
+//! In: [`Selection`]s. Out: text of an SVG that needs nothing else: it shows in a browser, with zoom, search and details,
+//! and as a still picture where scripts do not run. The same selection gives the same bytes. Refuses to know where
+//! selections come from.
+//!
+//! - `tree`: samples to a tree of frames. `paint`: their colours. `svg`: the picture; `script.js` makes it move.
+
+mod paint;
+mod svg;
+mod tree;
+
+use std::fmt::Write as _;
+
+use self::svg::Picture;
+use self::tree::{Levels, Tree};
+use crate::profile::Selection;
+
+/// A flame graph of one selection.
+#[must_use]
+pub fn graph(title: &str, selection: &Selection) -> String {
+    let tree = Tree::new(&[selection], Levels::fitting(selection));
+    let picture = Picture { title, subtitle: describe(selection), is_difference: false, tree: &tree };
+    picture.write()
+}
+
+/// A differential flame graph: each frame is as wide as its mean share of both selections, red where it takes a larger
+/// share of `now` than of `before`, blue where a smaller one.
+#[must_use]
+pub fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selection)) -> String {
+    let tree = Tree::new(&[before.1, now.1], Levels::common(before.1, now.1));
+    let mut subtitle = String::new();
+    for (index, (name, selection)) in [before, now].into_iter().enumerate() {
+        let _ = write!(subtitle, "{}{name}: {}", if index == 0 { "" } else { "\n" }, describe(selection));
+    }
+    let picture = Picture { title, subtitle, is_difference: true, tree: &tree };
+    picture.write()
+}
+
+/// What the numbers rest on.
+fn describe(selection: &Selection) -> String {
+    let total = Total::of(selection);
+    let mut text = format!(
+        "{} samples, {} of CPU time ± {}, one every {} of each CPU",
+        total.samples,
+        seconds(total.seconds),
+        seconds(total.error),
+        seconds(selection.period as f64 / 1e9),
+    );
+    if selection.lost > 0 {
+        let _ = write!(text, "; {} samples lost", selection.lost);
+    }
+    text
+}
+
+/// Sums over a selection.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Total {
+    /// Samples.
+    pub samples: u64,
+    /// CPU time that they stand for.
+    pub seconds: f64,
+    /// Its standard error, at most.
+    pub error: f64,
+}
+
+impl Total {
+    /// Adds a selection up.
+    #[must_use]
+    pub fn of(selection: &Selection) -> Self {
+        Self::of_samples(selection.samples.iter().map(|sample| sample.weight), selection.period)
+    }
+
+    /// Adds weights up.
+    pub fn of_samples(weights: impl Iterator<Item = u32>, period: u64) -> Self {
+        let (mut samples, mut periods, mut squares) = (0, 0, 0);
+        for weight in weights.map(u64::from) {
+            samples += 1;
+            periods += weight;
+            squares += weight * weight;
+        }
+        let period = period as f64 / 1e9;
+        Self { samples, seconds: periods as f64 * period, error: (squares as f64).sqrt() * period }
+    }
+}
+
+/// A time in a unit that suits it.
+fn seconds(value: f64) -> String {
+    match value {
+        value if value >= 1.0 || value == 0.0 => format!("{value:.2} s"),
+        value if value >= 0.001 => format!("{:.1} ms", value * 1e3),
+        value => format!("{:.1} µs", value * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! Colours: whose code it is, how well it is named, how much it has changed.
+//!
+//! In: what a bar is. Out: a colour as SVG has it, the same for the same name. Refuses to know trees.
+
+use std::fmt;
+
+use super::tree::{Key, Kind};
+use crate::profile::{Fidelity, Runtime};
+
+/// Hue in degrees, saturation and lightness in percent.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Colour(u16, u8, u8);
+
+impl fmt::Display for Colour {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "hsl({},{}%,{}%)", self.0, self.1, self.2)
+    }
+}
+
+/// What the legend shows.
+pub(super) const LEGEND: [(&str, Kind); 10] = [
+    ("kernel", Kind::Code(Runtime::Kernel, Fidelity::Function)),
+    ("native", Kind::Code(Runtime::Native, Fidelity::Function)),
+    ("Rust", Kind::Code(Runtime::Rust, Fidelity::Function)),
+    ("Go", Kind::Code(Runtime::Go, Fidelity::Function)),
+    ("JavaScript", Kind::Code(Runtime::V8, Fidelity::Function)),
+    ("JVM", Kind::Code(Runtime::Jvm, Fidelity::Function)),
+    (".NET", Kind::Code(Runtime::Dotnet, Fidelity::Function)),
+    ("Python", Kind::Code(Runtime::Cpython, Fidelity::Function)),
+    ("no name", Kind::Code(Runtime::Native, Fidelity::Address)),
+    ("truncated", Kind::Code(Runtime::Native, Fidelity::Marker)),
+];
+
+/// The colour of a kind of bar.
+pub(super) fn of_kind(kind: Kind) -> Colour {
+    match kind {
+        Kind::Level(_) => Colour(215, 18, 84),
+        Kind::Code(_, Fidelity::Marker) => Colour(0, 0, 45),
+        Kind::Code(Runtime::Kernel, _) => Colour(212, 52, 70),
+        Kind::Code(_, Fidelity::Address) => Colour(0, 0, 78),
+        Kind::Code(Runtime::Native, _) => Colour(46, 85, 68),
+        Kind::Code(Runtime::Rust, _) => Colour(22, 78, 68),
+        Kind::Code(Runtime::Go, _) => Colour(186, 52, 66),
+        Kind::Code(Runtime::V8, _) => Colour(95, 45, 66),
+        Kind::Code(Runtime::Jvm, _) => Colour(150, 38, 66),
+        Kind::Code(Runtime::Dotnet, _) => Colour(275, 42, 76),
+        Kind::Code(Runtime::Cpython, _) => Colour(60, 55, 68),
+    }
+}
+
+/// The same with a shade by its name, so that neighbours can be told apart.
+pub(super) fn of(key: &Key) -> Colour {
+    let Colour(hue, saturation, lightness) = of_kind(key.kind);
+    if let Kind::Level(_) | Kind::Code(_, Fidelity::Marker) = key.kind {
+        return Colour(hue, saturation, lightness);
+    }
+    let shade = key.name.bytes().fold(7_u8, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte)) % 11;
+    Colour(hue, saturation, lightness - 5 + shade)
+}
+
+/// How a share has changed from `before` to `now`: white as it was, full red twice as much or new, full blue half as
+/// much or gone.
+pub(super) fn of_change(before: f64, now: f64) -> Colour {
+    let change = match (before, now) {
+        (before, now) if before == now => 0.0,
+        (_, now) if now == 0.0 => -1.0,
+        (before, _) if before == 0.0 => 1.0,
+        (before, now) => (now / before).log2().clamp(-1.0, 1.0),
+    };
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 34")]
+    let paler = (f64::abs(change) * 34.0).round() as u8;
+    Colour(if change < 0.0 { 215 } else { 8 }, if change == 0.0 { 0 } else { 85 }, 96 - paler)
+}

@@ -1,0 +1,281 @@
+//! The picture.
+//!
+//! In: a tree. Out: SVG. Positions are whole numbers wherever they can be, so that the text is the same everywhere.
+
+use std::fmt::{self, Write as _};
+
+use super::paint;
+use super::seconds;
+use super::tree::{Key, Kind, Node, Tree};
+use crate::profile::{Fidelity, Runtime};
+
+/// Sizes in pixels.
+const WIDTH: f64 = 1200.0;
+const MARGIN: f64 = 10.0;
+const ROW: usize = 17;
+const LETTER: f64 = 7.0;
+/// Frames lower than this have no room on a page that can be scrolled.
+const DEPTH: usize = 700;
+
+/// What is drawn.
+#[derive(Debug)]
+pub(super) struct Picture<'a> {
+    pub(super) title: &'a str,
+    /// Lines below it.
+    pub(super) subtitle: String,
+    /// Between two selections.
+    pub(super) is_difference: bool,
+    pub(super) tree: &'a Tree,
+}
+
+/// A bar's place, in shares of the whole width.
+#[derive(Debug, Clone, Copy)]
+struct Bar {
+    node: usize,
+    depth: usize,
+    left: f64,
+    width: f64,
+}
+
+impl Picture<'_> {
+    pub(super) fn write(&self) -> String {
+        let mut out = String::new();
+        self.write_to(&mut out).expect("writing to a string cannot fail");
+        out
+    }
+
+    fn write_to(&self, out: &mut String) -> fmt::Result {
+        let bars = self.bars();
+        let depth = bars.iter().map(|bar| bar.depth).max().unwrap_or(0) + 1;
+        let head = 46 + 16 * self.subtitle.lines().count() + 26;
+        let height = head + depth * ROW + 34;
+        writeln!(
+            out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+             viewBox=\"0 0 {WIDTH} {height}\" font-family=\"ui-monospace,SFMono-Regular,Menlo,Consolas,monospace\" \
+             font-size=\"12\">"
+        )?;
+        out.push_str(STYLE);
+        writeln!(out, "<rect class=\"page\" width=\"100%\" height=\"100%\"/>")?;
+        writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"26\">{}</text>", Escaped(self.title))?;
+        for (index, line) in self.subtitle.lines().enumerate() {
+            let y = 46 + 16 * index;
+            writeln!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{y}\">{}</text>", Escaped(line))?;
+        }
+        self.write_controls(out)?;
+        self.write_legend(out, head - 22)?;
+        if self.tree.nodes[0].periods == [0; 2] {
+            writeln!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{head}\">no samples</text>")?;
+        }
+        writeln!(out, "<g id=\"graph\" transform=\"translate({MARGIN} {head})\">")?;
+        for bar in &bars {
+            // The root stands below.
+            self.write_bar(out, bar, (depth - 1 - bar.depth) * ROW)?;
+        }
+        writeln!(out, "</g>")?;
+        let y = height - 14;
+        write!(out, "<text id=\"details\" class=\"note\" x=\"{MARGIN}\" y=\"{y}\">")?;
+        if self.tree.left_out > 0 {
+            write!(out, "{} frames too narrow to be drawn", self.tree.left_out)?;
+        }
+        writeln!(out, "</text>")?;
+        writeln!(out, "<script><![CDATA[\n{}]]></script>\n</svg>", include_str!("script.js"))
+    }
+
+    /// Parents before their children.
+    fn bars(&self) -> Vec<Bar> {
+        let mut bars = Vec::new();
+        let mut open = vec![Bar { node: 0, depth: 0, left: 0.0, width: 1.0 }];
+        while let Some(bar) = open.pop() {
+            let mut left = bar.left;
+            let first = open.len();
+            for child in &self.tree.nodes[bar.node].children {
+                let width = self.share(&self.tree.nodes[*child]);
+                if bar.depth < DEPTH {
+                    open.push(Bar { node: *child, depth: bar.depth + 1, left, width });
+                }
+                left += width;
+            }
+            open[first..].reverse();
+            bars.push(bar);
+        }
+        bars
+    }
+
+    /// Of the whole width.
+    fn share(&self, node: &Node) -> f64 {
+        let shares = [0, 1].map(|selection| self.tree.share(node, selection));
+        let totals = self.tree.nodes[0].periods;
+        match self.is_difference && totals[0] > 0 && totals[1] > 0 {
+            true => f64::midpoint(shares[0], shares[1]),
+            false => shares[0].max(shares[1]),
+        }
+    }
+
+    fn write_bar(&self, out: &mut String, bar: &Bar, y: usize) -> fmt::Result {
+        let node = &self.tree.nodes[bar.node];
+        let inner = WIDTH - 2.0 * MARGIN;
+        let (x, width) = (bar.left * inner, bar.width * inner);
+        let colour = match (self.is_difference, node.key.kind) {
+            (true, Kind::Code(_, fidelity)) if fidelity != Fidelity::Marker => {
+                paint::of_change(self.tree.share(node, 0), self.tree.share(node, 1))
+            }
+            _ => paint::of(&node.key),
+        };
+        let class = if is_dark(node.key.kind) { " class=\"dark\"" } else { "" };
+        write!(out, "<g{class}><title>{}</title>", Escaped(&self.details(node)))?;
+        write!(
+            out,
+            "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{width:.2}\" height=\"{}\" fill=\"{colour}\"/>",
+            ROW - 1
+        )?;
+        let text = fit(&node.key.name, width);
+        if !text.is_empty() {
+            write!(out, "<text x=\"{:.2}\" y=\"{}\">{}</text>", x + 3.0, y + 12, Escaped(&text))?;
+        }
+        writeln!(out, "</g>")
+    }
+
+    /// What a bar says when it is pointed at; its first line is its name.
+    fn details(&self, node: &Node) -> String {
+        let mut text = node.key.name.to_string();
+        let _ = write!(text, "\n{}", kind_words(&node.key));
+        if self.is_difference {
+            let [before, now] = [0, 1].map(|selection| 100.0 * self.tree.share(node, selection));
+            let _ = write!(text, "\n{before:.2} % before, {now:.2} % now ({:+.2})", now - before);
+        } else {
+            let period = self.tree.period[0] as f64 / 1e9;
+            let time = |periods: u64| seconds(periods as f64 * period);
+            let _ = write!(
+                text,
+                "\n{:.2} %, {} of CPU time ± {}; {} of it in itself",
+                100.0 * self.tree.share(node, 0),
+                time(node.periods[0]),
+                seconds((node.periods[0] as f64).sqrt() * period),
+                time(node.own[0])
+            );
+        }
+        text
+    }
+
+    fn write_controls(&self, out: &mut String) -> fmt::Result {
+        let right = WIDTH - MARGIN;
+        writeln!(out, "<text id=\"search\" class=\"link\" x=\"{right}\" y=\"26\">search</text>")?;
+        writeln!(out, "<text id=\"reset\" class=\"link\" x=\"{}\" y=\"26\">reset</text>", right - 60.0)?;
+        writeln!(out, "<text id=\"found\" class=\"note\" text-anchor=\"end\" x=\"{}\" y=\"26\"/>", right - 120.0)
+    }
+
+    fn write_legend(&self, out: &mut String, y: usize) -> fmt::Result {
+        let mut entries: Vec<(&str, paint::Colour)> = Vec::new();
+        if self.is_difference {
+            entries.push(("less than before", paint::of_change(2.0, 1.0)));
+            entries.push(("the same", paint::of_change(1.0, 1.0)));
+            entries.push(("more", paint::of_change(1.0, 2.0)));
+        } else {
+            let is_used = |kind: Kind| self.tree.nodes.iter().any(|node| class(node.key.kind) == class(kind));
+            let used = paint::LEGEND.into_iter().filter(|(_, kind)| is_used(*kind));
+            entries.extend(used.map(|(name, kind)| (name, paint::of_kind(kind))));
+        }
+        let mut x = MARGIN;
+        for (name, colour) in entries {
+            write!(out, "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>", y - 10)?;
+            writeln!(out, "<text class=\"note\" x=\"{}\" y=\"{y}\">{name}</text>", x + 16.0)?;
+            x += 34.0 + LETTER * name.len() as f64;
+        }
+        Ok(())
+    }
+}
+
+fn is_dark(kind: Kind) -> bool {
+    matches!(kind, Kind::Code(_, Fidelity::Marker))
+}
+
+/// What has one colour.
+fn class(kind: Kind) -> Option<(u8, Runtime)> {
+    match kind {
+        Kind::Level(_) => None,
+        Kind::Code(_, Fidelity::Marker) => Some((2, Runtime::Native)),
+        Kind::Code(Runtime::Kernel, _) => Some((0, Runtime::Kernel)),
+        Kind::Code(_, Fidelity::Address) => Some((1, Runtime::Native)),
+        Kind::Code(runtime, _) => Some((0, runtime)),
+    }
+}
+
+fn kind_words(key: &Key) -> String {
+    let Kind::Code(runtime, fidelity) = key.kind else {
+        let Kind::Level(what) = key.kind else { return String::new() };
+        return what.to_owned();
+    };
+    let runtime = match runtime {
+        Runtime::Kernel => "kernel",
+        Runtime::Native => "native",
+        Runtime::Go => "Go",
+        Runtime::Rust => "Rust",
+        Runtime::V8 => "JavaScript (V8)",
+        Runtime::Jvm => "JVM",
+        Runtime::Dotnet => ".NET",
+        Runtime::Cpython => "Python",
+    };
+    let fidelity = match fidelity {
+        Fidelity::Lines => "named by debug information",
+        Fidelity::Function => "named by a symbol table",
+        Fidelity::Address => "nothing names it on this machine",
+        Fidelity::Marker => return "the walk along the stack ended here; its callers are not known".to_owned(),
+    };
+    let mut words = format!("{runtime}, {fidelity}");
+    if key.is_inlined {
+        words.push_str(", inlined");
+    }
+    if !key.module.is_empty() {
+        let _ = write!(words, ", in {}", key.module);
+    }
+    words
+}
+
+/// As much of a name as fits.
+fn fit(name: &str, width: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a few hundred")]
+    let room = ((width - 4.0) / LETTER).max(0.0) as usize;
+    match name.chars().count() {
+        _ if room < 3 => String::new(),
+        length if length <= room => name.to_owned(),
+        _ => name.chars().take(room - 2).chain("..".chars()).collect(),
+    }
+}
+
+/// Text as XML has it; what XML cannot have is replaced.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for letter in self.0.chars() {
+            match letter {
+                '&' => out.write_str("&amp;")?,
+                '<' => out.write_str("&lt;")?,
+                '>' => out.write_str("&gt;")?,
+                '"' => out.write_str("&quot;")?,
+                '\n' => out.write_char('\n')?,
+                '\u{fffe}' | '\u{ffff}' => out.write_char('\u{fffd}')?,
+                letter if letter.is_control() => out.write_char('\u{fffd}')?,
+                letter => out.write_char(letter)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+const STYLE: &str = "\
+<style>
+text { fill: #1a1a1a; }
+.page { fill: #fdfdfb; }
+.title { font-size: 16px; font-weight: bold; }
+.note { fill: #555; font-size: 12px; }
+.link { fill: #0b57a4; cursor: pointer; text-anchor: end; }
+#graph text { pointer-events: none; }
+#graph rect { cursor: pointer; }
+#graph g:hover rect { stroke: #000; stroke-width: 0.7; }
+#graph .dark text { fill: #fff; }
+#graph .found rect { fill: #e21fd4; }
+#graph .beneath { opacity: 0.55; }
+</style>
+";

@@ -1,0 +1,149 @@
+//! The picture's text: what is in it, in which place, and that hostile names stay text.
+
+use std::sync::Arc;
+
+use super::*;
+use crate::profile::{Fidelity, Frame, Line, Mapping, Origin, Runtime, Sample, Stack, Symbol};
+use crate::span::Service;
+
+fn frame(names: &[&str], runtime: Runtime, fidelity: Fidelity) -> Frame {
+    let lines = names.iter().map(|name| Line { function: (*name).into(), ..Line::default() }).collect();
+    let mapping = Mapping { path: "/usr/lib/libshop.so".into(), ..Mapping::default() };
+    Frame {
+        address: 1,
+        is_return: true,
+        mapping: (runtime != Runtime::Kernel).then(|| Arc::new(mapping)),
+        symbol: Arc::new(Symbol { lines, fidelity, runtime }),
+    }
+}
+
+fn native(name: &str) -> Frame {
+    frame(&[name], Runtime::Native, Fidelity::Function)
+}
+
+/// Stacks leaf first, with the periods of each.
+fn selection(stacks: &[(&[Frame], u32)]) -> Selection {
+    let service = Arc::new(Service { name: "shop".to_owned(), ..Service::default() });
+    let origin = Arc::new(Origin { pid: 7, service, executable: "shop".into(), ..Origin::default() });
+    let sample = |(index, (frames, weight)): (usize, &(&[Frame], u32))| Sample {
+        time: index as u64,
+        origin: Arc::clone(&origin),
+        stack: Arc::new(Stack { frames: frames.to_vec() }),
+        tid: 7,
+        thread: "shop".into(),
+        cpu: 0,
+        weight: *weight,
+        link: None,
+    };
+    let samples = stacks.iter().enumerate().map(sample).collect();
+    Selection { start: 0, end: 100, period: 10_000_000, samples, lost: 0 }
+}
+
+/// (name, x, y from the top, width) of each bar, in the order of the text.
+fn bars(svg: &str) -> Vec<(String, f64, f64, f64)> {
+    let inside = |text: &str, before: &str, after: &str| {
+        text.split_once(before).and_then(|(_, rest)| rest.split_once(after)).map(|(found, _)| found.to_owned())
+    };
+    let groups = svg.lines().collect::<Vec<_>>().join("\u{1}");
+    let groups = groups.split("<g").skip(2).filter(|group| group.contains("<title>"));
+    let bar = |group: &str| {
+        let number = |name: &str| inside(group, &format!(" {name}=\""), "\"").unwrap().parse::<f64>().unwrap();
+        let title = inside(group, "<title>", "</title>").unwrap();
+        let name = title.split('\u{1}').next().unwrap().to_owned();
+        (name, number("x"), number("y"), number("width"))
+    };
+    groups.map(bar).collect()
+}
+
+fn example() -> Selection {
+    let kernel = frame(&["tcp_sendmsg"], Runtime::Kernel, Fidelity::Function);
+    let inlined = frame(&["copy", "reply"], Runtime::Rust, Fidelity::Lines);
+    let unnamed = frame(&[], Runtime::Native, Fidelity::Address);
+    selection(&[
+        (&[kernel, native("send"), native("main")], 1),
+        (&[inlined, native("main")], 2),
+        (&[unnamed, native("main")], 1),
+    ])
+}
+
+#[test]
+fn bars_stand_on_their_callers_and_are_as_wide_as_their_share() {
+    let svg = graph("shop", &example());
+    let bars = bars(&svg);
+    let names: Vec<_> = bars.iter().map(|(name, ..)| name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["all", "shop", "main", "[libshop.so]", "reply", "copy", "send", "tcp_sendmsg"],
+        "roots first, then in the order of names"
+    );
+    let share = |name: &str| bars.iter().find(|bar| bar.0 == name).map(|bar| (bar.3 / 1180.0 * 100.0).round());
+    assert_eq!(["main", "reply", "copy", "send", "tcp_sendmsg"].map(|name| share(name).unwrap()), [100.0, 50.0, 50.0, 25.0, 25.0]);
+    let row = |name: &str| bars.iter().find(|bar| bar.0 == name).map(|bar| bar.2).unwrap();
+    assert!(row("all") > row("main") && row("main") > row("reply") && row("reply") > row("copy"));
+    for text in [
+        "3 samples",
+        "40.0 ms of CPU time ± 24.5 ms",
+        "Rust, named by debug information, inlined, in libshop.so",
+        "kernel, named by a symbol table",
+        "nothing names it on this machine",
+        "50.00 %, 20.0 ms of CPU time",
+    ] {
+        assert!(svg.contains(text), "{text}: {svg}");
+    }
+}
+
+#[test]
+fn the_same_samples_in_another_order_give_the_same_picture() {
+    let selection = example();
+    let mut turned = selection.clone();
+    turned.samples.reverse();
+    // Stacks of their own, not shared ones.
+    for sample in &mut turned.samples {
+        sample.stack = Arc::new((*sample.stack).clone());
+    }
+    assert_eq!(graph("a", &selection), graph("a", &turned));
+}
+
+#[test]
+fn a_difference_shows_both_by_their_shares() {
+    let before = selection(&[(&[native("old")], 10), (&[native("both")], 10)]);
+    // Twice as long: only shares count.
+    let now = selection(&[(&[native("new")], 10), (&[native("both")], 30)]);
+    let svg = difference("change", ("before", &before), ("now", &now));
+    let bars = bars(&svg);
+    let width = |name: &str| bars.iter().find(|bar| bar.0 == name).map(|bar| (bar.3 / 1180.0 * 1000.0).round());
+    assert_eq!(["all", "both", "new", "old"].map(|name| width(name).unwrap()), [1000.0, 625.0, 125.0, 250.0]);
+    assert!(svg.contains("50.00 % before, 75.00 % now (+25.00)"), "{svg}");
+    assert!(svg.contains("50.00 % before, 0.00 % now (-50.00)"), "{svg}");
+    let colour = |name: &str| {
+        let group = svg.split("<g").find(|group| group.contains(&format!("<title>{name}\n"))).unwrap();
+        group.split_once("fill=\"").unwrap().1.split('"').next().unwrap().to_owned()
+    };
+    assert_eq!(["old", "new"].map(colour), ["hsl(215,85%,62%)", "hsl(8,85%,62%)"]);
+    let same = difference("none", ("before", &before), ("now", &before));
+    assert!(same.contains("hsl(8,0%,96%)") && same.contains("(+0.00)"), "{same}");
+}
+
+#[test]
+fn hostile_names_stay_text_and_empty_selections_are_pictures() {
+    let hostile = "</title><script>alert(1)</script>]]>&\u{1}\u{ffff}\"";
+    let svg = graph(hostile, &selection(&[(&[native(hostile)], 1)]));
+    assert_eq!((svg.matches("<script>").count(), svg.matches("]]>").count()), (1, 1), "{svg}");
+    assert!(svg.contains("&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;]]&gt;&amp;\u{fffd}\u{fffd}&quot;"));
+    assert!(graph("nothing", &selection(&[])).contains("no samples"));
+    let one_sided = difference("d", ("a", &selection(&[])), ("b", &example()));
+    assert_eq!(bars(&one_sided)[0].3, 1180.0);
+}
+
+#[test]
+fn the_widest_frames_are_drawn_when_there_are_too_many() {
+    let names: Vec<_> = (0..30_000).map(|index| [native(&format!("f{index}")), native("main")]).collect();
+    let stacks: Vec<_> = names
+        .iter()
+        .enumerate()
+        .map(|(index, frames)| (frames.as_slice(), if index < 100 { 100 } else { 1 }))
+        .collect();
+    let svg = graph("many", &selection(&stacks));
+    assert!(svg.contains(">29900 frames too narrow to be drawn<"));
+    assert_eq!(bars(&svg).len(), 103);
+}

@@ -1,0 +1,249 @@
+//! Samples to a tree of frames.
+//!
+//! In: one or two selections. Out: a [`Tree`], root first, children in the order of their names: the same samples in any
+//! order make the same tree. Refuses to know pixels.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use crate::profile::{Fidelity, Frame, Runtime, Sample, Selection, Stack};
+
+/// Frames of a tree at most; the narrowest are left out.
+const NODES: usize = 20_000;
+/// More names of threads than this say nothing any more.
+const THREADS: usize = 12;
+
+/// What stands below the frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Levels {
+    service: bool,
+    process: bool,
+    thread: bool,
+}
+
+impl Levels {
+    /// Those that tell samples apart, without a level that only repeats another.
+    pub(super) fn fitting(selection: &Selection) -> Self {
+        let names = |name: fn(&Sample) -> &str| selection.samples.iter().map(name).collect::<BTreeSet<_>>();
+        let services = names(service_of);
+        let processes = names(|sample| &sample.origin.executable);
+        let threads = names(|sample| &sample.thread);
+        Self {
+            service: !services.is_empty(),
+            process: processes != services && !(processes.len() == 1 && processes.contains("")),
+            thread: threads.len() <= THREADS && threads.len() > processes.len(),
+        }
+    }
+
+    /// Those that two selections have in common. A name that only one of them has would hide what both do.
+    pub(super) fn common(before: &Selection, now: &Selection) -> Self {
+        let services = |selection: &Selection| -> BTreeSet<String> {
+            selection.samples.iter().map(|sample| service_of(sample).to_owned()).collect()
+        };
+        let (before, now) = (services(before), services(now));
+        Self { service: before.len() > 1 && before == now, process: false, thread: false }
+    }
+}
+
+fn service_of(sample: &Sample) -> &str {
+    match sample.origin.service.name.as_str() {
+        "" => "(unknown service)",
+        name => name,
+    }
+}
+
+/// What kind of bar it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// Everything, a service, a process, a thread.
+    Level(&'static str),
+    /// A function.
+    Code(Runtime, Fidelity),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) name: Arc<str>,
+    pub(super) kind: Kind,
+    /// File it lies in; empty if in none.
+    pub(super) module: Arc<str>,
+    /// Inlined into its caller.
+    pub(super) is_inlined: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) key: Key,
+    /// Periods below it, by selection.
+    pub(super) periods: [u64; 2],
+    /// Of those: with nothing above it.
+    pub(super) own: [u64; 2],
+    /// In the order of their keys.
+    pub(super) children: Vec<usize>,
+}
+
+#[derive(Debug)]
+pub(super) struct Tree {
+    /// The first is the root.
+    pub(super) nodes: Vec<Node>,
+    /// Nanoseconds of CPU time of a period, by selection.
+    pub(super) period: [u64; 2],
+    /// Frames that were too narrow.
+    pub(super) left_out: usize,
+}
+
+/// Samples that look the same.
+type Grouped<'a> = BTreeMap<(Vec<Key>, usize), (&'a Arc<Stack>, u64)>;
+
+impl Tree {
+    pub(super) fn new(selections: &[&Selection], levels: Levels) -> Self {
+        let mut growing = Growing::new();
+        let mut period = [0; 2];
+        for (index, selection) in selections.iter().enumerate().take(2) {
+            period[index] = selection.period;
+            for ((path, _), (stack, periods)) in group(selection, levels) {
+                growing.add(index, path, stack, periods);
+            }
+        }
+        growing.prune(period)
+    }
+
+    /// Share of a node in a selection, 0 to 1.
+    pub(super) fn share(&self, node: &Node, selection: usize) -> f64 {
+        let total = self.nodes[0].periods[selection];
+        if total == 0 { 0.0 } else { node.periods[selection] as f64 / total as f64 }
+    }
+}
+
+fn group(selection: &Selection, levels: Levels) -> Grouped<'_> {
+    // Stacks are shared: they are told apart by address, and numbered in the order of samples.
+    let mut numbers = HashMap::<*const Stack, usize, RandomState>::default();
+    let mut grouped = Grouped::new();
+    for sample in &selection.samples {
+        let next = numbers.len();
+        let number = *numbers.entry(Arc::as_ptr(&sample.stack)).or_insert(next);
+        let entry = grouped.entry((path(sample, levels), number)).or_insert((&sample.stack, 0));
+        entry.1 += u64::from(sample.weight);
+    }
+    grouped
+}
+
+fn path(sample: &Sample, levels: Levels) -> Vec<Key> {
+    let level = |what, name: &str| Key {
+        name: name.into(),
+        kind: Kind::Level(what),
+        module: "".into(),
+        is_inlined: false,
+    };
+    let mut path = Vec::new();
+    if levels.service {
+        path.push(level("service", service_of(sample)));
+    }
+    if levels.process {
+        path.push(level("process", &sample.origin.executable));
+    }
+    if levels.thread {
+        path.push(level("thread", &sample.thread));
+    }
+    path
+}
+
+struct Growing {
+    nodes: Vec<Node>,
+    /// By parent.
+    children: Vec<BTreeMap<Key, usize>>,
+}
+
+impl Growing {
+    fn new() -> Self {
+        let key = Key { name: "all".into(), kind: Kind::Level("all"), module: "".into(), is_inlined: false };
+        let root = Node { key, periods: [0; 2], own: [0; 2], children: Vec::new() };
+        Self { nodes: vec![root], children: vec![BTreeMap::new()] }
+    }
+
+    fn add(&mut self, selection: usize, path: Vec<Key>, stack: &Stack, periods: u64) {
+        self.nodes[0].periods[selection] += periods;
+        let mut at = 0;
+        for key in path.into_iter().chain(stack.frames.iter().rev().flat_map(keys)) {
+            at = self.child(at, key);
+            self.nodes[at].periods[selection] += periods;
+        }
+        self.nodes[at].own[selection] += periods;
+    }
+
+    fn child(&mut self, parent: usize, key: Key) -> usize {
+        if let Some(child) = self.children[parent].get(&key) {
+            return *child;
+        }
+        let child = self.nodes.len();
+        self.nodes.push(Node { key: key.clone(), periods: [0; 2], own: [0; 2], children: Vec::new() });
+        self.children.push(BTreeMap::new());
+        self.children[parent].insert(key, child);
+        child
+    }
+
+    /// Leaves out what is too narrow, so that few enough are left.
+    fn prune(mut self, period: [u64; 2]) -> Tree {
+        for (node, children) in self.nodes.iter_mut().zip(&self.children) {
+            node.children = children.values().copied().collect();
+        }
+        let mut tree = Tree { nodes: self.nodes, period, left_out: 0 };
+        if tree.nodes.len() <= NODES {
+            return tree;
+        }
+        let width = |node: &Node| tree.share(node, 0).max(tree.share(node, 1));
+        let mut widths: Vec<f64> = tree.nodes.iter().map(width).collect();
+        let sorted = {
+            let mut sorted = widths.clone();
+            sorted.sort_by(|a, b| b.total_cmp(a));
+            sorted
+        };
+        // Those of the same width stay or go together. A child is never wider than its parent.
+        let least = sorted[NODES];
+        widths[0] = f64::INFINITY;
+        for node in &mut tree.nodes {
+            node.children.retain(|child| widths[*child] > least);
+        }
+        tree.left_out = widths.iter().filter(|width| **width <= least).count();
+        tree
+    }
+}
+
+/// The function of a frame, then those inlined into it.
+fn keys(frame: &Frame) -> impl Iterator<Item = Key> + '_ {
+    let module: Arc<str> = frame.mapping.as_ref().map_or_else(|| "".into(), |mapping| base(&mapping.path).into());
+    let symbol = &frame.symbol;
+    let kind = Kind::Code(symbol.runtime, symbol.fidelity);
+    let unnamed = symbol.lines.is_empty().then(|| Key {
+        name: unnamed(symbol.runtime, &module),
+        kind,
+        module: Arc::clone(&module),
+        is_inlined: false,
+    });
+    let outermost = symbol.lines.len().saturating_sub(1);
+    let lines = symbol.lines.iter().enumerate().rev().map(move |(index, line)| Key {
+        name: Arc::clone(&line.function),
+        kind,
+        module: Arc::clone(&module),
+        is_inlined: index < outermost,
+    });
+    unnamed.into_iter().chain(lines)
+}
+
+/// What has no name goes by its file: bars for every address would say less.
+fn unnamed(runtime: Runtime, module: &str) -> Arc<str> {
+    match (runtime, module) {
+        (Runtime::Kernel, _) => "[kernel]".into(),
+        (_, "") => "[no file]".into(),
+        (_, module) if module.starts_with('[') => module.into(),
+        (_, module) => format!("[{module}]").into(),
+    }
+}
+
+fn base(path: &str) -> &str {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    path.rsplit('/').next().unwrap_or(path)
+}

@@ -1,0 +1,332 @@
+//! A selection in numbers: whose time it was, in which requests, in which functions.
+//!
+//! In: a [`Selection`]. Out: a [`Summary`], to be written as JSON. Refuses to know HTTP.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::flame::Total;
+use crate::profile::{Fidelity, Link, Runtime, Sample, Selection};
+
+/// Entries of each list.
+const TOP: usize = 100;
+
+/// Everything.
+#[derive(Debug, Serialize)]
+pub struct Summary {
+    /// First moment looked at, nanoseconds since the Unix epoch.
+    pub start_unix_nano: u64,
+    /// First moment behind it.
+    pub end_unix_nano: u64,
+    /// CPU time that one look stands for.
+    pub period_nanoseconds: u64,
+    /// Samples of that time that were lost.
+    pub lost: u64,
+    /// All samples.
+    #[serde(flatten)]
+    pub total: Time,
+    /// Of those: taken in a request whose span is known.
+    pub linked: Time,
+    /// Samples whose callers are not all known, by what their last frame says.
+    pub truncated: BTreeMap<String, u64>,
+    /// Frames by how they are named: `lines`, `function`, `address`.
+    pub frames: BTreeMap<&'static str, u64>,
+    /// By service, the most first.
+    pub services: Vec<ServiceTime>,
+    /// By service and route, the most first.
+    pub routes: Vec<RouteTime>,
+    /// By span, the most first.
+    pub spans: Vec<SpanTime>,
+    /// By function, the most in itself first.
+    pub functions: Vec<FunctionTime>,
+}
+
+/// CPU time of some samples.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Time {
+    /// How many.
+    pub samples: u64,
+    /// What they stand for.
+    pub cpu_seconds: f64,
+    /// Standard error of that, at most.
+    pub standard_error_seconds: f64,
+}
+
+/// Of a service.
+#[derive(Debug, Serialize)]
+pub struct ServiceTime {
+    /// `service.name`.
+    pub service: String,
+    /// `service.namespace`.
+    pub namespace: String,
+    /// Its time.
+    #[serde(flatten)]
+    pub time: Time,
+}
+
+/// Of a route.
+#[derive(Debug, Serialize)]
+pub struct RouteTime {
+    /// `service.name`.
+    pub service: String,
+    /// `http.route`.
+    pub route: String,
+    /// Its time.
+    #[serde(flatten)]
+    pub time: Time,
+}
+
+/// Of a span.
+#[derive(Debug, Serialize)]
+pub struct SpanTime {
+    /// 32 hexadecimal digits.
+    pub trace_id: String,
+    /// 16 hexadecimal digits.
+    pub span_id: String,
+    /// `service.name`.
+    pub service: String,
+    /// `http.route`.
+    pub route: String,
+    /// Its time.
+    #[serde(flatten)]
+    pub time: Time,
+    /// Where its profile is.
+    pub profile: String,
+    /// Where its trace is.
+    pub trace: String,
+}
+
+/// Of a function.
+#[derive(Debug, Serialize)]
+pub struct FunctionTime {
+    /// Its name.
+    pub function: String,
+    /// The file it lies in.
+    pub file: String,
+    /// Whose code.
+    pub runtime: Runtime,
+    /// In itself.
+    pub self_seconds: f64,
+    /// In itself and all that it calls.
+    pub total_seconds: f64,
+}
+
+/// Path of a span's profile.
+#[must_use]
+pub fn profile_path(span_id: &[u8; 8]) -> String {
+    format!("/api/v1/profiles?span={}", hex(span_id))
+}
+
+/// Path of the spans of a trace.
+#[must_use]
+pub fn trace_path(trace_id: &[u8; 16]) -> String {
+    format!("/api/v1/spans?trace_id={}", hex(trace_id))
+}
+
+impl Summary {
+    /// Adds a selection up.
+    #[must_use]
+    pub fn new(selection: &Selection) -> Self {
+        let period = selection.period;
+        let time = |samples: &[&Sample]| {
+            let total = Total::of_samples(samples.iter().map(|sample| sample.weight), period);
+            Time {
+                samples: total.samples,
+                cpu_seconds: total.seconds,
+                standard_error_seconds: total.error,
+            }
+        };
+        let all: Vec<&Sample> = selection.samples.iter().collect();
+        let linked: Vec<&Sample> = all.iter().copied().filter(|sample| sample.link.is_some()).collect();
+        let services = most(group(&all, |sample| {
+            let service = &sample.origin.service;
+            Some((service.name.clone(), service.namespace.clone()))
+        }));
+        let routes = most(group(&linked, |sample| {
+            let link = sample.link.as_ref()?;
+            Some((sample.origin.service.name.clone(), Arc::clone(&link.route)))
+        }));
+        let spans = most(group(&linked, |sample| {
+            let link = sample.link.as_ref()?;
+            Some((sample.origin.service.name.clone(), Link::clone(link)))
+        }));
+        let (frames, truncated) = frames(selection);
+        Self {
+            start_unix_nano: selection.start,
+            end_unix_nano: selection.end,
+            period_nanoseconds: period,
+            lost: selection.lost,
+            total: time(&all),
+            linked: time(&linked),
+            truncated,
+            frames,
+            services: services
+                .into_iter()
+                .map(|((service, namespace), samples)| ServiceTime { service, namespace, time: time(&samples) })
+                .collect(),
+            routes: routes
+                .into_iter()
+                .map(|((service, route), samples)| RouteTime { service, route: route.to_string(), time: time(&samples) })
+                .collect(),
+            spans: spans
+                .into_iter()
+                .map(|((service, link), samples)| SpanTime {
+                    trace_id: hex(&link.trace_id),
+                    span_id: hex(&link.span_id),
+                    service,
+                    route: link.route.to_string(),
+                    time: time(&samples),
+                    profile: profile_path(&link.span_id),
+                    trace: trace_path(&link.trace_id),
+                })
+                .collect(),
+            functions: functions(selection),
+        }
+    }
+}
+
+type Groups<'a, K> = BTreeMap<K, Vec<&'a Sample>>;
+
+fn group<'a, K: Ord>(samples: &[&'a Sample], key: impl Fn(&Sample) -> Option<K>) -> Groups<'a, K> {
+    let mut groups = Groups::new();
+    for sample in samples {
+        if let Some(key) = key(sample) {
+            groups.entry(key).or_default().push(*sample);
+        }
+    }
+    groups
+}
+
+/// Those with the most periods, the most first; equal ones by their keys.
+fn most<K>(groups: Groups<'_, K>) -> Vec<(K, Vec<&Sample>)> {
+    let mut groups: Vec<_> = groups.into_iter().collect();
+    let periods = |samples: &[&Sample]| samples.iter().map(|sample| u64::from(sample.weight)).sum::<u64>();
+    groups.sort_by_key(|(_, samples)| std::cmp::Reverse(periods(samples)));
+    groups.truncate(TOP);
+    groups
+}
+
+fn frames(selection: &Selection) -> (BTreeMap<&'static str, u64>, BTreeMap<String, u64>) {
+    let (mut frames, mut truncated) = (BTreeMap::new(), BTreeMap::new());
+    for sample in &selection.samples {
+        for frame in &sample.stack.frames {
+            let word = match frame.symbol.fidelity {
+                Fidelity::Lines => "lines",
+                Fidelity::Function => "function",
+                Fidelity::Address => "address",
+                Fidelity::Marker => {
+                    let name = frame.symbol.lines.first().map_or("", |line| &*line.function);
+                    *truncated.entry(name.to_owned()).or_default() += 1;
+                    continue;
+                }
+            };
+            *frames.entry(word).or_default() += 1;
+        }
+    }
+    (frames, truncated)
+}
+
+fn functions(selection: &Selection) -> Vec<FunctionTime> {
+    /// Name, file, whose.
+    type Key<'a> = (&'a str, &'a str, Runtime);
+    let mut times = BTreeMap::<Key<'_>, (u64, u64)>::new();
+    for sample in &selection.samples {
+        let weight = u64::from(sample.weight);
+        // A function that calls itself is there once.
+        let mut seen = BTreeSet::new();
+        let mut is_leaf = true;
+        for frame in &sample.stack.frames {
+            let file = frame.mapping.as_ref().map_or("", |mapping| &*mapping.path);
+            for line in &frame.symbol.lines {
+                if frame.symbol.fidelity == Fidelity::Marker {
+                    continue;
+                }
+                let key = (&*line.function, file, frame.symbol.runtime);
+                let time = times.entry(key).or_default();
+                time.0 += if is_leaf { weight } else { 0 };
+                is_leaf = false;
+                if seen.insert(key) {
+                    time.1 += weight;
+                }
+            }
+            // Time in code without a name is nobody else's.
+            is_leaf = false;
+        }
+    }
+    let seconds = |periods: u64| periods as f64 * selection.period as f64 / 1e9;
+    let mut times: Vec<_> = times.into_iter().collect();
+    times.sort_by_key(|(_, (own, total))| std::cmp::Reverse((*own, *total)));
+    times.truncate(TOP);
+    let function = |((function, file, runtime), (own, total)): (Key<'_>, (u64, u64))| FunctionTime {
+        function: function.to_owned(),
+        file: file.to_owned(),
+        runtime,
+        self_seconds: seconds(own),
+        total_seconds: seconds(total),
+    };
+    times.into_iter().map(function).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        write!(text, "{byte:02x}").expect("writing to a string cannot fail");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::profile::{Frame, Line, Origin, Stack, Symbol};
+
+    fn frame(names: &[&str], fidelity: Fidelity) -> Frame {
+        let lines = names.iter().map(|name| Line { function: (*name).into(), ..Line::default() }).collect();
+        let symbol = Arc::new(Symbol { lines, fidelity, runtime: Runtime::Native });
+        Frame { address: 1, is_return: true, mapping: None, symbol }
+    }
+
+    fn sample(frames: Vec<Frame>, weight: u32, span: u8) -> Sample {
+        let route = "/a".into();
+        let link = (span > 0).then(|| Arc::new(Link { trace_id: [span; 16], span_id: [span; 8], route }));
+        Sample {
+            time: 1,
+            origin: Arc::new(Origin::default()),
+            stack: Arc::new(Stack { frames }),
+            tid: 1,
+            thread: "t".into(),
+            cpu: 0,
+            weight,
+            link,
+        }
+    }
+
+    #[test]
+    fn time_is_counted_once_whoever_calls_itself() {
+        let named = |names: &[&str]| frame(names, Fidelity::Function);
+        let samples = vec![
+            sample(vec![named(&["walk"]), named(&["walk"]), named(&["main"])], 3, 1),
+            sample(vec![named(&["inner", "walk"]), frame(&["[truncated: no rule]"], Fidelity::Marker)], 1, 2),
+            sample(vec![frame(&[], Fidelity::Address), named(&["main"])], 1, 0),
+        ];
+        let selection =
+            Selection { start: 0, end: 2, period: 1_000_000_000, samples, lost: 7 };
+        let summary = Summary::new(&selection);
+        let functions: Vec<_> = summary
+            .functions
+            .iter()
+            .map(|function| (function.function.as_str(), function.self_seconds, function.total_seconds))
+            .collect();
+        assert_eq!(functions, [("walk", 3.0, 4.0), ("inner", 1.0, 1.0), ("main", 0.0, 4.0)]);
+        assert_eq!((summary.total.samples, summary.total.cpu_seconds, summary.lost), (3, 5.0, 7));
+        assert!((summary.total.standard_error_seconds - 11_f64.sqrt()).abs() < 1e-9);
+        assert_eq!((summary.linked.samples, summary.linked.cpu_seconds), (2, 4.0));
+        assert_eq!(summary.truncated, BTreeMap::from([("[truncated: no rule]".to_owned(), 1)]));
+        assert_eq!(summary.frames, BTreeMap::from([("function", 5), ("address", 1)]));
+        let spans: Vec<_> = summary.spans.iter().map(|span| (span.span_id.as_str(), span.time.samples)).collect();
+        assert_eq!(spans, [("0101010101010101", 1), ("0202020202020202", 1)]);
+        assert_eq!(summary.spans[0].profile, "/api/v1/profiles?span=0101010101010101");
+    }
+}

@@ -1,0 +1,109 @@
+//! How anybody asks for samples with names.
+//!
+//! In: a [`Filter`]. Out: a [`Selection`], or why there is none. Refuses to know threads, and who asks what for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+
+use super::choose::Filter;
+use super::sample::Selection;
+
+/// How long an answer may take: functions of files that were never asked for are looked up first.
+pub const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why there is no selection.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum AskError {
+    /// Nothing is sampled.
+    #[error("no profiles: {0}")]
+    Off(Arc<str>),
+    /// The answer did not come in time, or others are being made.
+    #[error("samples could not be named in {max} s", max = TIMEOUT.as_secs())]
+    Unanswered,
+}
+
+/// What somebody wants to know.
+#[derive(Debug)]
+pub struct Question {
+    /// Which samples; times are nanoseconds since the Unix epoch.
+    pub filter: Filter,
+    /// Where the answer goes.
+    pub reply: oneshot::Sender<Selection>,
+}
+
+/// The asking end.
+#[derive(Clone)]
+pub struct Handle(Result<Asking, Arc<str>>);
+
+#[derive(Clone)]
+struct Asking {
+    sender: mpsc::Sender<Question>,
+    waker: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let reason = self.0.as_ref().err();
+        out.debug_struct("Handle").field("off", &reason).finish_non_exhaustive()
+    }
+}
+
+impl Handle {
+    /// `waker` makes the owner look at its channel; it must not block.
+    #[must_use]
+    pub fn new(sender: mpsc::Sender<Question>, waker: Arc<dyn Fn() + Send + Sync>) -> Self {
+        Self(Ok(Asking { sender, waker }))
+    }
+
+    /// Nothing is sampled, for this reason.
+    #[must_use]
+    pub fn off(reason: &str) -> Self {
+        Self(Err(reason.into()))
+    }
+
+    /// Whether there are samples to ask for.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.0.is_ok()
+    }
+
+    /// Asks and waits.
+    ///
+    /// # Errors
+    /// When nothing is sampled, or no answer comes within [`TIMEOUT`].
+    pub async fn ask(&self, filter: Filter) -> Result<Selection, AskError> {
+        let asking = self.0.as_ref().map_err(|reason| AskError::Off(Arc::clone(reason)))?;
+        let (reply, answer) = oneshot::channel();
+        let exchange = async {
+            asking.sender.send(Question { filter, reply }).await.map_err(|_| AskError::Unanswered)?;
+            (asking.waker)();
+            answer.await.map_err(|_| AskError::Unanswered)
+        };
+        tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or(Err(AskError::Unanswered))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_asks_gets_an_answer_or_a_reason() {
+        let reason = Handle::off("profile.enabled is false").ask(Filter::default()).await.unwrap_err();
+        assert_eq!(reason.to_string(), "no profiles: profile.enabled is false");
+        let (sender, mut questions) = mpsc::channel(1);
+        let handle = Handle::new(sender, Arc::new(|| ()));
+        let answering = tokio::spawn(async move {
+            let question: Question = questions.recv().await.unwrap();
+            question.reply.send(Selection { lost: question.filter.start, ..Selection::default() }).unwrap();
+        });
+        let selection = handle.ask(Filter { start: 7, ..Filter::default() }).await;
+        assert_eq!(selection.map(|selection| selection.lost), Ok(7));
+        answering.await.unwrap();
+        assert_eq!(handle.ask(Filter::default()).await, Err(AskError::Unanswered));
+    }
+}

@@ -1,0 +1,120 @@
+//! Which samples somebody wants.
+//!
+//! In: a [`Filter`]. Out: [`Chosen`] samples; or those that are to be exported next, each once. Refuses to know who asks.
+
+use std::hash::Hash;
+
+use super::join::EXPORT_WAIT;
+use super::store::{Chosen, ChosenSample, Held, Store};
+use crate::red::RouteRef;
+
+/// Requests that take at least as long as so many of their route's are slow.
+pub const SLOW_SHARE: f64 = 0.95;
+
+/// Which requests of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Pace {
+    /// Those that take as long as the slowest 5 % of their route, of the time that is looked at.
+    Slow,
+    /// The others.
+    Rest,
+}
+
+/// Conditions that must all hold; an absent one always does.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    /// First moment, `CLOCK_MONOTONIC`.
+    pub start: u64,
+    /// First moment behind it.
+    pub end: u64,
+    /// `service.name`.
+    pub service: Option<String>,
+    /// Route, or method of a call.
+    pub route: Option<String>,
+    /// Span.
+    pub span_id: Option<[u8; 8]>,
+    /// Trace.
+    pub trace_id: Option<[u8; 16]>,
+    /// Process.
+    pub pid: Option<u32>,
+    /// Slow requests or the others; samples that belong to no request are neither.
+    pub pace: Option<Pace>,
+}
+
+impl<P: Clone + Eq + Hash> Store<P> {
+    /// The samples that a filter wants, in the order of time.
+    #[must_use]
+    pub fn choose(&self, filter: &Filter) -> Chosen<P> {
+        let thresholds = match filter.pace {
+            Some(_) => self.ranks.thresholds(filter.start, filter.end, SLOW_SHARE),
+            None => Default::default(),
+        };
+        let mut chosen = Chosen {
+            start: filter.start,
+            end: filter.end,
+            samples: Vec::new(),
+            lost: self.lost_in(filter.start, filter.end),
+            thresholds,
+        };
+        for held in &self.samples {
+            if self.wants(filter, held) {
+                let sample = self.chosen(held);
+                if filter.pace.is_none_or(|pace| chosen.pace(&sample) == Some(pace)) {
+                    chosen.samples.push(sample);
+                }
+            }
+        }
+        chosen.samples.sort_by_key(|sample| sample.time);
+        chosen
+    }
+
+    /// Samples taken before `now` that have not been exported and can be: those of an exchange that goes on wait for
+    /// its span, up to [`EXPORT_WAIT`]. At the end (`all`) none waits any more.
+    pub fn export(&mut self, now: u64, all: bool) -> Chosen<P> {
+        let skip = usize::try_from(self.unexported.saturating_sub(self.first)).unwrap_or(usize::MAX);
+        let mut samples = Vec::new();
+        let mut first_left = None;
+        for index in skip..self.samples.len() {
+            let held = &self.samples[index];
+            if held.exported {
+                continue;
+            }
+            if !all && held.exchange != 0 && held.time.saturating_add(EXPORT_WAIT) > now {
+                first_left.get_or_insert(self.first + index as u64);
+                continue;
+            }
+            samples.push(self.chosen(held));
+            self.samples[index].exported = true;
+        }
+        self.unexported = first_left.unwrap_or(self.first + self.samples.len() as u64);
+        samples.sort_by_key(|sample| sample.time);
+        let start = samples.first().map_or(now, |sample| sample.time);
+        let end = samples.last().map_or(now, |sample| sample.time + 1).max(now);
+        let lost = self.lost_in(self.exported_at, now);
+        self.exported_at = now;
+        Chosen { start, end, samples, lost, thresholds: Default::default() }
+    }
+
+    fn wants(&self, filter: &Filter, held: &Held<P>) -> bool {
+        let link = held.served.as_ref().map(|served| &served.link);
+        (filter.start..filter.end).contains(&held.time)
+            && filter.pid.is_none_or(|pid| pid == held.stack.pid)
+            && filter.span_id.is_none_or(|id| link.is_some_and(|link| link.span_id == id))
+            && filter.trace_id.is_none_or(|id| link.is_some_and(|link| link.trace_id == id))
+            && filter.route.as_ref().is_none_or(|route| link.is_some_and(|link| *link.route == **route))
+            && filter
+                .service
+                .as_ref()
+                .is_none_or(|name| self.origins.get(held.origin).service.name == *name)
+    }
+}
+
+impl<P> Chosen<P> {
+    /// Whether a sample belongs to a slow request of its route, or to another one.
+    fn pace(&self, sample: &ChosenSample<P>) -> Option<Pace> {
+        let served = sample.served.as_ref().filter(|served| served.is_server)?;
+        let route = RouteRef { service: served.service.id, route: &served.link.route };
+        let threshold = *self.thresholds.get(&route)?;
+        Some(if served.duration() >= threshold { Pace::Slow } else { Pace::Rest })
+    }
+}

@@ -1,0 +1,127 @@
+//! Chosen samples to a [`Selection`]: every stack gets names, once.
+//!
+//! In: [`Chosen`] samples and whoever can name a place. Out: a [`Selection`]. Refuses to know how names are found.
+//!
+//! Where the walk along a stack broke off, a frame in the place of its root says so: `[truncated: no table]`.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use obi_ebpf::{
+    STACK_COMPLETE, STACK_FOREIGN_MODE, STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_PROGRESS, STACK_NO_RULE,
+    STACK_NO_TABLE, STACK_NO_USER, STACK_TOO_DEEP, STACK_UNREADABLE,
+};
+
+use super::sample::{Fidelity, Frame, Line, Runtime, Sample, Selection, Stack, Symbol};
+use super::store::{Chosen, Places};
+use crate::clock::Clock;
+
+/// Why the walk along a user's stack broke off, as a label's value; `None` when it came to the thread's first frame, or
+/// there was no user's stack.
+#[must_use]
+pub fn truncation(end: u8) -> Option<&'static str> {
+    match u32::from(end) {
+        STACK_COMPLETE | STACK_NO_USER => None,
+        STACK_TOO_DEEP => Some("too_deep"),
+        STACK_NO_PROCESS => Some("no_process"),
+        STACK_NO_MAPPING => Some("no_mapping"),
+        STACK_NO_TABLE => Some("no_table"),
+        STACK_NO_RULE => Some("no_rule"),
+        STACK_UNREADABLE => Some("unreadable"),
+        STACK_NO_PROGRESS => Some("no_progress"),
+        STACK_FOREIGN_MODE => Some("foreign_mode"),
+        _ => Some("unknown"),
+    }
+}
+
+/// The frame that says so.
+fn marker(reason: &str) -> Frame {
+    let line = Line { function: format!("[truncated: {}]", reason.replace('_', " ")).into(), ..Line::default() };
+    let symbol = Symbol { lines: vec![line], fidelity: Fidelity::Marker, runtime: Runtime::Native };
+    Frame { address: 0, is_return: false, mapping: None, symbol: Arc::new(symbol) }
+}
+
+/// Names all samples. `name` is asked once for each frame of each distinct stack, with the process.
+pub fn selection<P: Eq + Hash>(
+    chosen: &Chosen<P>,
+    clock: &Clock,
+    period: u64,
+    mut name: impl FnMut(u32, &P) -> Frame,
+) -> Selection {
+    let mut stacks = HashMap::<*const Places<P>, Arc<Stack>, RandomState>::default();
+    let mut threads = HashMap::<[u8; 16], Arc<str>, RandomState>::default();
+    let samples = chosen.samples.iter().map(|sample| {
+        let stack = stacks.entry(Arc::as_ptr(&sample.stack)).or_insert_with(|| {
+            let pid = sample.stack.pid;
+            let frames = sample.stack.places.iter().map(|place| name(pid, place));
+            let frames = frames.chain(truncation(sample.stack.end).map(marker)).collect();
+            Arc::new(Stack { frames })
+        });
+        let thread = threads.entry(sample.comm).or_insert_with(|| thread_name(&sample.comm).into());
+        Sample {
+            time: clock.unix(sample.time),
+            origin: Arc::clone(&sample.origin),
+            stack: Arc::clone(stack),
+            tid: sample.tid,
+            thread: Arc::clone(thread),
+            cpu: sample.cpu,
+            weight: sample.weight,
+            link: sample.served.as_ref().map(|served| Arc::clone(&served.link)),
+        }
+    });
+    let samples = samples.collect();
+    let (start, end) = (clock.unix(chosen.start), clock.unix(chosen.end));
+    Selection { start, end, period, samples, lost: chosen.lost }
+}
+
+fn thread_name(comm: &[u8; 16]) -> String {
+    let used = comm.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(used).replace(char::is_control, "\u{fffd}")
+}
+
+#[cfg(test)]
+mod tests {
+    use obi_ebpf::STACK_ENDS;
+
+    use super::*;
+    use crate::profile::store::{Store, Taken};
+
+    #[test]
+    fn every_way_to_end_early_has_a_word_of_its_own() {
+        let words: Vec<_> = (0..STACK_ENDS).filter_map(|end| truncation(u8::try_from(end).unwrap())).collect();
+        let mut distinct = words.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert!(distinct.len() == words.len() && !words.contains(&"unknown"), "{words:?}");
+        assert_eq!(words.len(), STACK_ENDS as usize - 2);
+    }
+
+    #[test]
+    fn stacks_are_named_once_and_marked_where_they_break_off() {
+        let mut store = Store::new(1 << 20);
+        let mut comm = [0; 16];
+        comm[..4].copy_from_slice(b"a\nb\xff");
+        let no_table = u8::try_from(STACK_NO_TABLE).unwrap();
+        for time in 0..10 {
+            let end = if time < 5 { 0 } else { no_table };
+            let places = [1_u64, 2];
+            let (exchange, pid, tid, cpu, weight) = (0, 7, 8, 0, 1);
+            store.push(Taken { time, exchange, pid, tid, cpu, weight, comm, places: &places, end });
+        }
+        let chosen = store.choose(&crate::profile::choose::Filter { end: 100, ..Default::default() });
+        let mut asked = Vec::new();
+        let selection = selection(&chosen, &Clock::anchored(&[]), 10, |pid, place| {
+            asked.push((pid, *place));
+            marker("test")
+        });
+        assert_eq!(asked, [(7, 1), (7, 2), (7, 1), (7, 2)]);
+        assert_eq!(selection.samples.len(), 10);
+        assert_eq!(&*selection.samples[0].thread, "a\u{fffd}b\u{fffd}");
+        let frames = |index: usize| &selection.samples[index].stack.frames;
+        assert_eq!((frames(0).len(), frames(9).len()), (2, 3));
+        assert_eq!(&*frames(9)[2].symbol.lines[0].function, "[truncated: no table]");
+        assert_eq!(frames(9)[2].symbol.fidelity, Fidelity::Marker);
+    }
+}

@@ -1,0 +1,338 @@
+//! The samples of the last minutes, in bounded memory.
+//!
+//! In: samples whose addresses have places (whatever `P` is), the spans they were taken in, who processes are. Out:
+//! [`Chosen`] samples. Refuses to know names of functions and what a place is.
+//!
+//! Times are `CLOCK_MONOTONIC` nanoseconds. A stack that is sampled a thousand times is held once. What finds no room any
+//! more is the oldest, and counted. Of links see [`super::join`].
+
+use std::collections::VecDeque;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
+use super::join::{Served, Waiting};
+use super::origins::{OriginId, Origins};
+use super::rank::Ranks;
+use super::sample::Origin;
+use crate::red::RouteKey;
+
+/// A sample that is to be kept; borrows what may be held already.
+#[derive(Debug, Clone, Copy)]
+pub struct Taken<'a, P> {
+    /// When.
+    pub time: u64,
+    /// The thread's current exchange, 0: none.
+    pub exchange: u64,
+    /// Process.
+    pub pid: u32,
+    /// Thread.
+    pub tid: u32,
+    /// CPU.
+    pub cpu: u32,
+    /// Periods that it stands for.
+    pub weight: u32,
+    /// The thread's name, padded with zeros.
+    pub comm: [u8; 16],
+    /// Places, leaf first.
+    pub places: &'a [P],
+    /// How the walk ended: `enum stack_end`.
+    pub end: u8,
+}
+
+/// A stack of places; of one process, since places may be.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Places<P> {
+    /// Process.
+    pub pid: u32,
+    /// How the walk ended: `enum stack_end`.
+    pub end: u8,
+    /// Leaf first.
+    pub places: Box<[P]>,
+}
+
+/// A sample as it is held.
+#[derive(Debug)]
+pub(super) struct Held<P> {
+    pub(super) time: u64,
+    /// The exchange whose span has not been told yet; 0: there is none, or it is decided.
+    pub(super) exchange: u64,
+    pub(super) served: Option<Arc<Served>>,
+    pub(super) stack: Arc<Places<P>>,
+    pub(super) origin: OriginId,
+    pub(super) tid: u32,
+    pub(super) cpu: u32,
+    pub(super) weight: u32,
+    pub(super) comm: [u8; 16],
+    pub(super) exported: bool,
+}
+
+/// What became of samples; running totals, in samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Put in.
+    pub kept: u64,
+    /// Gave way to newer ones.
+    pub evicted: u64,
+    /// Of those: had not been exported.
+    pub unexported: u64,
+    /// Linked to their span.
+    pub linked: u64,
+    /// Carried an exchange whose span does not cover them: no link.
+    pub outside: u64,
+}
+
+/// All samples. Owned by one thread.
+#[derive(Debug)]
+pub struct Store<P> {
+    limit: usize,
+    pub(super) samples: VecDeque<Held<P>>,
+    /// Number of the first of them; numbers are never used twice.
+    pub(super) first: u64,
+    /// With how many samples each has.
+    stacks: HashMap<Arc<Places<P>>, u32, RandomState>,
+    pub(super) waiting: Waiting,
+    pub(super) origins: Origins,
+    pub(super) ranks: Ranks,
+    bytes: usize,
+    pub(super) counts: Counts,
+    /// No sample before this one is to be exported any more.
+    pub(super) unexported: u64,
+    /// Until when losses have been told with exported samples.
+    pub(super) exported_at: u64,
+    /// Samples that never came here: (when that was noticed, how many).
+    lost: VecDeque<(u64, u64)>,
+}
+
+/// A selected sample, without names.
+#[derive(Debug, Clone)]
+pub struct ChosenSample<P> {
+    /// When.
+    pub time: u64,
+    /// Whose.
+    pub origin: Arc<Origin>,
+    /// Where.
+    pub stack: Arc<Places<P>>,
+    /// Thread.
+    pub tid: u32,
+    /// Its name, padded with zeros.
+    pub comm: [u8; 16],
+    /// CPU.
+    pub cpu: u32,
+    /// Periods.
+    pub weight: u32,
+    /// The span.
+    pub served: Option<Arc<Served>>,
+}
+
+/// Selected samples in the order of time.
+#[derive(Debug, Clone)]
+pub struct Chosen<P> {
+    /// First moment looked at.
+    pub start: u64,
+    /// First moment behind it.
+    pub end: u64,
+    /// The samples.
+    pub samples: Vec<ChosenSample<P>>,
+    /// Samples of that time that were lost.
+    pub lost: u64,
+    /// Durations by which slow spans are told from the others, by service and route; empty if nobody asked.
+    pub thresholds: HashMap<RouteKey, u64, RandomState>,
+}
+
+/// Notes of losses that are held; one a second at most is made.
+const LOSSES: usize = 4096;
+const SECOND: u64 = 1_000_000_000;
+/// Entries of hash tables have room for more.
+const TABLE_SLACK: usize = 2;
+
+impl<P: Clone + Eq + Hash> Store<P> {
+    /// An empty store that takes `limit` bytes at most.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit,
+            samples: VecDeque::new(),
+            first: 0,
+            stacks: HashMap::default(),
+            waiting: Waiting::default(),
+            origins: Origins::default(),
+            ranks: Ranks::default(),
+            bytes: 0,
+            counts: Counts::default(),
+            unexported: 0,
+            exported_at: 0,
+            lost: VecDeque::new(),
+        }
+    }
+
+    /// Keeps a sample; the oldest give way for it. Returns whether nobody has told yet who the process is: then
+    /// [`Self::is_called`] is to be called once that is known.
+    pub fn push(&mut self, taken: Taken<'_, P>) -> bool {
+        let stack = self.intern(&taken);
+        let (origin, asks) = self.origins.of(taken.pid);
+        self.bytes += size_of::<Held<P>>();
+        self.counts.kept += 1;
+        let number = self.first + self.samples.len() as u64;
+        if taken.exchange != 0 {
+            self.bytes += self.waiting.add(taken.exchange, number);
+        }
+        let Taken { time, exchange, tid, cpu, weight, comm, .. } = taken;
+        self.samples.push_back(Held {
+            time,
+            exchange,
+            served: None,
+            stack,
+            origin,
+            tid,
+            cpu,
+            weight: weight.max(1),
+            comm,
+            exported: false,
+        });
+        self.fit();
+        asks
+    }
+
+    /// Who the process is from now on, and was if nobody had told.
+    pub fn is_called(&mut self, pid: u32, origin: Arc<Origin>) {
+        self.origins.is_called(pid, origin);
+    }
+
+    /// The process is another program now, or another process: what it was called holds for older samples only.
+    pub fn renews(&mut self, pid: u32) {
+        self.origins.renews(pid);
+    }
+
+    /// `n` samples were lost before they came here, noticed at `now`.
+    pub fn lose(&mut self, now: u64, n: u64) {
+        match self.lost.back_mut() {
+            Some((at, sum)) if now < *at + SECOND => *sum += n,
+            _ if n > 0 => self.lost.push_back((now, n)),
+            _ => {}
+        }
+        if self.lost.len() > LOSSES {
+            self.lost.pop_front();
+        }
+    }
+
+    /// Every distinct stack that is held.
+    pub fn stacks(&self) -> impl Iterator<Item = &Places<P>> {
+        self.stacks.keys().map(AsRef::as_ref)
+    }
+
+    /// Samples held, and the bytes that they take.
+    #[must_use]
+    pub fn size(&self) -> (usize, usize) {
+        (self.samples.len(), self.bytes + self.ranks.bytes())
+    }
+
+    /// What became of samples so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// When the oldest sample was taken.
+    #[must_use]
+    pub fn oldest(&self) -> Option<u64> {
+        self.samples.front().map(|held| held.time)
+    }
+
+    /// Samples lost in `start..end`.
+    pub(super) fn lost_in(&self, start: u64, end: u64) -> u64 {
+        self.lost.iter().filter(|(at, _)| (start..end).contains(at)).map(|(_, n)| n).sum()
+    }
+
+    /// A held sample as a selected one.
+    pub(super) fn chosen(&self, held: &Held<P>) -> ChosenSample<P> {
+        ChosenSample {
+            time: held.time,
+            origin: self.origins.get(held.origin),
+            stack: Arc::clone(&held.stack),
+            tid: held.tid,
+            comm: held.comm,
+            cpu: held.cpu,
+            weight: held.weight,
+            served: held.served.clone(),
+        }
+    }
+
+    fn intern(&mut self, taken: &Taken<'_, P>) -> Arc<Places<P>> {
+        let Taken { pid, end, places, .. } = *taken;
+        if let Some((known, _)) = self.stacks.get_key_value(&Wanted { pid, end, places }) {
+            let known = Arc::clone(known);
+            if let Some(users) = self.stacks.get_mut(&known) {
+                *users += 1;
+            }
+            return known;
+        }
+        let stack = Arc::new(Places { pid, end, places: places.into() });
+        self.bytes += stack_bytes(&stack);
+        self.stacks.insert(Arc::clone(&stack), 1);
+        stack
+    }
+
+    fn evict(&mut self) {
+        let Some(held) = self.samples.pop_front() else { return };
+        let number = self.first;
+        self.first += 1;
+        self.bytes -= size_of::<Held<P>>();
+        self.counts.evicted += 1;
+        self.counts.unexported += u64::from(!held.exported);
+        if held.exchange != 0 {
+            self.bytes -= self.waiting.remove(held.exchange, number);
+        }
+        if held.served.as_ref().is_some_and(|served| served.release()) {
+            self.bytes -= Served::BYTES;
+        }
+        self.origins.release(held.origin);
+        if let Some(users) = self.stacks.get_mut(&held.stack) {
+            *users -= 1;
+            if *users == 0 {
+                self.stacks.remove(&held.stack);
+                self.bytes -= stack_bytes(&held.stack);
+            }
+        }
+    }
+
+    fn fit(&mut self) {
+        while self.bytes > self.limit && !self.samples.is_empty() {
+            self.evict();
+        }
+    }
+
+    pub(super) fn grow(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.fit();
+    }
+
+    pub(super) fn shrink(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+    }
+}
+
+fn stack_bytes<P>(stack: &Places<P>) -> usize {
+    // Two counts of an `Arc`; the slot of the table.
+    size_of::<Places<P>>() + 16 + size_of_val(&*stack.places) + TABLE_SLACK * size_of::<usize>()
+}
+
+/// A stack to be looked up, with the hash of [`Places`].
+#[derive(Hash)]
+struct Wanted<'a, P> {
+    pid: u32,
+    end: u8,
+    places: &'a [P],
+}
+
+impl<P: Eq + Hash> hashbrown::Equivalent<Arc<Places<P>>> for Wanted<'_, P> {
+    fn equivalent(&self, held: &Arc<Places<P>>) -> bool {
+        (self.pid, self.end) == (held.pid, held.end) && *self.places == *held.places
+    }
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

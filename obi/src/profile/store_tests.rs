@@ -1,0 +1,214 @@
+//! The store with its links and choices: what goes in comes out, is bounded, and is never linked wrongly.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::profile::choose::{Filter, Pace};
+use crate::profile::join::{EXPORT_WAIT, Ended};
+use crate::span::Service;
+
+const ALL: Filter = Filter {
+    start: 0,
+    end: u64::MAX,
+    service: None,
+    route: None,
+    span_id: None,
+    trace_id: None,
+    pid: None,
+    pace: None,
+};
+
+fn taken(time: u64, exchange: u64, pid: u32, places: &[u64]) -> Taken<'_, u64> {
+    Taken { time, exchange, pid, tid: pid, cpu: 0, weight: 1, comm: [0; 16], places, end: 0 }
+}
+
+fn ended(exchange: u64, start: u64, end: u64, route: &str) -> Ended {
+    Ended {
+        exchange,
+        start,
+        end,
+        trace_id: [7; 16],
+        span_id: exchange.to_be_bytes(),
+        route: route.into(),
+        service: Arc::new(Service { name: "shop".to_owned(), id: 1, ..Service::default() }),
+        is_server: true,
+    }
+}
+
+fn origin(pid: u32, name: &str) -> Arc<Origin> {
+    let service = Arc::new(Service { name: name.to_owned(), ..Service::default() });
+    Arc::new(Origin { pid, service, ..Origin::default() })
+}
+
+/// Times of the samples that a filter wants.
+fn times(store: &Store<u64>, filter: &Filter) -> Vec<u64> {
+    store.choose(filter).samples.iter().map(|sample| sample.time).collect()
+}
+
+#[test]
+fn a_sample_is_linked_only_inside_its_span() {
+    let mut store = Store::new(1 << 20);
+    for time in [99, 100, 150, 200, 201] {
+        store.push(taken(time, 5, 1, &[1]));
+    }
+    store.push(taken(160, 6, 1, &[1]));
+    assert_eq!(store.ended(&ended(5, 100, 200, "/a")), (3, 3));
+    assert_eq!((store.counts().linked, store.counts().outside), (3, 2));
+    assert_eq!(times(&store, &Filter { span_id: Some(5_u64.to_be_bytes()), ..ALL }), [100, 150, 200]);
+    // The number may not be used for another span.
+    assert_eq!(store.ended(&ended(5, 0, 1_000, "/a")), (0, 0));
+    assert_eq!(times(&store, &Filter { trace_id: Some([7; 16]), ..ALL }), [100, 150, 200]);
+    // A span of minutes is linked when it comes.
+    assert_eq!(store.ended(&ended(6, 0, 60_000_000_000, "/b")), (1, 1));
+    assert_eq!(times(&store, &Filter { route: Some("/b".to_owned()), ..ALL }), [160]);
+}
+
+#[test]
+fn filters_hold_together() {
+    let mut store = Store::new(1 << 20);
+    for (time, pid) in [(10, 1), (20, 2), (30, 1), (40, 2)] {
+        let asks = store.push(taken(time, time, pid, &[1]));
+        assert_eq!(asks, time <= 20, "each process is asked for once");
+    }
+    store.is_called(1, origin(1, "shop"));
+    store.is_called(2, origin(2, "cart"));
+    let check = |filter: Filter, expected: &[u64]| assert_eq!(times(&store, &filter), expected, "{filter:?}");
+    check(ALL, &[10, 20, 30, 40]);
+    check(Filter { start: 20, end: 40, ..ALL }, &[20, 30]);
+    check(Filter { service: Some("shop".to_owned()), ..ALL }, &[10, 30]);
+    check(Filter { service: Some("cart".to_owned()), start: 30, ..ALL }, &[40]);
+    check(Filter { pid: Some(2), end: 40, ..ALL }, &[20]);
+    check(Filter { route: Some(String::new()), ..ALL }, &[]);
+}
+
+#[test]
+fn slow_requests_are_those_of_their_own_route() {
+    let mut store = Store::new(1 << 20);
+    let second = 1_000_000_000;
+    // Hundred requests of each route, few of which are sampled. /b is as slow as the tail of /a.
+    for (base, route, usual) in [(0, "/a", 10), (1_000, "/b", 1_000)] {
+        for request in 1..=100_u64 {
+            let duration = if request > 95 { 10 * usual } else { usual };
+            let exchange = base + request;
+            if request % 16 == 0 {
+                store.push(taken(second, exchange, 1, &[exchange]));
+            }
+            store.ended(&ended(exchange, second - 1, second + duration * 1_000_000, route));
+        }
+    }
+    store.push(taken(second, 0, 1, &[3]));
+    let of = |pace| {
+        let chosen = store.choose(&Filter { pace: Some(pace), end: 100 * second, ..ALL });
+        let mut exchanges: Vec<_> = chosen.samples.iter().map(|sample| sample.stack.places[0]).collect();
+        exchanges.sort_unstable();
+        exchanges
+    };
+    assert_eq!(of(Pace::Slow), [96, 1_096]);
+    assert_eq!(of(Pace::Rest).len(), 10);
+}
+
+#[test]
+fn an_export_waits_for_spans_but_not_for_ever() {
+    let mut store = Store::new(1 << 20);
+    let second = 1_000_000_000;
+    store.push(taken(second, 0, 1, &[1]));
+    store.push(taken(2 * second, 9, 1, &[1]));
+    store.push(taken(3 * second, 0, 1, &[1]));
+    store.push(taken(4 * second, 8, 1, &[1]));
+    let check = |store: &mut Store<u64>, now: u64, all, expected: &[(u64, bool)]| {
+        let chosen = store.export(now, all);
+        let found: Vec<_> = chosen.samples.iter().map(|s| (s.time / second, s.served.is_some())).collect();
+        assert_eq!(found, expected);
+        assert!(chosen.samples.iter().all(|sample| (chosen.start..chosen.end).contains(&sample.time)));
+    };
+    check(&mut store, 5 * second, false, &[(1, false), (3, false)]);
+    store.ended(&ended(8, 0, 5 * second, "/a"));
+    check(&mut store, 10 * second, false, &[(4, true)]);
+    check(&mut store, 10 * second, false, &[]);
+    check(&mut store, 2 * second + EXPORT_WAIT, false, &[(2, false)]);
+    store.ended(&ended(9, 0, 40 * second, "/a"));
+    assert_eq!(times(&store, &Filter { route: Some("/a".to_owned()), ..ALL }).len(), 2, "linked for who looks");
+    check(&mut store, 100 * second, false, &[]);
+    store.push(taken(101 * second, 7, 1, &[1]));
+    check(&mut store, 101 * second, true, &[(101, false)]);
+}
+
+#[test]
+fn losses_are_told_with_the_time_they_fall_in() {
+    let mut store = Store::<u64>::new(1 << 20);
+    store.lose(10, 0);
+    store.lose(20, 3);
+    store.lose(30, 4);
+    store.lose(20 + SECOND, 5);
+    assert_eq!(store.choose(&Filter { end: 100, ..ALL }).lost, 7);
+    assert_eq!(store.choose(&ALL).lost, 12);
+    assert_eq!(store.export(SECOND, false).lost, 7);
+    assert_eq!(store.export(3 * SECOND, false).lost, 5);
+    assert_eq!(store.export(4 * SECOND, false).lost, 0);
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Push { exchange: u64, pid: u32, stack: u64, depth: usize, weight: u32 },
+    End { exchange: u64, back: u64 },
+    Called(u32),
+    Renewed(u32),
+    Export,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (0_u64..9, 1_u32..5, 0_u64..20, 0_usize..40, 0_u32..4)
+            .prop_map(|(exchange, pid, stack, depth, weight)| Step::Push { exchange, pid, stack, depth, weight }),
+        2 => (1_u64..9, 0_u64..50).prop_map(|(exchange, back)| Step::End { exchange, back }),
+        1 => (1_u32..5).prop_map(Step::Called),
+        1 => (1_u32..5).prop_map(Step::Renewed),
+        1 => Just(Step::Export),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn it_stays_in_its_bounds_and_accounts_for_everything(
+        steps in proptest::collection::vec(step(), 0..300),
+        limit in 500_usize..20_000,
+    ) {
+        let mut store = Store::new(limit);
+        let (mut pushed, mut exported, mut held_back) = (0_u64, 0_u64, Vec::new());
+        for (now, step) in (1_u64..).zip(steps) {
+            match step {
+                Step::Push { exchange, pid, stack, depth, weight } => {
+                    pushed += 1;
+                    let places = vec![stack; depth];
+                    store.push(Taken { weight, ..taken(now, exchange, pid, &places) });
+                }
+                Step::End { exchange, back } => {
+                    store.ended(&ended(exchange, now.saturating_sub(back), now, "/r"));
+                    // An answer under way must not upset the accounts.
+                    held_back.push(store.choose(&ALL));
+                }
+                Step::Called(pid) => store.is_called(pid, origin(pid, "x")),
+                Step::Renewed(pid) => store.renews(pid),
+                Step::Export => exported += store.export(now, now % 2 == 0).samples.len() as u64,
+            }
+            prop_assert!(store.bytes <= limit);
+            let counts = store.counts();
+            let held = store.samples.len() as u64;
+            prop_assert_eq!((counts.kept, counts.kept), (pushed, counts.evicted + held));
+        }
+        exported += store.export(u64::MAX, true).samples.len() as u64;
+        prop_assert_eq!(exported + store.counts().unexported, pushed);
+        let chosen = store.choose(&ALL);
+        for sample in &chosen.samples {
+            if let Some(served) = &sample.served {
+                prop_assert!((served.start..=served.end).contains(&sample.time));
+            }
+        }
+        // The accounts come to nothing when everything has gone.
+        store.limit = 0;
+        store.push(taken(1_000, 0, 1, &[]));
+        prop_assert_eq!((store.bytes, store.stacks.len(), store.samples.len()), (0, 0, 0));
+    }
+}

@@ -1,0 +1,105 @@
+//! `/api/v1/profiles`: what CPUs did, as flame graph, pprof, OTLP or numbers; and what differs between two selections.
+//!
+//! In: query parameters, `Accept`. Out: a selection in some format. Refuses to know how samples come about.
+
+mod parameter;
+
+use axum::Json;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName};
+use axum::response::{IntoResponse, Response};
+
+use self::parameter::{Format, Request};
+use super::Error;
+use crate::clock::{Clock, monotonic_ns};
+use crate::export::{flame, otlp, pprof, summary::Summary};
+use crate::profile::Selection;
+
+type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
+
+/// Parameters: `service`, `from`, `to`, `route`, `span`, `trace`, `pid`, `slow=true|false`, `format=svg|pprof|otlp|json`.
+pub(super) async fn serve(
+    State(state): State<super::State>,
+    headers: HeaderMap,
+    pairs: Pairs,
+) -> Result<Response, Error> {
+    let Query(pairs) = pairs.map_err(|rejection| Error::Query(rejection.body_text()))?;
+    let request = Request::parse(pairs, now())?;
+    let format = request.format.unwrap_or_else(|| negotiate(&headers));
+    let title = request.title.clone();
+    let selection = state.profiles.ask(request.filter).await?;
+    let _permit = state.answers.acquire().await.map_err(|_| Error::Unanswered)?;
+    let make = move || answer(format, &title, &selection);
+    tokio::task::spawn_blocking(make).await.map_err(|_| Error::Unanswered)
+}
+
+/// The same parameters for what is compared; `base_service`, `base_from`, … say with what. Or `slow=true`: slow requests
+/// with the rest of their routes. Always SVG.
+pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> Result<Response, Error> {
+    let Query(pairs) = pairs.map_err(|rejection| Error::Query(rejection.body_text()))?;
+    let Some((request, base)) = Request::parse_both(pairs, now())? else {
+        return Err(Error::NothingToCompare);
+    };
+    let before = state.profiles.ask(base.filter).await?;
+    let selection = state.profiles.ask(request.filter).await?;
+    let _permit = state.answers.acquire().await.map_err(|_| Error::Unanswered)?;
+    let make = move || {
+        let title = format!("{} compared with {}", request.title, base.title);
+        picture(flame::difference(&title, ("before", &before), ("now", &selection)))
+    };
+    tokio::task::spawn_blocking(make).await.map_err(|_| Error::Unanswered)
+}
+
+fn now() -> u64 {
+    Clock::now().unix(monotonic_ns())
+}
+
+fn answer(format: Format, title: &str, selection: &Selection) -> Response {
+    match format {
+        Format::Svg => picture(flame::graph(title, selection)),
+        Format::Json => Json(Summary::new(selection)).into_response(),
+        Format::Pprof => file("application/octet-stream", "profile.pb.gz", pprof::encode(selection)),
+        Format::Otlp => file("application/x-protobuf", "profile.otlp", whole(selection)),
+    }
+}
+
+/// One message, however large; without samples it is an empty one.
+fn whole(selection: &Selection) -> Vec<u8> {
+    otlp::profile::encode_within(selection, usize::MAX).into_iter().flat_map(|request| request.bytes).collect()
+}
+
+fn file(media: &'static str, name: &str, bytes: Vec<u8>) -> Response {
+    let disposition = format!("attachment; filename=\"{name}\"");
+    ([(CONTENT_TYPE, media.to_owned()), (CONTENT_DISPOSITION, disposition)], bytes).into_response()
+}
+
+/// Names of functions are somebody else's text: nothing in the picture may load or send anything.
+fn picture(svg: String) -> Response {
+    let headers: [(HeaderName, &str); 2] = [
+        (CONTENT_TYPE, "image/svg+xml; charset=utf-8"),
+        (
+            CONTENT_SECURITY_POLICY,
+            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'",
+        ),
+    ];
+    (headers, svg).into_response()
+}
+
+/// What is accepted by name, in the order in which it is named; a browser gets a picture. Who does not say, as
+/// `go tool pprof`, gets pprof.
+fn negotiate(headers: &HeaderMap) -> Format {
+    let accepts: Vec<_> = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
+    let accepts = accepts.join(",").to_ascii_lowercase();
+    let named = accepts.split(',').find_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let media = parts.next()?;
+        let refused = parts.any(|part| matches!(part, "q=0" | "q=0.0"));
+        Format::of_media_type(media).filter(|_| !refused)
+    });
+    named.unwrap_or(Format::Pprof)
+}
+
+#[cfg(test)]
+mod tests;

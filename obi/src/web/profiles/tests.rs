@@ -1,0 +1,246 @@
+//! Profiles over HTTP, answered from a real store of samples; and the way from a metric to the profile of a request.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract;
+use axum::http::StatusCode;
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tower_service::Service as _;
+
+use super::*;
+use crate::export::store::{Limits as StoreLimits, Store as Spans};
+use crate::profile::ask::{Handle as Profiles, Question};
+use crate::profile::choose::Filter;
+use crate::profile::join::Ended;
+use crate::profile::naming;
+use crate::profile::store::{Store, Taken};
+use crate::profile::{Fidelity, Frame, Line, Origin, Runtime, Symbol};
+use crate::red::tests::span_with;
+use crate::red::{Limits, Looks, Registry};
+use crate::span::{Span, SpanKind};
+use crate::stats::Stats;
+use crate::web::{self, Command, Handle, Sources};
+
+const PERIOD: u64 = 10_000_000;
+
+/// Two requests of one route: the first half as long as it says, the second slow; a clock that shows Unix time.
+fn requests() -> [Span; 2] {
+    let start = now() - 5_000_000_000;
+    [(1_u8, 50_000_000), (2, 2_000_000_000)].map(|(id, duration)| {
+        let mut span = span_with(SpanKind::Server, |_| {});
+        (span.trace_id, span.span_id, span.exchange) = ([id; 16], [id; 8], id.into());
+        (span.start, span.end, span.sampled) = (start, start + duration, true);
+        span
+    })
+}
+
+fn name(_: u32, place: &u64) -> Frame {
+    let function = ["main", "parse", "sort_all"][usize::try_from(*place).unwrap()];
+    let lines = vec![Line { function: function.into(), ..Line::default() }];
+    let symbol = Arc::new(Symbol { lines, fidelity: Fidelity::Function, runtime: Runtime::Native });
+    Frame { address: *place, is_return: true, mapping: None, symbol }
+}
+
+/// What the profile threads do.
+fn profiles(spans: &[Span]) -> Profiles {
+    let (sender, mut questions) = mpsc::channel::<Question>(4);
+    let mut store = Store::new(1 << 20);
+    let service = Arc::clone(&spans[0].service);
+    for (span, hot) in spans.iter().zip([1, 2]) {
+        for look in 0..5 {
+            let taken = Taken {
+                time: span.start + look * PERIOD,
+                exchange: span.exchange,
+                pid: 7,
+                tid: 7,
+                cpu: 0,
+                weight: 1,
+                comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
+                places: &[hot, 0],
+                end: 0,
+            };
+            store.push(taken);
+        }
+        store.ended(&Ended {
+            exchange: span.exchange,
+            start: span.start,
+            end: span.end,
+            trace_id: span.trace_id,
+            span_id: span.span_id,
+            route: Arc::clone(span.detail.operation().place),
+            service: Arc::clone(&span.service),
+            is_server: true,
+        });
+    }
+    // As many others as it takes for one of them to be slow.
+    for exchange in 10..50 {
+        let (trace_id, span_id) = ([9; 16], [9; 8]);
+        let (start, end) = (spans[0].start, spans[0].end);
+        let route = Arc::clone(spans[0].detail.operation().place);
+        let service = Arc::clone(&service);
+        store.ended(&Ended { exchange, start, end, trace_id, span_id, route, service, is_server: true });
+    }
+    store.is_called(7, Arc::new(Origin { pid: 7, service, executable: "shop".into(), ..Origin::default() }));
+    std::thread::spawn(move || {
+        while let Some(question) = questions.blocking_recv() {
+            let chosen = store.choose(&question.filter);
+            let unmoved = Clock::anchored(&[]);
+            let _ = question.reply.send(naming::selection(&chosen, &unmoved, PERIOD, name));
+        }
+    });
+    Profiles::new(sender, Arc::new(|| ()))
+}
+
+fn app() -> Router {
+    let spans = requests();
+    let (sender, mut receiver) = mpsc::channel::<Command>(4);
+    let held = spans.clone();
+    std::thread::spawn(move || {
+        let mut registry = Registry::new(Limits::default());
+        let (mut stats, mut store) = (Stats::default(), Spans::new(StoreLimits::default()));
+        for span in held {
+            registry.record(&span);
+            registry.add_cpu(&Looks {
+                service: Arc::clone(&span.service),
+                route: Arc::clone(span.detail.operation().place),
+                samples: 5,
+                nanoseconds: 5 * PERIOD,
+                ended: span.end,
+            });
+            store.push(span);
+        }
+        while let Some(command) = receiver.blocking_recv() {
+            command.answer(&mut Sources { registry: &mut registry, stats: &mut stats, store: &store });
+        }
+    });
+    let handle = Handle::new(sender, Arc::new(|| ()));
+    let state = web::State::new(handle, Arc::new(AtomicBool::new(true)));
+    web::router(state.with_profiles(profiles(&spans)))
+}
+
+async fn get(app: &Router, uri: &str, accept: &str) -> (StatusCode, String, Vec<u8>) {
+    let request = extract::Request::get(uri).header(ACCEPT, accept).body(Body::empty()).unwrap();
+    let response = app.clone().call(request).await.unwrap();
+    let media = response.headers().get(CONTENT_TYPE).map(|value| value.to_str().unwrap().to_owned());
+    let status = response.status();
+    (status, media.unwrap_or_default(), to_bytes(response.into_body(), 1 << 22).await.unwrap().to_vec())
+}
+
+async fn json(app: &Router, uri: &str) -> Value {
+    let (status, _, body) = get(app, uri, "application/json").await;
+    let text = String::from_utf8_lossy(&body);
+    assert_eq!(status, 200, "{uri}: {text}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{uri}: {error}: {text}"))
+}
+
+async fn text(app: &Router, uri: &str, accept: &str) -> String {
+    let (status, _, body) = get(app, uri, accept).await;
+    assert_eq!(status, 200, "{uri}");
+    String::from_utf8(body).unwrap()
+}
+
+#[tokio::test]
+async fn a_metric_leads_to_the_profile_of_its_request() {
+    let app = app();
+    // A bucket of the histogram has an exemplar…
+    let metrics = text(&app, "/metrics", "application/openmetrics-text").await;
+    let slow = metrics
+        .lines()
+        .find(|line| line.starts_with("http_server_request_duration_seconds_bucket{le=\"2.5\"") && line.contains(" # {"))
+        .unwrap_or_else(|| panic!("no exemplar: {metrics}"));
+    let trace_id = slow.split_once("trace_id=\"").unwrap().1.split('"').next().unwrap();
+    assert_eq!(trace_id, "02".repeat(16));
+    // …whose trace can be looked up…
+    let spans = json(&app, &format!("/api/v1/spans?trace_id={trace_id}")).await;
+    let span = &spans["spans"][0];
+    assert_eq!(span["span_id"], "02".repeat(8));
+    // …and its span says where its profile is.
+    let profile = span["profile"].as_str().unwrap();
+    let summary = json(&app, &format!("{profile}&format=json")).await;
+    assert_eq!((&summary["samples"], &summary["functions"][0]["function"]), (&5.into(), &"sort_all".into()));
+    assert!(text(&app, profile, "text/html,*/*").await.contains("<title>sort_all\n"));
+    // From a profile the same way leads back.
+    let all = json(&app, "/api/v1/profiles?format=json").await;
+    let listed = all["spans"].as_array().unwrap();
+    let back = listed.iter().find(|listed| listed["span_id"] == span["span_id"]).unwrap();
+    assert_eq!(json(&app, back["trace"].as_str().unwrap()).await["spans"][0]["span_id"], span["span_id"]);
+    assert_eq!(back["profile"], span["profile"]);
+}
+
+#[tokio::test]
+async fn cpu_time_by_route_is_told_with_its_error() {
+    let app = app();
+    let metrics = text(&app, "/metrics", "text/plain").await;
+    let value = |name: &str| {
+        let line = metrics.lines().find(|line| line.starts_with(&format!("{name}{{"))).unwrap();
+        assert!(line.contains("service_name=\"service-1\",http_route="), "{line}");
+        line.rsplit(' ').next().unwrap().to_owned()
+    };
+    assert_eq!(value("obi_server_request_cpu_seconds_total"), "0.1");
+    assert_eq!(value("obi_server_request_cpu_samples_total"), "10");
+    let summary = json(&app, "/api/v1/profiles?format=json").await;
+    let route = &summary["routes"][0];
+    assert_eq!((&route["samples"], &route["cpu_seconds"]), (&10.into(), &0.1.into()));
+    let error = route["standard_error_seconds"].as_f64().unwrap();
+    assert!((error - 0.1 / 10_f64.sqrt()).abs() < 1e-9, "{error}");
+}
+
+#[tokio::test]
+async fn selections_and_formats_are_as_asked_for() {
+    let app = app();
+    let samples = async |query: &str| {
+        json(&app, &format!("/api/v1/profiles?format=json&{query}")).await["samples"].as_u64().unwrap()
+    };
+    assert_eq!(samples("service=service-1").await, 10);
+    assert_eq!(samples("service=nobody").await, 0);
+    assert_eq!(samples("route=/nowhere").await, 0);
+    assert_eq!(samples("pid=7&slow=true").await, 5);
+    assert_eq!(samples("slow=false").await, 5);
+    assert_eq!(samples("trace=01010101010101010101010101010101").await, 5);
+    assert_eq!(samples("to=1000").await, 0);
+    for (query, accept, media) in [
+        ("", "*/*", "application/octet-stream"),
+        ("", "application/x-protobuf", "application/x-protobuf"),
+        ("format=otlp", "*/*", "application/x-protobuf"),
+        ("", "text/html;q=0.9, application/json", "image/svg+xml; charset=utf-8"),
+        ("", "image/svg+xml;q=0, application/json", "application/json"),
+        ("format=svg", "application/json", "image/svg+xml; charset=utf-8"),
+    ] {
+        let found = get(&app, &format!("/api/v1/profiles?{query}"), accept).await;
+        assert_eq!((found.0.as_u16(), &*found.1), (200, media), "{query} {accept}");
+    }
+    let (_, _, bytes) = get(&app, "/api/v1/profiles?pid=7", "*/*").await;
+    assert_eq!(pprof::decode(&bytes).unwrap().samples.len(), 10);
+    let (_, _, bytes) = get(&app, "/api/v1/profiles?pid=7&format=otlp", "*/*").await;
+    let read = otlp::profile::decode(&bytes).unwrap();
+    assert!(read.samples.len() == 10 && read.samples.iter().all(|sample| sample.link.is_some()));
+}
+
+#[tokio::test]
+async fn slow_requests_are_compared_with_the_rest() {
+    let app = app();
+    let svg = text(&app, "/api/v1/profiles/compare?service=service-1&slow=true", "*/*").await;
+    assert!(svg.contains("0.00 % before, 100.00 % now (+100.00)"), "{svg}");
+    assert!(svg.contains("<title>sort_all\n") && svg.contains("<title>parse\n"), "{svg}");
+    for query in ["", "service=service-1", "base_form=1"] {
+        let (status, _, body) = get(&app, &format!("/api/v1/profiles/compare?{query}"), "*/*").await;
+        assert_eq!(status, 400, "{query}: {}", String::from_utf8_lossy(&body));
+    }
+}
+
+#[tokio::test]
+async fn without_samples_there_is_a_reason() {
+    let (sender, _receiver) = mpsc::channel::<Command>(4);
+    let handle = Handle::new(sender, Arc::new(|| ()));
+    let state = web::State::new(handle, Arc::new(AtomicBool::new(true)));
+    let app = web::router(state.with_profiles(Profiles::off("profile.enabled is false")));
+    let (status, media, body) = get(&app, "/api/v1/profiles", "*/*").await;
+    assert_eq!((status.as_u16(), &*media), (503, "application/json"));
+    assert_eq!(body, br#"{"error":"no profiles: profile.enabled is false"}"#);
+    let filter = Filter { end: 1, ..Filter::default() };
+    assert!(Profiles::off("x").ask(filter).await.is_err());
+}
