@@ -24,10 +24,10 @@ const SOURCE: &str = include_str!("program.c");
 const LIBRARY: &str = include_str!("library.c");
 
 /// Programs and libraries of a test.
-pub struct Folder(TempDir);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         Self(folder)
@@ -45,21 +45,21 @@ impl Folder {
         path
     }
 
-    pub fn compile(&self, name: &str, options: &str) -> String {
+    pub(crate) fn compile(&self, name: &str, options: &str) -> String {
         self.make(name, SOURCE, options)
     }
 
-    pub fn library(&self, name: &str, options: &str) -> String {
+    pub(crate) fn library(&self, name: &str, options: &str) -> String {
         self.make(name, LIBRARY, &format!("-shared -fPIC {options}"))
     }
 
-    pub fn copy(&self, path: &str, name: &str) -> String {
+    pub(crate) fn copy(&self, path: &str, name: &str) -> String {
         let copy = self.path(name);
         fs::copy(path, &copy).unwrap();
         copy
     }
 
-    pub fn folder(&self, name: &str) -> String {
+    pub(crate) fn folder(&self, name: &str) -> String {
         fs::create_dir(self.path(name)).unwrap();
         self.path(name)
     }
@@ -67,36 +67,36 @@ impl Folder {
 
 /// An address that a process has told, and the time when it was right.
 #[derive(Debug, Clone, Copy)]
-pub struct Told {
-    pub tgid: u32,
-    pub address: u64,
-    pub time: u64,
+pub(crate) struct Told {
+    pub(crate) tgid: u32,
+    pub(crate) address: u64,
+    pub(crate) time: u64,
 }
 
 /// A running program; ends with this value.
-pub struct Program {
+pub(crate) struct Program {
     child: Child,
     orders: Option<ChildStdin>,
     says: BufReader<ChildStdout>,
 }
 
 impl Program {
-    pub fn start(path: &str) -> Self {
+    pub(crate) fn start(path: &str) -> Self {
         Self::of(&mut Command::new(path))
     }
 
-    pub fn of(command: &mut Command) -> Self {
+    pub(crate) fn of(command: &mut Command) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (orders, says) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
         Self { child, orders, says }
     }
 
-    pub fn say(&mut self, order: &str) {
+    pub(crate) fn say(&mut self, order: &str) {
         writeln!(self.orders.as_mut().unwrap(), "{order}").unwrap();
     }
 
     /// Its next line: process, address, time.
-    pub fn told(&mut self) -> Told {
+    pub(crate) fn told(&mut self) -> Told {
         let mut line = String::new();
         self.says.read_line(&mut line).unwrap();
         let numbers: Vec<u64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
@@ -105,7 +105,7 @@ impl Program {
     }
 
     /// Ends it and takes note of its end.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         drop(self.orders.take());
         let _ = self.child.wait();
     }
@@ -120,21 +120,21 @@ impl Drop for Program {
 }
 
 /// The part of the agent that follows mappings.
-pub struct Agent {
-    pub resolver: Resolver,
+pub(crate) struct Agent {
+    pub(crate) resolver: Resolver,
     /// Files that were let go.
-    pub released: Vec<u64>,
+    pub(crate) released: Vec<u64>,
 }
 
 impl Agent {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let survey = Survey::open().unwrap();
         let tables = Tables::new(Chunks::new(map(32_768)), obi::capture::unwind::build, 64 << 20);
         let resolver = Resolver::start(survey, tables, Blocks::new(map(4096))).unwrap();
         Self { resolver, released: Vec::new() }
     }
 
-    pub fn resolve(&mut self, told: Told) -> Resolved {
+    pub(crate) fn resolve(&mut self, told: Told) -> Resolved {
         let released = &mut self.released;
         self.resolver.advance(&mut |file| {
             assert!(file.handle().is_some(), "there is time to read it");
@@ -145,11 +145,11 @@ impl Agent {
     }
 
     /// Once its list is read, if it is.
-    pub fn settled(&mut self, told: Told) -> Resolved {
+    pub(crate) fn settled(&mut self, told: Told) -> Resolved {
         self.until(|agent| Some(agent.resolve(told)).filter(|resolved| !matches!(resolved, Resolved::Pending)))
     }
 
-    pub fn place(&mut self, told: Told) -> Place {
+    pub(crate) fn place(&mut self, told: Told) -> Place {
         self.until(|agent| match agent.resolve(told) {
             Resolved::Place(place) => Some(place),
             _ => None,
@@ -157,7 +157,7 @@ impl Agent {
     }
 
     /// The file there, once it is open.
-    pub fn file(&mut self, told: Told) -> (Place, Arc<ExecutableFile>) {
+    pub(crate) fn file(&mut self, told: Told) -> (Place, Arc<ExecutableFile>) {
         self.until(|agent| match agent.resolve(told) {
             Resolved::Place(place) => place.mapping.file().map(|file| (place, file)),
             _ => None,
@@ -165,7 +165,7 @@ impl Agent {
     }
 
     /// A sample of it is taken.
-    pub fn sample(&mut self, told: Told) {
+    pub(crate) fn sample(&mut self, told: Told) {
         let header = event_header { tgid: told.tgid, time: told.time, ..event_header::default() };
         let event =
             stack_event { header, n_user: 1, end: STACK_NO_PROCESS as u8, ..stack_event::default() };
@@ -179,7 +179,7 @@ impl Agent {
     }
 
     /// The side-band has told of its end.
-    pub fn await_end(&mut self, tgid: u32) {
+    pub(crate) fn await_end(&mut self, tgid: u32) {
         let state = || fs::read_to_string(format!("/proc/{tgid}/stat")).unwrap_or_default();
         self.until(|_| {
             let state = state();
@@ -188,11 +188,7 @@ impl Agent {
         self.resolver.advance(&mut |_| {});
     }
 
-    pub fn until_confirmed<T>(&mut self, _path: &str, what: impl FnMut(&mut Self) -> Option<T>) -> T {
-        self.until(what)
-    }
-
-    pub fn until<T>(&mut self, mut what: impl FnMut(&mut Self) -> Option<T>) -> T {
+    pub(crate) fn until<T>(&mut self, mut what: impl FnMut(&mut Self) -> Option<T>) -> T {
         let began = Instant::now();
         loop {
             self.resolver.advance(&mut |file| self.released.push(file.id));
@@ -206,7 +202,7 @@ impl Agent {
 }
 
 /// Until something has come true.
-pub fn patiently(mut what: impl FnMut() -> bool) {
+pub(crate) fn patiently(mut what: impl FnMut() -> bool) {
     let began = Instant::now();
     while !what() {
         assert!(began.elapsed() < PATIENCE);
@@ -223,12 +219,12 @@ fn map<K: aya::Pod, V: aya::Pod>(most: u32) -> HashMap<MapData, K, V> {
     HashMap::try_from(Map::HashMap(MapData::create(map, "test", None).unwrap())).unwrap()
 }
 
-pub fn running() -> Vec<u32> {
+pub(crate) fn running() -> Vec<u32> {
     let entries = fs::read_dir("/proc").unwrap();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
 }
 
-pub fn monotonic() -> u64 {
+pub(crate) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }

@@ -1,10 +1,22 @@
 //! Who maps what: from an address of a sample to a file and an address in it.
 //!
-//! In: samples' processes and addresses, the kernel's side-band of mappings, `/proc`. Out: [`ExecutableFile`]s.
-//! Refuses to know names and how a stack is walked.
+//! In: samples' processes and addresses, the kernel's side-band of mappings, `/proc`. Out: [`resolver::Place`]s in
+//! [`ExecutableFile`]s, and what the kernel side needs to walk stacks. Refuses to know names and how a stack is walked.
 //!
-//! - [`file`]: a file with code, kept open so that it can be named when its name or its process has gone.
-//! - [`image`]: what an ELF file says of itself: segments, build ids.
+//! ```text
+//! perf events ─▶ rings ─▶ process ─▶ space ─▶ resolver ─▶ places of samples, map `mappings`
+//!                           │ wants    ▲ files   │ files of sampled processes
+//!                           ▼          │         ▼
+//!                         reader ──▶ backing   tables ─▶ map `unwind_chunk`
+//! ```
+//!
+//! - [`survey`]: the start: the side-band is opened, every process looked at, while we still may;
+//! - [`side_band`], [`rings`], [`listing`]: what the kernel says of mappings, as it happens and on demand;
+//! - [`process`], [`space`]: who mapped what when; all in memory, on the thread of the samples;
+//! - [`backing`], [`file`](mod@file), [`image`], [`shelf`]: what is mapped, each file once, open as long as somebody maps it;
+//! - [`open`], [`reader`]: how it is opened, by a thread that may wait;
+//! - [`tables`], [`kernel`]: tables of files in the kernel within a number of bytes, by a thread that may take long;
+//! - [`resolver`]: the owner of all that.
 
 pub mod backing;
 pub mod file;
@@ -23,3 +35,4 @@ pub mod survey;
 pub mod tables;
 
 pub use file::ExecutableFile;
+pub use space::Mapping;

@@ -131,7 +131,8 @@ impl Processes {
     pub fn listed(&mut self, tgid: u32, text: &[u8], time: u64) {
         let process = self.entry(tgid);
         process.awaited = false;
-        if process.program().since > time {
+        // The list is of another program, or empty because the process has gone meanwhile.
+        if process.program().since > time || text.is_empty() && process.ended.is_some() {
             return;
         }
         let since = process.program().since;
@@ -160,6 +161,17 @@ impl Processes {
         }
         process.complete = true;
         if program.space.replace(listed, time) {
+            self.changed(tgid);
+        }
+    }
+
+    /// A process is not there any more, at `time`; the side-band may have lost its end.
+    pub fn gone(&mut self, tgid: u32, time: u64) {
+        let Some(process) = self.table.get_mut(&tgid) else { return };
+        process.awaited = false;
+        // Another may have its number since.
+        if process.ended.is_none() && process.program().since <= time {
+            process.ended = Some(time);
             self.changed(tgid);
         }
     }
@@ -201,10 +213,12 @@ impl Processes {
         }
     }
 
-    /// Its list is to be read, whatever is known.
+    /// The list of a process that runs is to be read, whatever is known of it.
     pub fn ask(&mut self, tgid: u32, time: u64) {
-        self.entry(tgid).asked = time.max(1);
-        self.wants.push(Want::List(tgid));
+        if let Some(process) = self.table.get_mut(&tgid).filter(|process| process.ended.is_none()) {
+            process.asked = time.max(1);
+            self.wants.push(Want::List(tgid));
+        }
     }
 
     /// The mapping that an address was in at a time.

@@ -23,8 +23,10 @@ use crate::capture::tls::place::Process;
 /// What came of a want that its asker must know.
 #[derive(Debug)]
 pub enum Answer {
-    /// What a process maps: the text of its list, and the time when reading it began. Empty when it has gone.
+    /// What a process maps: the text of its list, and the time when reading it began. Empty for threads of the kernel.
     Listed(u32, Vec<u8>, u64),
+    /// A process has gone, some time before this.
+    Gone(u32, u64),
     /// A file is known now that was not.
     Opened(Arc<Backing>, Arc<ExecutableFile>),
     /// A file's name means another file now.
@@ -74,8 +76,8 @@ impl Looker {
         match want {
             Want::List(tgid) => {
                 let began = monotonic();
-                let text = Process::open(tgid).and_then(|process| process.maps()).unwrap_or_default();
-                Some(Answer::Listed(tgid, text, began))
+                let Ok(process) = Process::open(tgid) else { return Some(Answer::Gone(tgid, began)) };
+                Some(Answer::Listed(tgid, process.maps().unwrap_or_default(), began))
             }
             Want::Open(opening) => self.open(&opening),
             Want::Confirm(backing) => confirm(backing),

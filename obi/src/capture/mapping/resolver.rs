@@ -270,6 +270,7 @@ impl Resolver {
         for answer in self.reader.answers() {
             match answer {
                 Answer::Listed(tgid, text, began) => self.processes.listed(tgid, &text, began),
+                Answer::Gone(tgid, time) => self.processes.gone(tgid, time),
                 Answer::Opened(backing, file) => {
                     self.files.insert(file.id, (file, now));
                     opened.push(backing);

@@ -158,6 +158,24 @@ fn a_file_is_opened_once_and_confirmed_when_it_is_mapped_again() {
 }
 
 #[test]
+fn a_process_whose_end_was_lost_ends_when_it_is_not_found() {
+    let mut processes = Processes::default();
+    apply(&mut processes, 10, Event::Fork { parent: 1, tgid: 7 });
+    processes.gone(7, 9);
+    assert_eq!(processes.get_mut(7).unwrap().ended, None, "that was another one");
+    processes.sampled(7, 15, false);
+    processes.gone(7, 20);
+    assert!(!processes.is_awaited(7));
+    processes.gone(8, 20);
+    processes.sweep(21 + GRACE, |_| false);
+    assert_eq!(processes.len().0, 0);
+    // Nobody asks about who has ended.
+    processes.take_wants();
+    processes.ask(7, 30);
+    assert_eq!(lists(&mut processes), [] as [u32; 0]);
+}
+
+#[test]
 fn who_is_gone_is_told() {
     let mut processes = Processes::default();
     map(&mut processes, 5, 7, 0x1000, "/a");
