@@ -59,8 +59,6 @@ pub(super) struct Namer {
     /// Numbers of processes that make code: a pid may be used again.
     makers: HashMap<u32, u64, RandomState>,
     n_makers: u64,
-    /// In the place of a file that is closed: what is asked of it is known already, or will not be.
-    nothing: Option<File>,
 }
 
 /// Mappings that are remembered; then all are made anew.
@@ -73,10 +71,9 @@ impl Namer {
         exports: mpsc::Sender<Selection>,
         view: Arc<ArcSwap<NamerView>>,
     ) -> Self {
-        let nothing = File::open("/dev/null").ok();
         let (mappings, makers) = (HashMap::default(), HashMap::default());
         let (frames, unexported, n_makers) = ([0; 4], 0, 0);
-        Self { symbols, period, exports, view, frames, unexported, mappings, makers, n_makers, nothing }
+        Self { symbols, period, exports, view, frames, unexported, mappings, makers, n_makers }
     }
 
     /// Works until nobody asks any more.
@@ -152,9 +149,8 @@ impl Namer {
         };
         let Some(address) = file.address(mapped.file_offset(address)) else { return self.made(pid, address) };
         let held = file.handle();
-        let Some(handle) = held.as_deref().or(self.nothing.as_ref()) else { return Arc::default() };
         let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let file = symbol::File { id: file.id, handle, path: &file.path, root: &root };
+        let file = symbol::File { id: file.id, handle: held.as_deref(), path: &file.path, root: &root };
         self.symbols.name(&symbol::Place::File { file, address })
     }
 
@@ -178,7 +174,7 @@ impl Namer {
     fn close(&mut self, file: &ExecutableFile, handle: &File, addresses: &[u64]) {
         let root = PathBuf::from("/");
         for address in addresses {
-            let file = symbol::File { id: file.id, handle, path: &file.path, root: &root };
+            let file = symbol::File { id: file.id, handle: Some(handle), path: &file.path, root: &root };
             self.symbols.name(&symbol::Place::File { file, address: *address });
         }
         self.symbols.forget_file(file.id);
