@@ -93,14 +93,15 @@ pub async fn run(
         (pipeline.tls, probing_running) = (Some(watch), Some(running));
     }
     let wanted = Arc::new(AtomicBool::new(exporter.wants_profiles()));
-    let (profiles, sampled, profiling) = match sampling.and_then(|prepared| prepared.start(Arc::clone(&wanted))) {
-        Ok(profile::Started { tell, handle, running, exports }) => {
-            pipeline.outlet.profile = Some(tell);
-            pipeline.outlet.tap.link_profiles(true);
-            (handle, Some(exports), Some(running))
-        }
-        Err(reason) => (profile::off(&config.profile, &reason), None, None),
-    };
+    let (profiles, sampled, profiling) =
+        match sampling.and_then(|prepared| prepared.start(Arc::clone(&wanted))) {
+            Ok(profile::Started { tell, handle, running, exports }) => {
+                pipeline.outlet.profile = Some(tell);
+                pipeline.outlet.tap.link_profiles(true);
+                (handle, Some(exports), Some(running))
+            }
+            Err(reason) => (profile::off(&config.profile, &reason), None, None),
+        };
     announce(&pipeline, &listener, &kept)?;
 
     let reloading = tokio::spawn(reloader.run(bell.clone()));
@@ -329,7 +330,9 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
          obi_uncovered_connections_total)"
     );
     if pipeline.outlet.profile.is_some() {
-        tracing::info!("stacks sampled on every CPU; flame graphs on http://{address}/api/v1/profiles?format=svg");
+        tracing::info!(
+            "stacks sampled on every CPU; flame graphs on http://{address}/api/v1/profiles?format=svg"
+        );
     }
     tracing::info!("capabilities kept: {kept}; no others can be had any more");
     tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");

@@ -118,7 +118,7 @@ impl Pipeline {
                 self.renewed(tgid);
             }
             PROCESS_FORK => {
-                drop(processes.fork(tgid, event.parent));
+                let _ = processes.fork(tgid, event.parent);
                 self.renewed(tgid);
             }
             PROCESS_EXIT => {

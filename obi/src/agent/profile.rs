@@ -169,17 +169,13 @@ pub(super) fn open(
 }
 
 impl Prepared {
-    /// CPUs that are sampled.
-    pub(super) fn n_cpus(&self) -> usize {
-        self.profiler.n_cpus()
-    }
-
     /// Begins the threads, with the privileges that their starter has left. Samples are exported while it is `wanted`.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub(super) fn start(self, wanted: Arc<AtomicBool>) -> anyhow::Result<Started> {
         let Self { profiler, maps, survey, symbols, config } = self;
+        tracing::debug!(cpus = profiler.n_cpus(), hertz = config.frequency, "stacks are sampled");
         let ProfileMaps { stacks, chunks, mappings } = maps;
         let tables = Tables::new(Chunks::new(chunks), unwind::build, config.table_bytes.into());
         let resolver = Resolver::start(survey, tables, Blocks::new(mappings))

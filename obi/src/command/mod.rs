@@ -72,9 +72,12 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    let usage = error
-        .chain()
-        .any(|cause| cause.is::<ConfigError>() || cause.is::<FilterError>() || cause.is::<FilesError>() || cause.is::<UsageError>());
+    let usage = error.chain().any(|cause| {
+        cause.is::<ConfigError>()
+            || cause.is::<FilterError>()
+            || cause.is::<FilesError>()
+            || cause.is::<UsageError>()
+    });
     if usage { EXIT_USAGE } else { 1 }
 }
 

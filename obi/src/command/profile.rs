@@ -59,6 +59,7 @@ pub struct ProfileArgs {
     /// The slowest 5 % of the requests of each route, compared with the others when written as .svg
     #[arg(long)]
     pub slow: bool,
+    /// Where the agent is asked.
     #[command(flatten)]
     pub place: Place,
 }
@@ -98,7 +99,8 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     if args.diff.is_some() && kind != Kind::Svg {
         return Err(UsageError::NoPicture(shown).into());
     }
-    if let Some(span) = args.span.as_ref().filter(|span| span.len() != 16 || !span.bytes().all(|b| b.is_ascii_hexdigit()))
+    if let Some(span) =
+        args.span.as_ref().filter(|span| span.len() != 16 || !span.bytes().all(|b| b.is_ascii_hexdigit()))
     {
         return Err(UsageError::Span(span.clone()).into());
     }
@@ -167,7 +169,8 @@ fn record(args: &ProfileArgs, kind: Kind, base: Option<&Selection>) -> anyhow::R
         parameters.push(("from", format!("{:.3}", since.as_secs_f64())));
         parameters.push(("to", format!("{:.3}", (since + duration).as_secs_f64())));
     }
-    let borrowed: Vec<(&str, &str)> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let borrowed: Vec<(&str, &str)> =
+        parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let bytes = ask_bytes(address, path, &borrowed)?;
     Ok(match base {
         Some(_) => Recorded::Selection(pprof::decode(&bytes).context("the agent's answer is no profile")?),

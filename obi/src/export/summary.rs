@@ -133,11 +133,7 @@ impl Summary {
         let period = selection.period;
         let time = |samples: &[&Sample]| {
             let total = Total::of_samples(samples.iter().map(|sample| sample.weight), period);
-            Time {
-                samples: total.samples,
-                cpu_seconds: total.seconds,
-                standard_error_seconds: total.error,
-            }
+            Time { samples: total.samples, cpu_seconds: total.seconds, standard_error_seconds: total.error }
         };
         let all: Vec<&Sample> = selection.samples.iter().collect();
         let linked: Vec<&Sample> = all.iter().copied().filter(|sample| sample.link.is_some()).collect();
@@ -165,11 +161,19 @@ impl Summary {
             frames,
             services: services
                 .into_iter()
-                .map(|((service, namespace), samples)| ServiceTime { service, namespace, time: time(&samples) })
+                .map(|((service, namespace), samples)| ServiceTime {
+                    service,
+                    namespace,
+                    time: time(&samples),
+                })
                 .collect(),
             routes: routes
                 .into_iter()
-                .map(|((service, route), samples)| RouteTime { service, route: route.to_string(), time: time(&samples) })
+                .map(|((service, route), samples)| RouteTime {
+                    service,
+                    route: route.to_string(),
+                    time: time(&samples),
+                })
                 .collect(),
             spans: spans
                 .into_iter()
@@ -311,8 +315,7 @@ mod tests {
             sample(vec![named(&["inner", "walk"]), frame(&["[truncated: no rule]"], Fidelity::Marker)], 1, 2),
             sample(vec![frame(&[], Fidelity::Address), named(&["main"])], 1, 0),
         ];
-        let selection =
-            Selection { start: 0, end: 2, period: 1_000_000_000, samples, lost: 7 };
+        let selection = Selection { start: 0, end: 2, period: 1_000_000_000, samples, lost: 7 };
         let summary = Summary::new(&selection);
         let functions: Vec<_> = summary
             .functions
@@ -325,7 +328,8 @@ mod tests {
         assert_eq!((summary.linked.samples, summary.linked.cpu_seconds), (2, 4.0));
         assert_eq!(summary.truncated, BTreeMap::from([("[truncated: no rule]".to_owned(), 1)]));
         assert_eq!(summary.frames, BTreeMap::from([("function", 5), ("address", 1)]));
-        let spans: Vec<_> = summary.spans.iter().map(|span| (span.span_id.as_str(), span.time.samples)).collect();
+        let spans: Vec<_> =
+            summary.spans.iter().map(|span| (span.span_id.as_str(), span.time.samples)).collect();
         assert_eq!(spans, [("0101010101010101", 1), ("0202020202020202", 1)]);
         assert_eq!(summary.spans[0].profile, "/api/v1/profiles?span=0101010101010101");
     }

@@ -102,10 +102,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
             && filter.span_id.is_none_or(|id| link.is_some_and(|link| link.span_id == id))
             && filter.trace_id.is_none_or(|id| link.is_some_and(|link| link.trace_id == id))
             && filter.route.as_ref().is_none_or(|route| link.is_some_and(|link| *link.route == **route))
-            && filter
-                .service
-                .as_ref()
-                .is_none_or(|name| self.origins.get(held.origin).service.name == *name)
+            && filter.service.as_ref().is_none_or(|name| self.origins.get(held.origin).service.name == *name)
     }
 }
 

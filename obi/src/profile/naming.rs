@@ -38,7 +38,8 @@ pub fn truncation(end: u8) -> Option<&'static str> {
 
 /// The frame that says so.
 fn marker(reason: &str) -> Frame {
-    let line = Line { function: format!("[truncated: {}]", reason.replace('_', " ")).into(), ..Line::default() };
+    let line =
+        Line { function: format!("[truncated: {}]", reason.replace('_', " ")).into(), ..Line::default() };
     let symbol = Symbol { lines: vec![line], fidelity: Fidelity::Marker, runtime: Runtime::Native };
     Frame { address: 0, is_return: false, mapping: None, symbol: Arc::new(symbol) }
 }
@@ -90,7 +91,8 @@ mod tests {
 
     #[test]
     fn every_way_to_end_early_has_a_word_of_its_own() {
-        let words: Vec<_> = (0..STACK_ENDS).filter_map(|end| truncation(u8::try_from(end).unwrap())).collect();
+        let words: Vec<_> =
+            (0..STACK_ENDS).filter_map(|end| truncation(u8::try_from(end).unwrap())).collect();
         let mut distinct = words.clone();
         distinct.sort_unstable();
         distinct.dedup();

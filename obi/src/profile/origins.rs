@@ -90,16 +90,13 @@ impl Origins {
     }
 
     fn add(&mut self, pid: u32, users: u32) -> u32 {
-        let slot = Slot {
-            origin: Arc::new(Origin { pid, ..Origin::default() }),
-            is_told: false,
-            users,
-        };
+        let slot = Slot { origin: Arc::new(Origin { pid, ..Origin::default() }), is_told: false, users };
         let id = match self.free.pop() {
             Some(id) => id,
             None => {
                 self.slots.push(None);
-                u32::try_from(self.slots.len() - 1).expect("fewer slots than samples, which are fewer than 2^32")
+                u32::try_from(self.slots.len() - 1)
+                    .expect("fewer slots than samples, which are fewer than 2^32")
             }
         };
         self.slots[id as usize] = Some(slot);

@@ -161,7 +161,8 @@ mod tests {
             let thresholds = ranks.thresholds(start, end, 0.95);
             let found = thresholds.get(&RouteRef { service: 0, route }).copied();
             let near = |found: u64, expected: u64| found <= expected && found > expected * 96 / 100;
-            let fits = found.zip(expected).map_or(found == expected, |(found, expected)| near(found, expected));
+            let fits =
+                found.zip(expected).map_or(found == expected, |(found, expected)| near(found, expected));
             assert!(fits, "{route}: {found:?}, expected {expected:?}");
         };
         check("/a", 0, SLOT, Some(96_000_000));

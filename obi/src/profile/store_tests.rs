@@ -129,7 +129,11 @@ fn an_export_waits_for_spans_but_not_for_ever() {
     check(&mut store, 10 * second, false, &[]);
     check(&mut store, 2 * second + EXPORT_WAIT, false, &[(2, false)]);
     store.ended(&ended(9, 0, 40 * second, "/a"));
-    assert_eq!(times(&store, &Filter { route: Some("/a".to_owned()), ..ALL }).len(), 2, "linked for who looks");
+    assert_eq!(
+        times(&store, &Filter { route: Some("/a".to_owned()), ..ALL }).len(),
+        2,
+        "linked for who looks"
+    );
     check(&mut store, 100 * second, false, &[]);
     store.push(taken(101 * second, 7, 1, &[1]));
     check(&mut store, 101 * second, true, &[(101, false)]);

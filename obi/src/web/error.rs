@@ -36,7 +36,9 @@ pub enum Error {
     #[error("query cannot be read: {0}")]
     Query(String),
     /// 400.
-    #[error("nothing to compare with: give slow=true, or base_from and base_to, base_route, base_span or base_service")]
+    #[error(
+        "nothing to compare with: give slow=true, or base_from and base_to, base_route, base_span or base_service"
+    )]
     NothingToCompare,
     /// 503: there are no samples, or they could not be named in time.
     #[error(transparent)]

@@ -67,7 +67,10 @@ fn answer(format: Format, title: &str, selection: &Selection) -> Response {
 
 /// One message, however large; without samples it is an empty one.
 fn whole(selection: &Selection) -> Vec<u8> {
-    otlp::profile::encode_within(selection, usize::MAX).into_iter().flat_map(|request| request.bytes).collect()
+    otlp::profile::encode_within(selection, usize::MAX)
+        .into_iter()
+        .flat_map(|request| request.bytes)
+        .collect()
 }
 
 fn file(media: &'static str, name: &str, bytes: Vec<u8>) -> Response {

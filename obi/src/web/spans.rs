@@ -29,7 +29,5 @@ pub(super) async fn serve(
     let query = parameter::parse(pairs)?;
     let has_profiles = state.profiles.is_on();
     let page = move |page| Json(json::PageJson { page: &page, has_profiles }).into_response();
-    state
-        .answer(|reply| Command::Spans(query, reply), page)
-        .await
+    state.answer(|reply| Command::Spans(query, reply), page).await
 }

@@ -30,7 +30,9 @@ pub(super) enum Within {
 impl Place {
     pub(super) fn is_return(&self) -> bool {
         match self.within {
-            Within::Kernel(is_return) | Within::Mapped(_, is_return) | Within::Nothing(is_return) => is_return,
+            Within::Kernel(is_return) | Within::Mapped(_, is_return) | Within::Nothing(is_return) => {
+                is_return
+            }
         }
     }
 

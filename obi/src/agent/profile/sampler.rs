@@ -174,7 +174,9 @@ impl Sampler {
                 .stacks()
                 .flat_map(|stack| &stack.places)
                 .filter_map(|place| match &place.within {
-                    Within::Mapped(mapping, is_return) if mapping.file().is_some_and(|of| of.id == file.id) => {
+                    Within::Mapped(mapping, is_return)
+                        if mapping.file().is_some_and(|of| of.id == file.id) =>
+                    {
                         let address = place.address.wrapping_sub(u64::from(*is_return));
                         file.address(mapping.file_offset(address))
                     }
@@ -273,8 +275,10 @@ impl Sampler {
             let looks = std::mem::take(&mut self.state.looks);
             let list = looks.into_values().collect();
             if let Err(TrySendError::Full(Report::Looks(list))) = self.reports.try_send(Report::Looks(list)) {
-                self.state.looks =
-                    list.into_iter().map(|looks| ((looks.service.id, Arc::clone(&looks.route)), looks)).collect();
+                self.state.looks = list
+                    .into_iter()
+                    .map(|looks| ((looks.service.id, Arc::clone(&looks.route)), looks))
+                    .collect();
             }
         }
         while let Some(pid) = self.state.unasked.pop() {

@@ -344,7 +344,9 @@ impl Resolver {
     /// The process that was not sampled for the longest is told no more, until it is sampled again.
     fn make_room(&mut self) {
         let told = self.processes.iter().filter(|(_, process)| process.blocks > 0);
-        let Some(tgid) = told.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| tgid) else { return };
+        let Some(tgid) = told.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| tgid) else {
+            return;
+        };
         let Some(process) = self.processes.get_mut(tgid) else { return };
         let blocks = std::mem::take(&mut process.blocks);
         self.blocks.remove(tgid, blocks);
@@ -355,7 +357,9 @@ impl Resolver {
         let Some(mapping) = self.processes.find(tgid, address, time) else { return };
         let Some(file) = mapping.file() else { return };
         match file.tables() {
-            None if file.is_due(time, ASK_NEEDED_AGAIN) => self.builder.add(Request { file, is_needed: true }),
+            None if file.is_due(time, ASK_NEEDED_AGAIN) => {
+                self.builder.add(Request { file, is_needed: true })
+            }
             None => {}
             // The kernel side has not heard of them, or has an old number.
             Some(tables) if !tables.is_empty() => self.processes.changed(tgid),

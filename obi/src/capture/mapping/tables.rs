@@ -324,7 +324,12 @@ mod tests {
         let counts = tables.counts();
         let state = || {
             let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-            (load(&counts.files), load(&counts.bytes) / ELEMENT_BYTES, load(&counts.evicted), load(&counts.full))
+            (
+                load(&counts.files),
+                load(&counts.bytes) / ELEMENT_BYTES,
+                load(&counts.evicted),
+                load(&counts.full),
+            )
         };
         let (small, large, other) = (file(1, 100), file(2, 300), file(3, 400));
         let now = 100 * IN_USE;

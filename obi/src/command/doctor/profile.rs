@@ -68,7 +68,9 @@ impl Profiles {
 
     pub(super) fn write(&self, text: &mut String) {
         let _ = match (&self.error, self.object) {
-            (None, Some(object)) => writeln!(text, "\nprofiles: {} CPUs sampled ({object} object)", self.cpus),
+            (None, Some(object)) => {
+                writeln!(text, "\nprofiles: {} CPUs sampled ({object} object)", self.cpus)
+            }
             (error, _) => {
                 let error = error.as_deref().unwrap_or("nothing could be tried");
                 writeln!(text, "\nprofiles: none\n  because: {error}")

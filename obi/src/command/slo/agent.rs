@@ -86,7 +86,8 @@ fn get(
         let answer =
             client.get(url.clone()).send().await.with_context(|| format!("no agent answers at {address}"))?;
         let status = answer.status();
-        let bytes = answer.bytes().await.with_context(|| format!("failed to read the answer of {address}"))?;
+        let bytes =
+            answer.bytes().await.with_context(|| format!("failed to read the answer of {address}"))?;
         if !status.is_success() {
             bail!("{url} answered {status}: {}", String::from_utf8_lossy(&bytes).trim());
         }

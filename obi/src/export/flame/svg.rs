@@ -162,7 +162,11 @@ impl Picture<'_> {
         let right = WIDTH - MARGIN;
         writeln!(out, "<text id=\"search\" class=\"link\" x=\"{right}\" y=\"26\">search</text>")?;
         writeln!(out, "<text id=\"reset\" class=\"link\" x=\"{}\" y=\"26\">reset</text>", right - 60.0)?;
-        writeln!(out, "<text id=\"found\" class=\"note\" text-anchor=\"end\" x=\"{}\" y=\"26\"/>", right - 120.0)
+        writeln!(
+            out,
+            "<text id=\"found\" class=\"note\" text-anchor=\"end\" x=\"{}\" y=\"26\"/>",
+            right - 120.0
+        )
     }
 
     fn write_legend(&self, out: &mut String, y: usize) -> fmt::Result {
@@ -220,7 +224,9 @@ fn kind_words(key: &Key) -> String {
         Fidelity::Lines => "named by debug information",
         Fidelity::Function => "named by a symbol table",
         Fidelity::Address => "nothing names it on this machine",
-        Fidelity::Marker => return "the walk along the stack ended here; its callers are not known".to_owned(),
+        Fidelity::Marker => {
+            return "the walk along the stack ended here; its callers are not known".to_owned();
+        }
     };
     let mut words = format!("{runtime}, {fidelity}");
     if key.is_inlined {

@@ -42,12 +42,15 @@ fn selection(stacks: &[(&[Frame], u32)]) -> Selection {
 /// (name, x, y from the top, width) of each bar, in the order of the text.
 fn bars(svg: &str) -> Vec<(String, f64, f64, f64)> {
     let inside = |text: &str, before: &str, after: &str| {
-        text.split_once(before).and_then(|(_, rest)| rest.split_once(after)).map(|(found, _)| found.to_owned())
+        text.split_once(before)
+            .and_then(|(_, rest)| rest.split_once(after))
+            .map(|(found, _)| found.to_owned())
     };
     let groups = svg.lines().collect::<Vec<_>>().join("\u{1}");
     let groups = groups.split("<g").skip(2).filter(|group| group.contains("<title>"));
     let bar = |group: &str| {
-        let number = |name: &str| inside(group, &format!(" {name}=\""), "\"").unwrap().parse::<f64>().unwrap();
+        let number =
+            |name: &str| inside(group, &format!(" {name}=\""), "\"").unwrap().parse::<f64>().unwrap();
         let title = inside(group, "<title>", "</title>").unwrap();
         let name = title.split('\u{1}').next().unwrap().to_owned();
         (name, number("x"), number("y"), number("width"))
@@ -76,8 +79,12 @@ fn bars_stand_on_their_callers_and_are_as_wide_as_their_share() {
         ["all", "shop", "main", "[libshop.so]", "reply", "copy", "send", "tcp_sendmsg"],
         "roots first, then in the order of names"
     );
-    let share = |name: &str| bars.iter().find(|bar| bar.0 == name).map(|bar| (bar.3 / 1180.0 * 100.0).round());
-    assert_eq!(["main", "reply", "copy", "send", "tcp_sendmsg"].map(|name| share(name).unwrap()), [100.0, 50.0, 50.0, 25.0, 25.0]);
+    let share =
+        |name: &str| bars.iter().find(|bar| bar.0 == name).map(|bar| (bar.3 / 1180.0 * 100.0).round());
+    assert_eq!(
+        ["main", "reply", "copy", "send", "tcp_sendmsg"].map(|name| share(name).unwrap()),
+        [100.0, 50.0, 50.0, 25.0, 25.0]
+    );
     let row = |name: &str| bars.iter().find(|bar| bar.0 == name).map(|bar| bar.2).unwrap();
     assert!(row("all") > row("main") && row("main") > row("reply") && row("reply") > row("copy"));
     for text in [
@@ -111,7 +118,8 @@ fn a_difference_shows_both_by_their_shares() {
     let now = selection(&[(&[native("new")], 10), (&[native("both")], 30)]);
     let svg = difference("change", ("before", &before), ("now", &now));
     let bars = bars(&svg);
-    let width = |name: &str| bars.iter().find(|bar| bar.0 == name).map(|bar| (bar.3 / 1180.0 * 1000.0).round());
+    let width =
+        |name: &str| bars.iter().find(|bar| bar.0 == name).map(|bar| (bar.3 / 1180.0 * 1000.0).round());
     assert_eq!(["all", "both", "new", "old"].map(|name| width(name).unwrap()), [1000.0, 625.0, 125.0, 250.0]);
     assert!(svg.contains("50.00 % before, 75.00 % now (+25.00)"), "{svg}");
     assert!(svg.contains("50.00 % before, 0.00 % now (-50.00)"), "{svg}");
@@ -129,7 +137,9 @@ fn hostile_names_stay_text_and_empty_selections_are_pictures() {
     let hostile = "</title><script>alert(1)</script>]]>&\u{1}\u{ffff}\"";
     let svg = graph(hostile, &selection(&[(&[native(hostile)], 1)]));
     assert_eq!((svg.matches("<script>").count(), svg.matches("]]>").count()), (1, 1), "{svg}");
-    assert!(svg.contains("&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;]]&gt;&amp;\u{fffd}\u{fffd}&quot;"));
+    assert!(
+        svg.contains("&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;]]&gt;&amp;\u{fffd}\u{fffd}&quot;")
+    );
     assert!(graph("nothing", &selection(&[])).contains("no samples"));
     let one_sided = difference("d", ("a", &selection(&[])), ("b", &example()));
     assert_eq!(bars(&one_sided)[0].3, 1180.0);

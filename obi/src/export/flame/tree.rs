@@ -214,7 +214,8 @@ impl Growing {
 
 /// The function of a frame, then those inlined into it.
 fn keys(frame: &Frame) -> impl Iterator<Item = Key> + '_ {
-    let module: Arc<str> = frame.mapping.as_ref().map_or_else(|| "".into(), |mapping| base(&mapping.path).into());
+    let module: Arc<str> =
+        frame.mapping.as_ref().map_or_else(|| "".into(), |mapping| base(&mapping.path).into());
     let symbol = &frame.symbol;
     let kind = Kind::Code(symbol.runtime, symbol.fidelity);
     let unnamed = symbol.lines.is_empty().then(|| Key {

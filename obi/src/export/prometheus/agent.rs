@@ -15,8 +15,8 @@ use prometheus_client::registry::Unit;
 
 use super::label;
 use crate::export::{Metrics, Unseen};
-use crate::red::{self, ServiceTotals, seconds};
 use crate::profile::view::View as Profile;
+use crate::red::{self, ServiceTotals, seconds};
 use crate::stats::{Counter, HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
 
 #[derive(Debug)]
@@ -204,13 +204,21 @@ fn write_profile(out: &mut Families<'_>, profile: &Profile) -> fmt::Result {
     let mut by = |header: Header, label: &'static str, counts: &[(&'static str, u64)]| {
         out.counter(header, counts.iter().map(|(word, n)| ([(label, *word)], *n)))
     };
-    by(("obi_profile_skipped_looks", "Looks at a CPU that took no sample", None), "reason", &profile.skipped)?;
+    by(
+        ("obi_profile_skipped_looks", "Looks at a CPU that took no sample", None),
+        "reason",
+        &profile.skipped,
+    )?;
     by(("obi_profile_lost_samples", "Samples that were lost", None), "reason", &profile.lost)?;
     let truncated = ("obi_profile_truncated_stacks", "Stacks whose walk ended before the first frame", None);
     by(truncated, "reason", &profile.truncated)?;
     let frames = ("obi_profile_frames", "Frames that were named, by what names them", None);
     by(frames, "fidelity", &profile.frames)?;
-    let links = ("obi_profile_links", "Samples taken while an exchange was served, by whether its span covers them", None);
+    let links = (
+        "obi_profile_links",
+        "Samples taken while an exchange was served, by whether its span covers them",
+        None,
+    );
     by(links, "outcome", &profile.links)?;
     by(("obi_profile_failures", "What went wrong beside the samples", None), "reason", &profile.failures)?;
     let memory = ("obi_profile_memory", "Memory of the agent that profiles take", Some(&BYTES));

@@ -78,10 +78,7 @@ impl Request {
     }
 
     /// Two selections: what is asked for and what it is compared with. `None` if there is nothing to compare it with.
-    pub(super) fn parse_both(
-        pairs: Vec<(String, String)>,
-        now: u64,
-    ) -> Result<Option<(Self, Self)>, Error> {
+    pub(super) fn parse_both(pairs: Vec<(String, String)>, now: u64) -> Result<Option<(Self, Self)>, Error> {
         let (mut given, mut base) = (Given::default(), Given::default());
         let mut has_base = false;
         for (parameter, value) in pairs {
@@ -180,7 +177,11 @@ fn parse_time(text: &str) -> Result<u64, &'static str> {
         "expected a time such as 2026-01-31T12:00:00Z or 1769860800.5 (seconds since the Unix epoch)";
     if let Ok(seconds) = text.parse::<f64>() {
         let is_time = seconds.is_finite() && (0.0..1e10).contains(&seconds);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in range, as just seen")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "in range, as just seen"
+        )]
         return if is_time { Ok((seconds * 1e9) as u64) } else { Err(EXPECTED) };
     }
     let time: Timestamp = text.parse().map_err(|_| EXPECTED)?;
@@ -221,7 +222,11 @@ mod tests {
     #[test]
     fn every_parameter_is_read() {
         fn check(query: &str, expected: Filter) {
-            assert_eq!(Request::parse(pairs(query), NOW).map(|request| request.filter), Ok(expected), "{query}");
+            assert_eq!(
+                Request::parse(pairs(query), NOW).map(|request| request.filter),
+                Ok(expected),
+                "{query}"
+            );
         }
         let usual = || Filter { start: NOW - USUAL_NANOSECONDS, end: NOW, ..Filter::default() };
         check("", usual());
@@ -230,7 +235,10 @@ mod tests {
         check("pid=7", Filter { pid: Some(7), ..usual() });
         check("slow=true", Filter { pace: Some(Pace::Slow), ..usual() });
         check("slow=false", Filter { pace: Some(Pace::Rest), ..usual() });
-        check("span=00000000000000ff", Filter { start: 0, span_id: Some([0, 0, 0, 0, 0, 0, 0, 255]), ..usual() });
+        check(
+            "span=00000000000000ff",
+            Filter { start: 0, span_id: Some([0, 0, 0, 0, 0, 0, 0, 255]), ..usual() },
+        );
         let trace_id = Some(std::array::from_fn(|index| index as u8));
         check("trace=000102030405060708090A0b0c0d0e0f", Filter { start: 0, trace_id, ..usual() });
         let times = Filter { start: 1_500_000_000, end: 3_000_000_000, ..Filter::default() };
@@ -261,7 +269,8 @@ mod tests {
     #[test]
     fn a_comparison_takes_what_is_not_said_otherwise_from_its_other_side() {
         let both = |query: &str| {
-            let both = Request::parse_both(pairs(query), NOW).unwrap_or_else(|error| panic!("{query}: {error}"));
+            let both =
+                Request::parse_both(pairs(query), NOW).unwrap_or_else(|error| panic!("{query}: {error}"));
             both.map(|(request, base)| (request.filter, base.filter))
         };
         assert_eq!(both("service=shop"), None);
@@ -273,7 +282,10 @@ mod tests {
         assert_eq!(Filter { start: 0, end: 0, ..now }, Filter { start: 0, end: 0, ..before });
         let (one, all) = both("service=shop&span=00000000000000ff&base_route=/a").unwrap();
         assert!(one.span_id.is_some() && one.route.is_none());
-        assert_eq!((all.span_id, all.route.as_deref(), all.service.as_deref()), (None, Some("/a"), Some("shop")));
+        assert_eq!(
+            (all.span_id, all.route.as_deref(), all.service.as_deref()),
+            (None, Some("/a"), Some("shop"))
+        );
     }
 
     proptest::proptest! {

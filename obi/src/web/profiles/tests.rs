@@ -150,7 +150,10 @@ async fn a_metric_leads_to_the_profile_of_its_request() {
     let metrics = text(&app, "/metrics", "application/openmetrics-text").await;
     let slow = metrics
         .lines()
-        .find(|line| line.starts_with("http_server_request_duration_seconds_bucket{le=\"2.5\"") && line.contains(" # {"))
+        .find(|line| {
+            line.starts_with("http_server_request_duration_seconds_bucket{le=\"2.5\"")
+                && line.contains(" # {")
+        })
         .unwrap_or_else(|| panic!("no exemplar: {metrics}"));
     let trace_id = slow.split_once("trace_id=\"").unwrap().1.split('"').next().unwrap();
     assert_eq!(trace_id, "02".repeat(16));
