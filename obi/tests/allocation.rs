@@ -157,7 +157,7 @@ fn streams(c: &mut Connection, nth: u32) -> Vec<Record> {
 fn round_of_http1(exchanges: &mut Exchanges, batches: &[Vec<Record>], spans: &mut Spans) -> u64 {
     for batch in batches {
         for record in batch {
-            exchanges.accept(&decode(record.bytes()).unwrap(), spans);
+            exchanges.accept(&decode(record.bytes()).expect("a record made here"), spans);
         }
         exchanges.sweep(2_000_000_000, Duration::from_secs(60), spans);
     }

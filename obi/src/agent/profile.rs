@@ -17,7 +17,7 @@ mod sampler;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -271,10 +271,7 @@ impl Tell {
 
     /// What the sampler tells.
     pub(super) fn report(&self) -> Option<Report> {
-        match self.reports.try_recv() {
-            Ok(report) => Some(report),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.reports.try_recv().ok()
     }
 
     /// What profiling does and costs.

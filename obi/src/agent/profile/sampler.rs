@@ -238,11 +238,11 @@ impl Sampler {
 
     /// Links samples to spans that have ended. A span waits for the samples that were taken before it was told.
     fn link(&mut self, all: bool) {
-        let time_of = |words: &Box<[u64]>| {
-            let sample = StackSample::decode(zerocopy::IntoBytes::as_bytes(&**words)).ok()?;
+        let time_of = |words: &[u64]| {
+            let sample = StackSample::decode(zerocopy::IntoBytes::as_bytes(words)).ok()?;
             Some(sample.event.header.time)
         };
-        let oldest = self.state.unsettled.iter().filter_map(time_of).min().unwrap_or(u64::MAX);
+        let oldest = self.state.unsettled.iter().filter_map(|words| time_of(words)).min().unwrap_or(u64::MAX);
         let clock = self.state.clock.get_or_insert_with(Clock::now);
         while let Some((since, _)) = self.state.told.front()
             && (all || *since < oldest)

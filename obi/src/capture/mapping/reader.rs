@@ -110,7 +110,7 @@ impl Looker {
 /// Whether the file is still what it was. One that was let go is asked for again.
 fn confirm(backing: Arc<Backing>) -> Option<Answer> {
     let now = monotonic();
-    let Some(file) = backing.file() else { return None };
+    let file = backing.file()?;
     let Some(handle) = file.handle() else { return Some(Answer::Replaced(backing)) };
     let (identity, metadata) = (Identity::of(&handle), handle.metadata());
     if metadata.is_ok_and(|metadata| metadata.nlink() == 0) {

@@ -266,14 +266,15 @@ impl Resolver {
     // === inside ===
 
     fn take_answers(&mut self, now: u64) {
-        let (mut opened, mut added) = (Vec::<Arc<Backing>>::new(), HashSet::<u64, RandomState>::default());
+        let mut opened = HashSet::<*const Backing, RandomState>::default();
+        let mut added = HashSet::<u64, RandomState>::default();
         for answer in self.reader.answers() {
             match answer {
                 Answer::Listed(tgid, text, began) => self.processes.listed(tgid, &text, began),
                 Answer::Gone(tgid, time) => self.processes.gone(tgid, time),
                 Answer::Opened(backing, file) => {
                     self.files.insert(file.id, (file, now));
-                    opened.push(backing);
+                    opened.insert(Arc::as_ptr(&backing));
                 }
                 Answer::Replaced(backing) => self.processes.replaced(&backing),
                 Answer::Deleted(backing) => self.processes.forget(&backing),
@@ -283,12 +284,16 @@ impl Resolver {
         if opened.is_empty() && added.is_empty() {
             return;
         }
-        let concerns = |mapping: &Arc<Mapping>| {
-            opened.iter().any(|backing| Arc::ptr_eq(backing, &mapping.backing))
-                || mapping.backing.loaded().as_ref().is_some_and(|file| added.contains(&file.id))
+        // Also of processes that were not told: their program may turn out to be a familiar one.
+        let is_opened = |mapping: &Arc<Mapping>| opened.contains(&Arc::as_ptr(&mapping.backing));
+        let is_added = |mapping: &Arc<Mapping>| {
+            mapping.backing.loaded().as_ref().is_some_and(|file| added.contains(&file.id))
         };
-        let told = self.processes.iter().filter(|(_, process)| process.sampled > 0 || process.blocks > 0);
-        let concerned = told.filter(|(_, process)| process.mappings().iter().any(concerns));
+        let concerned = self.processes.iter().filter(|(_, process)| {
+            let mappings = process.mappings();
+            !opened.is_empty() && mappings.iter().any(is_opened)
+                || process.blocks > 0 && mappings.iter().any(is_added)
+        });
         let concerned: Vec<u32> = concerned.map(|(tgid, _)| tgid).collect();
         concerned.into_iter().for_each(|tgid| self.processes.changed(tgid));
     }

@@ -131,6 +131,8 @@ impl Space {
         let grows = mapping.is_anonymous() && overlapped.iter().all(|known| known.is_anonymous());
         if grows {
             let touches = |index: usize| self.now.get(index).filter(|known| known.is_anonymous());
+            mapping.start = overlapped.first().map_or(mapping.start, |known| known.start.min(mapping.start));
+            mapping.end = overlapped.last().map_or(mapping.end, |known| known.end.max(mapping.end));
             if let Some(before) = first.checked_sub(1).and_then(touches).filter(|it| it.end == mapping.start)
             {
                 (mapping.start, range.start) = (before.start, first - 1);
@@ -154,7 +156,8 @@ impl Space {
             mapping.since =
                 replaced.iter().map(|known| known.since).min().map_or(since, |first| first.min(since));
         } else {
-            for gone in self.now[range.clone()].to_vec() {
+            let all_gone = self.now[range.clone()].to_vec();
+            for gone in all_gone {
                 self.remember(since, gone);
             }
         }

@@ -63,8 +63,8 @@ pub(super) fn of(key: &Key) -> Colour {
 pub(super) fn of_change(before: f64, now: f64) -> Colour {
     let change = match (before, now) {
         (before, now) if before == now => 0.0,
-        (_, now) if now == 0.0 => -1.0,
-        (before, _) if before == 0.0 => 1.0,
+        (_, 0.0) => -1.0,
+        (0.0, _) => 1.0,
         (before, now) => (now / before).log2().clamp(-1.0, 1.0),
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 34")]

@@ -189,6 +189,7 @@ fn a_process_whose_end_was_lost_ends_when_it_is_not_found() {
 fn who_is_gone_is_told() {
     let mut processes = Processes::default();
     map(&mut processes, 5, 7, 0x1000, "/a");
+    processes.take_wants();
     processes.get_mut(7).unwrap().blocks = 2;
     apply(&mut processes, 10, Event::Exit { tgid: 7 });
     assert_eq!(processes.sweep(11 + GRACE, |_| false), [(7, 2)]);
