@@ -59,7 +59,8 @@ fn programs_that_run_already_and_such_that_begin_are_found() {
 #[test]
 fn an_exec_is_told_from_what_ran_before_by_time() {
     let folder = Folder::new();
-    let (first, second) = (folder.compile("first", "-no-pie"), folder.compile("second", "-no-pie -DPADDING=5000"));
+    let (first, second) =
+        (folder.compile("first", "-no-pie"), folder.compile("second", "-no-pie -DPADDING=5000"));
     let mut agent = Agent::start();
     let mut program = Program::start(&first);
     let before = program.told();
@@ -278,7 +279,8 @@ fn everything_that_runs_is_known() {
         for mapped in obi::capture::mapping::listing::executed(&text) {
             let told = program::Told { tgid, address: mapped.start, time: monotonic() };
             match agent.settled(told) {
-                Resolved::Place(place) if place.mapping.end == mapped.end || mapped.inode == 0 => n_found += 1,
+                // The loader maps a library whole and data over its end, of which the side-band does not tell.
+                Resolved::Place(place) if place.mapping.end >= mapped.end => n_found += 1,
                 // It may have ended or changed meanwhile.
                 other => {
                     let now = fs::read(format!("/proc/{tgid}/maps")).unwrap_or_default();
@@ -308,7 +310,8 @@ fn files_are_let_go_when_nobody_maps_them() {
     assert!(file.handle().is_none());
     // What runs on is held.
     let held: HashSet<u64> = agent.released.iter().copied().collect();
-    let own = program::Told { tgid: std::process::id(), address: check as *const () as u64, time: monotonic() };
+    let own =
+        program::Told { tgid: std::process::id(), address: check as *const () as u64, time: monotonic() };
     let own = agent.file(own).1;
     assert!(own.handle().is_some() && !held.contains(&own.id));
     // And it comes back.

@@ -40,7 +40,8 @@ impl Folder {
     fn make(&self, name: &str, source: &str, options: &str) -> String {
         let (path, text) = (self.path(name), self.path(&format!("{name}.c")));
         fs::write(&text, source).unwrap();
-        let made = Command::new("sh").args(["-c", &format!("gcc -O1 -o '{path}' '{text}' {options}")]).status();
+        let made =
+            Command::new("sh").args(["-c", &format!("gcc -O1 -o '{path}' '{text}' {options}")]).status();
         assert!(made.unwrap().success(), "{name} {options}");
         path
     }
@@ -146,7 +147,9 @@ impl Agent {
 
     /// Once its list is read, if it is.
     pub(crate) fn settled(&mut self, told: Told) -> Resolved {
-        self.until(|agent| Some(agent.resolve(told)).filter(|resolved| !matches!(resolved, Resolved::Pending)))
+        self.until(|agent| {
+            Some(agent.resolve(told)).filter(|resolved| !matches!(resolved, Resolved::Pending))
+        })
     }
 
     pub(crate) fn place(&mut self, told: Told) -> Place {
@@ -167,8 +170,7 @@ impl Agent {
     /// A sample of it is taken.
     pub(crate) fn sample(&mut self, told: Told) {
         let header = event_header { tgid: told.tgid, time: told.time, ..event_header::default() };
-        let event =
-            stack_event { header, n_user: 1, end: STACK_NO_PROCESS as u8, ..stack_event::default() };
+        let event = stack_event { header, n_user: 1, end: STACK_NO_PROCESS as u8, ..stack_event::default() };
         let address = told.address | 1 << STACK_EXACT_BIT;
         let words: Vec<u64> = [event.as_bytes(), address.as_bytes()]
             .concat()
@@ -215,7 +217,8 @@ fn map<K: aya::Pod, V: aya::Pod>(most: u32) -> HashMap<MapData, K, V> {
     let kind = aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_HASH as u32;
     let size = |bytes: usize| u32::try_from(bytes).unwrap();
     let on_demand = aya_obj::generated::BPF_F_NO_PREALLOC;
-    let map = aya_obj::Map::new_from_params(kind, size(size_of::<K>()), size(size_of::<V>()), most, on_demand);
+    let map =
+        aya_obj::Map::new_from_params(kind, size(size_of::<K>()), size(size_of::<V>()), most, on_demand);
     HashMap::try_from(Map::HashMap(MapData::create(map, "test", None).unwrap())).unwrap()
 }
 

@@ -108,10 +108,16 @@ impl Backing {
     /// Code made at run time, also in files that exist for nothing else: frame pointers and perf maps are all there is.
     #[must_use]
     pub fn is_made_at_run_time(&self) -> bool {
-        let is_memory = || ["/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage"].iter().any(|start| self.path.starts_with(start));
+        let is_memory = || {
+            ["/memfd:", "/dev/zero", "/SYSV", "/anon_hugepage"]
+                .iter()
+                .any(|start| self.path.starts_with(start))
+        };
         match self.kind {
             Kind::Anonymous => true,
-            Kind::File => is_memory() && self.file.load().as_ref().is_none_or(|file| file.segments().is_empty()),
+            Kind::File => {
+                is_memory() && self.file.load().as_ref().is_none_or(|file| file.segments().is_empty())
+            }
             Kind::Vdso | Kind::Special => false,
         }
     }
@@ -248,7 +254,9 @@ mod tests {
         let mut backings = Backings::default();
         let first = backings.of(&mapped(5, "/bin/x"));
         assert!(Arc::ptr_eq(&first, &backings.of(&mapped(5, "/bin/x"))));
-        for other in [mapped(6, "/bin/x"), mapped(5, "/bin/y"), Mapped { generation: 1, ..mapped(5, "/bin/x") }] {
+        for other in
+            [mapped(6, "/bin/x"), mapped(5, "/bin/y"), Mapped { generation: 1, ..mapped(5, "/bin/x") }]
+        {
             assert!(!Arc::ptr_eq(&first, &backings.of(&other)), "{other:?}");
         }
         assert!(Arc::ptr_eq(&backings.of(&mapped(0, "//anon")), &backings.of(&mapped(0, ""))));

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 
-use super::kernel::Span;
 use super::image::{BuildIds, Image, Segment};
+use super::kernel::Span;
 use crate::capture::tls::elf::{ElfError, OpenFile};
 
 /// A file as `stat` tells it from others, also after its inode was used again.

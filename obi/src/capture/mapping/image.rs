@@ -108,7 +108,9 @@ impl Image {
             (start..end).contains(&offset)
         };
         let code = self.segments.iter().filter(|segment| segment.is_code).find(holds);
-        let segment = code.or_else(|| self.segments.iter().find(holds))?;
+        let exactly = |segment: &&Segment| offset.wrapping_sub(segment.offset) < segment.length;
+        let any = || self.segments.iter().find(exactly).or_else(|| self.segments.iter().find(holds));
+        let segment = code.or_else(any)?;
         Some(offset.wrapping_sub(segment.offset).wrapping_add(segment.address))
     }
 }

@@ -83,7 +83,8 @@ impl Blocks {
         let blocks = blocks(tgid, entries);
         // What leads to the others comes last.
         let mut in_order = blocks.iter().rev();
-        let put = in_order.try_for_each(|block| self.0.insert(MappingKey(block.key), MappingBlock(*block), 0));
+        let put =
+            in_order.try_for_each(|block| self.0.insert(MappingKey(block.key), MappingBlock(*block), 0));
         let count = u32::try_from(blocks.len()).unwrap_or(u32::MAX);
         if let Err(error) = put {
             self.remove(tgid, before.max(count));
@@ -150,7 +151,10 @@ fn block(key: mapping_key, entries: &[mapping_entry]) -> mapping_block {
 }
 
 /// What the kernel side needs to know of a process's mappings. Files that it lacks a table of are handed to `missing`.
-pub fn entries(mappings: &[Arc<Mapping>], mut missing: impl FnMut(Arc<ExecutableFile>)) -> Vec<mapping_entry> {
+pub fn entries(
+    mappings: &[Arc<Mapping>],
+    mut missing: impl FnMut(Arc<ExecutableFile>),
+) -> Vec<mapping_entry> {
     let mut entries = Vec::new();
     for mapping in mappings {
         let plain = mapping_entry { start: mapping.start, end: mapping.end, ..mapping_entry::default() };
@@ -188,7 +192,13 @@ fn under_tables(plain: mapping_entry, address: u64, spans: &[Span], entries: &mu
         if rest < start {
             entries.push(mapping_entry { start: rest, end: start, ..plain });
         }
-        entries.push(mapping_entry { start, end, origin: in_process(span.first), table: span.table, ..plain });
+        entries.push(mapping_entry {
+            start,
+            end,
+            origin: in_process(span.first),
+            table: span.table,
+            ..plain
+        });
         rest = end;
     }
     if rest < plain.end {

@@ -266,14 +266,15 @@ impl Resolver {
     // === inside ===
 
     fn take_answers(&mut self, now: u64) {
-        let (mut opened, mut added) = (Vec::<Arc<Backing>>::new(), HashSet::<u64, RandomState>::default());
+        let mut opened = HashSet::<*const Backing, RandomState>::default();
+        let mut added = HashSet::<u64, RandomState>::default();
         for answer in self.reader.answers() {
             match answer {
                 Answer::Listed(tgid, text, began) => self.processes.listed(tgid, &text, began),
                 Answer::Gone(tgid, time) => self.processes.gone(tgid, time),
                 Answer::Opened(backing, file) => {
                     self.files.insert(file.id, (file, now));
-                    opened.push(backing);
+                    opened.insert(Arc::as_ptr(&backing));
                 }
                 Answer::Replaced(backing) => self.processes.replaced(&backing),
                 Answer::Deleted(backing) => self.processes.forget(&backing),
@@ -283,12 +284,16 @@ impl Resolver {
         if opened.is_empty() && added.is_empty() {
             return;
         }
-        let concerns = |mapping: &Arc<Mapping>| {
-            opened.iter().any(|backing| Arc::ptr_eq(backing, &mapping.backing))
-                || mapping.backing.loaded().as_ref().is_some_and(|file| added.contains(&file.id))
+        // Also of processes that were not told: their program may turn out to be a familiar one.
+        let is_opened = |mapping: &Arc<Mapping>| opened.contains(&Arc::as_ptr(&mapping.backing));
+        let is_added = |mapping: &Arc<Mapping>| {
+            mapping.backing.loaded().as_ref().is_some_and(|file| added.contains(&file.id))
         };
-        let told = self.processes.iter().filter(|(_, process)| process.sampled > 0 || process.blocks > 0);
-        let concerned = told.filter(|(_, process)| process.mappings().iter().any(concerns));
+        let concerned = self.processes.iter().filter(|(_, process)| {
+            let mappings = process.mappings();
+            !opened.is_empty() && mappings.iter().any(is_opened)
+                || process.blocks > 0 && mappings.iter().any(is_added)
+        });
         let concerned: Vec<u32> = concerned.map(|(tgid, _)| tgid).collect();
         concerned.into_iter().for_each(|tgid| self.processes.changed(tgid));
     }
@@ -344,7 +349,9 @@ impl Resolver {
     /// The process that was not sampled for the longest is told no more, until it is sampled again.
     fn make_room(&mut self) {
         let told = self.processes.iter().filter(|(_, process)| process.blocks > 0);
-        let Some(tgid) = told.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| tgid) else { return };
+        let Some(tgid) = told.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| tgid) else {
+            return;
+        };
         let Some(process) = self.processes.get_mut(tgid) else { return };
         let blocks = std::mem::take(&mut process.blocks);
         self.blocks.remove(tgid, blocks);
@@ -355,7 +362,9 @@ impl Resolver {
         let Some(mapping) = self.processes.find(tgid, address, time) else { return };
         let Some(file) = mapping.file() else { return };
         match file.tables() {
-            None if file.is_due(time, ASK_NEEDED_AGAIN) => self.builder.add(Request { file, is_needed: true }),
+            None if file.is_due(time, ASK_NEEDED_AGAIN) => {
+                self.builder.add(Request { file, is_needed: true })
+            }
             None => {}
             // The kernel side has not heard of them, or has an old number.
             Some(tables) if !tables.is_empty() => self.processes.changed(tgid),

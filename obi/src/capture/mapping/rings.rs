@@ -34,7 +34,8 @@ impl Rings {
     /// When the kernel refuses one.
     pub fn open() -> io::Result<Self> {
         let cpus = online_cpus()?;
-        let pages = PAGES.iter().find(|(most, _)| cpus.len() <= *most).map_or(FEWEST_PAGES, |(_, pages)| *pages);
+        let pages =
+            PAGES.iter().find(|(most, _)| cpus.len() <= *most).map_or(FEWEST_PAGES, |(_, pages)| *pages);
         let open = |cpu: &u32| SideBand::open(*cpu, pages).or_else(|_| SideBand::open(*cpu, FEWEST_PAGES));
         let rings = cpus.iter().map(open).collect::<io::Result<_>>()?;
         Ok(Self { rings, bytes: Vec::new(), order: Vec::new(), malformed: 0 })

@@ -123,13 +123,12 @@ mod tests {
         std::fs::hard_link(&first, &link).unwrap();
         let other = program(folder.path(), "other", "0x02");
         let mut shelf = Shelf::new(3);
-        let mut place = |path: &std::path::Path| {
-            match shelf.place(&"x".into(), File::open(path).unwrap()).unwrap() {
+        let mut place =
+            |path: &std::path::Path| match shelf.place(&"x".into(), File::open(path).unwrap()).unwrap() {
                 Placed::Known(file) => (file, false),
                 Placed::New(file) => (file, true),
                 Placed::Full => panic!("{}: full", path.display()),
-            }
-        };
+            };
         let (file, is_new) = place(&first);
         assert!(is_new);
         for same in [&first, &copy, &link] {

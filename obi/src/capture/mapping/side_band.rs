@@ -227,7 +227,10 @@ mod tests {
         check(&mmap2(0, 0x2000, 5, b"/bin/x\0\0"), Event::Mapped { tgid: 7, mapped });
         let unnamed = Mapped { device: (0, 0), inode: 0, generation: 0, ..mapped };
         check(&mmap2(HAS_BUILD_ID, 0x2000, 5, b"/bin/x\0\0"), Event::Mapped { tgid: 7, mapped: unnamed });
-        check(&mmap2(0, 0x2000, 5, b"\xff\0"), Event::Mapped { tgid: 7, mapped: Mapped { path: "", ..mapped } });
+        check(
+            &mmap2(0, 0x2000, 5, b"\xff\0"),
+            Event::Mapped { tgid: 7, mapped: Mapped { path: "", ..mapped } },
+        );
         check(&mmap2(0, 0x2000, 3, b"/bin/x\0\0"), Event::Other);
         check(&mmap2(0, 0, 5, b"/bin/x\0\0"), Event::Other);
         check(&mmap2(0, u64::MAX, 5, b"/bin/x\0\0"), Event::Other);

@@ -121,7 +121,8 @@ impl Space {
         let behind = first + self.now[first..].partition_point(|known| known.start < mapping.end);
         let overlapped = &self.now[first..behind];
         if let [known] = overlapped
-            && (known.is_same(&mapping) || known.is_anonymous() && mapping.is_anonymous() && contains(known, &mapping))
+            && (known.is_same(&mapping)
+                || known.is_anonymous() && mapping.is_anonymous() && contains(known, &mapping))
         {
             return Outcome::Known;
         }
@@ -130,7 +131,10 @@ impl Space {
         let grows = mapping.is_anonymous() && overlapped.iter().all(|known| known.is_anonymous());
         if grows {
             let touches = |index: usize| self.now.get(index).filter(|known| known.is_anonymous());
-            if let Some(before) = first.checked_sub(1).and_then(touches).filter(|it| it.end == mapping.start) {
+            mapping.start = overlapped.first().map_or(mapping.start, |known| known.start.min(mapping.start));
+            mapping.end = overlapped.last().map_or(mapping.end, |known| known.end.max(mapping.end));
+            if let Some(before) = first.checked_sub(1).and_then(touches).filter(|it| it.end == mapping.start)
+            {
                 (mapping.start, range.start) = (before.start, first - 1);
             }
             if let Some(after) = touches(behind).filter(|it| it.start == mapping.end) {
@@ -149,7 +153,8 @@ impl Space {
         let since = mapping.since;
         if grows {
             // When which part came does not matter: there is no file to be mistaken.
-            mapping.since = replaced.iter().map(|known| known.since).min().map_or(since, |first| first.min(since));
+            mapping.since =
+                replaced.iter().map(|known| known.since).min().map_or(since, |first| first.min(since));
         } else {
             for gone in self.now[range.clone()].to_vec() {
                 self.remember(since, gone);

@@ -41,8 +41,10 @@ fn a_note_of_go_is_read() {
         note.resize(note.len().next_multiple_of(4), 0);
         note
     }
-    let bytes = [note(b"GNU\0", 5, &[1; 7]), note(b"Go\0\0", 4, b"a/b/c"), note(b"GNU\0", 3, &[0xab, 1])].concat();
-    let found: Vec<_> = notes(&bytes, 4).map(|note| (note.name.to_vec(), note.kind, note.value.to_vec())).collect();
+    let bytes =
+        [note(b"GNU\0", 5, &[1; 7]), note(b"Go\0\0", 4, b"a/b/c"), note(b"GNU\0", 3, &[0xab, 1])].concat();
+    let found: Vec<_> =
+        notes(&bytes, 4).map(|note| (note.name.to_vec(), note.kind, note.value.to_vec())).collect();
     assert_eq!(found[1], (b"Go\0\0".to_vec(), 4, b"a/b/c".to_vec()));
     assert_eq!((found.len(), &found[2].2), (3, &vec![0xab, 1]));
     assert_eq!(notes(&bytes[..bytes.len() - 3], 4).count(), 2);

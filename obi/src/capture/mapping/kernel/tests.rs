@@ -9,8 +9,10 @@ fn told(entries: &[mapping_entry]) -> Vec<(u64, u64, u64, u32)> {
 #[test]
 fn a_mapping_is_cut_along_its_tables() {
     fn check(address: u64, spans: &[(u64, u64, u32)], expected: &[(u64, u64, u64, u32)]) {
-        let spans: Vec<Span> =
-            spans.iter().map(|(first, last, table)| Span { first: *first, last: *last, table: *table }).collect();
+        let spans: Vec<Span> = spans
+            .iter()
+            .map(|(first, last, table)| Span { first: *first, last: *last, table: *table })
+            .collect();
         let plain = mapping_entry { start: 0x1000, end: 0x2000, ..mapping_entry::default() };
         let mut entries = Vec::new();
         under_tables(plain, address, &spans, &mut entries);
@@ -21,19 +23,23 @@ fn a_mapping_is_cut_along_its_tables() {
     // A table that begins before the mapping, and ends in it.
     check(0x400, &[(0x100, 0x500, 7)], &[(0x1000, 0x1100, 0xd00, 7), (0x1100, 0x2000, 0, 0)]);
     // Two tables, gaps before, between and behind; one that does not concern the mapping.
-    check(0x400, &[(0x500, 0x600, 7), (0x700, 0x800, 8), (0x9000, 0x9100, 9)], &[
-        (0x1000, 0x1100, 0, 0),
-        (0x1100, 0x1200, 0x1100, 7),
-        (0x1200, 0x1300, 0, 0),
-        (0x1300, 0x1400, 0x1300, 8),
-        (0x1400, 0x2000, 0, 0),
-    ]);
+    check(
+        0x400,
+        &[(0x500, 0x600, 7), (0x700, 0x800, 8), (0x9000, 0x9100, 9)],
+        &[
+            (0x1000, 0x1100, 0, 0),
+            (0x1100, 0x1200, 0x1100, 7),
+            (0x1200, 0x1300, 0, 0),
+            (0x1300, 0x1400, 0x1300, 8),
+            (0x1400, 0x2000, 0, 0),
+        ],
+    );
     // An executable whose layout is above where it is mapped.
-    check(u64::MAX - 0x800, &[(u64::MAX - 0x700, u64::MAX - 0x600, 7)], &[
-        (0x1000, 0x1100, 0, 0),
-        (0x1100, 0x1200, 0x1100, 7),
-        (0x1200, 0x2000, 0, 0),
-    ]);
+    check(
+        u64::MAX - 0x800,
+        &[(u64::MAX - 0x700, u64::MAX - 0x600, 7)],
+        &[(0x1000, 0x1100, 0, 0), (0x1100, 0x1200, 0x1100, 7), (0x1200, 0x2000, 0, 0)],
+    );
 }
 
 /// A map that no program uses.
@@ -45,7 +51,8 @@ where
     let kind = aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_HASH as u32;
     let size = |bytes: usize| u32::try_from(bytes).unwrap();
     let on_demand = aya_obj::generated::BPF_F_NO_PREALLOC;
-    let map = aya_obj::Map::new_from_params(kind, size(size_of::<K>()), size(size_of::<V>()), most, on_demand);
+    let map =
+        aya_obj::Map::new_from_params(kind, size(size_of::<K>()), size(size_of::<V>()), most, on_demand);
     HashMap::try_from(aya::maps::Map::HashMap(MapData::create(map, "test", None).unwrap())).unwrap()
 }
 

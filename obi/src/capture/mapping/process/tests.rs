@@ -48,7 +48,10 @@ fn a_fork_has_what_its_parent_had() {
     map(&mut processes, 11, 8, 0x2000, "/child");
     assert_eq!(path(&processes, 8, 0x1000, 12), "/a");
     assert_eq!(path(&processes, 7, 0x1000, 12), "/parent");
-    assert_eq!((path(&processes, 8, 0x2000, 12), path(&processes, 7, 0x2000, 12)), ("/child".into(), "none".into()));
+    assert_eq!(
+        (path(&processes, 8, 0x2000, 12), path(&processes, 7, 0x2000, 12)),
+        ("/child".into(), "none".into())
+    );
     // One that shares memory with nobody is told once, others twice.
     let mut n = 0;
     apply(&mut processes, 12, Event::Fork { parent: 8, tgid: 9 });
@@ -63,7 +66,10 @@ fn a_number_that_is_used_again_is_another_process() {
     apply(&mut processes, 10, Event::Exit { tgid: 7 });
     apply(&mut processes, 20, Event::Fork { parent: 1, tgid: 7 });
     map(&mut processes, 25, 7, 0x1000, "/bb");
-    assert_eq!((path(&processes, 7, 0x1000, 9), path(&processes, 7, 0x1000, 26)), ("/a".into(), "/bb".into()));
+    assert_eq!(
+        (path(&processes, 7, 0x1000, 9), path(&processes, 7, 0x1000, 26)),
+        ("/a".into(), "/bb".into())
+    );
     processes.sweep(30 + 2 * GRACE, |_| false);
     assert_eq!(processes.len().0, 1, "the second one runs");
     assert_eq!(path(&processes, 7, 0x1000, 26), "/bb");
@@ -142,7 +148,11 @@ fn a_file_is_opened_once_and_confirmed_when_it_is_mapped_again() {
     assert_eq!(opened(&mut processes), []);
     map(&mut processes, 5 + CONFIRMED_FOR, 9, 0x2000, "/a");
     assert_eq!(opened(&mut processes), [(9, 0)]);
-    let file = super::super::file::ExecutableFile::new(1, "/a".into(), std::fs::File::open("/proc/self/exe").unwrap());
+    let file = super::super::file::ExecutableFile::new(
+        1,
+        "/a".into(),
+        std::fs::File::open("/proc/self/exe").unwrap(),
+    );
     backing.set_file(Some(Arc::new(file.unwrap())));
     backing.confirm(2 * CONFIRMED_FOR);
     map(&mut processes, 4 * CONFIRMED_FOR, 9, 0x3000, "/a");
@@ -179,6 +189,7 @@ fn a_process_whose_end_was_lost_ends_when_it_is_not_found() {
 fn who_is_gone_is_told() {
     let mut processes = Processes::default();
     map(&mut processes, 5, 7, 0x1000, "/a");
+    processes.take_wants();
     processes.get_mut(7).unwrap().blocks = 2;
     apply(&mut processes, 10, Event::Exit { tgid: 7 });
     assert_eq!(processes.sweep(11 + GRACE, |_| false), [(7, 2)]);
@@ -197,7 +208,10 @@ fn a_machine_with_too_many_processes_forgets_the_ended_first() {
         map(&mut processes, 8, tgid, 0x1000, "/a");
     }
     assert_eq!(processes.len().0, PROCESSES);
-    assert_eq!((path(&processes, 9, 0x1000, 8), path(&processes, 3, 0x1000, 8)), ("none".into(), "/a".into()));
+    assert_eq!(
+        (path(&processes, 9, 0x1000, 8), path(&processes, 3, 0x1000, 8)),
+        ("none".into(), "/a".into())
+    );
     assert_eq!(processes.counts().processes_full, 2);
 }
 

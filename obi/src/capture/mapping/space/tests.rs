@@ -33,11 +33,11 @@ fn what_a_new_mapping_overlaps_has_gone() {
     check(&[(10, 20, "/a")], (20, 30, "/b"), &[(10, 20, 0, "/a"), (20, 30, 0, "/b")]);
     check(&[(10, 20, "/a")], (10, 20, "/b"), &[(10, 20, 0, "/b")]);
     check(&[(10, 40, "/a")], (20, 30, "/b"), &[(10, 20, 0, "/a"), (20, 30, 0, "/b"), (30, 40, 20, "/a")]);
-    check(&[(10, 20, "/a"), (20, 30, "/b")], (15, 25, "/c"), &[
-        (10, 15, 0, "/a"),
-        (15, 25, 0, "/c"),
-        (25, 30, 5, "/b"),
-    ]);
+    check(
+        &[(10, 20, "/a"), (20, 30, "/b")],
+        (15, 25, "/c"),
+        &[(10, 15, 0, "/a"), (15, 25, 0, "/c"), (25, 30, 5, "/b")],
+    );
     // Code made at run time grows together.
     check(&[(10, 20, ""), (30, 40, "")], (20, 30, ""), &[(10, 40, 0, "")]);
     check(&[(10, 20, "")], (15, 30, ""), &[(10, 30, 0, "")]);
@@ -62,7 +62,8 @@ fn an_address_is_found_as_of_its_time() {
     space.map(mapping(&mut backings, (10, 20), "/b", 100));
     let before_fork = space.fork();
     space.map(mapping(&mut backings, (10, 20), "/c", 200));
-    for (time, expected) in [(50, "/a"), (99, "/a"), (100, "/b"), (199, "/b"), (200, "/c"), (u64::MAX, "/c")] {
+    for (time, expected) in [(50, "/a"), (99, "/a"), (100, "/b"), (199, "/b"), (200, "/c"), (u64::MAX, "/c")]
+    {
         assert_eq!(path(space.find(15, time)), expected, "{time}");
     }
     assert_eq!((path(space.find(20, 300)), path(space.find(9, 300))), ("none", "none"));
