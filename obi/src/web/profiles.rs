@@ -16,6 +16,7 @@ use super::Error;
 use crate::clock::{Clock, monotonic_ns};
 use crate::export::{flame, otlp, pprof, summary::Summary};
 use crate::profile::Selection;
+use crate::profile::choose::Pace;
 
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
@@ -42,12 +43,18 @@ pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> 
     let Some((request, base)) = Request::parse_both(pairs, now())? else {
         return Err(Error::NothingToCompare);
     };
-    let before = state.profiles.ask(base.filter).await?;
-    let selection = state.profiles.ask(request.filter).await?;
+    let before = state.profiles.ask(base.filter.clone()).await?;
+    let selection = state.profiles.ask(request.filter.clone()).await?;
     let _permit = state.answers.acquire().await.map_err(|_| Error::Unanswered)?;
     let make = move || {
-        let title = format!("{} compared with {}", request.title, base.title);
-        picture(flame::difference(&title, ("before", &before), ("now", &selection)))
+        let is_slow = (request.filter.pace, base.filter.pace) == (Some(Pace::Slow), Some(Pace::Rest));
+        let (title, sides) = match is_slow {
+            true => {
+                (format!("{}, compared with the others", request.title), ["of the others", "of slow ones"])
+            }
+            false => (format!("{}, compared with {}", request.title, base.title), ["before", "now"]),
+        };
+        picture(flame::difference(&title, (sides[0], &before), (sides[1], &selection)))
     };
     tokio::task::spawn_blocking(make).await.map_err(|_| Error::Unanswered)
 }

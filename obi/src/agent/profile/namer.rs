@@ -19,7 +19,7 @@ use crate::capture::mapping::space::Mapping as Mapped;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::store::Chosen;
 use crate::profile::symbol::{self, Symbols};
-use crate::profile::{Fidelity, Frame, Mapping, Selection, naming};
+use crate::profile::{Fidelity, Frame, Mapping, Runtime, Selection, Symbol, naming};
 
 /// What the thread is asked for.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub(super) struct NamerView {
     pub(super) frames: [u64; 4],
     /// Samples that nobody could take for export.
     pub(super) unexported: u64,
+    /// Frames that were not named because it would have taken too long.
+    pub(super) late: u64,
 }
 
 /// The thread's state.
@@ -54,6 +56,8 @@ pub(super) struct Namer {
     pub(super) view: Arc<ArcSwap<NamerView>>,
     frames: [u64; 4],
     unexported: u64,
+    late: u64,
+    deadline: u64,
     /// By address, which the first keeps from being used again; the second is made of it.
     mappings: HashMap<usize, (Arc<Mapped>, Arc<Mapping>), RandomState>,
     /// Numbers of processes that make code: a pid may be used again.
@@ -61,6 +65,8 @@ pub(super) struct Namer {
     n_makers: u64,
 }
 
+/// Names of one selection may take so long, ns: less than who asks waits.
+const TIME: u64 = 15_000_000_000;
 /// Mappings that are remembered; then all are made anew.
 const MAPPINGS: usize = 16_384;
 
@@ -72,8 +78,20 @@ impl Namer {
         view: Arc<ArcSwap<NamerView>>,
     ) -> Self {
         let (mappings, makers) = (HashMap::default(), HashMap::default());
-        let (frames, unexported, n_makers) = ([0; 4], 0, 0);
-        Self { symbols, period, exports, view, frames, unexported, mappings, makers, n_makers }
+        let (frames, unexported, late, deadline, n_makers) = ([0; 4], 0, 0, u64::MAX, 0);
+        Self {
+            symbols,
+            period,
+            exports,
+            view,
+            frames,
+            unexported,
+            late,
+            deadline,
+            mappings,
+            makers,
+            n_makers,
+        }
     }
 
     /// Works until nobody asks any more.
@@ -110,11 +128,13 @@ impl Namer {
                 symbols: self.symbols.statistics(),
                 frames: self.frames,
                 unexported: self.unexported,
+                late: self.late,
             }));
         }
     }
 
     fn name(&mut self, chosen: &Chosen<Place>, clock: &Clock) -> Selection {
+        self.deadline = monotonic_ns() + TIME;
         if self.mappings.len() > MAPPINGS {
             self.mappings.clear();
         }
@@ -132,7 +152,7 @@ impl Namer {
         let is_return = place.is_return();
         let address = place.address.wrapping_sub(u64::from(is_return));
         let (symbol, mapping) = match &place.within {
-            Within::Kernel(_) => (self.symbols.name(&symbol::Place::Kernel(address)), None),
+            Within::Kernel(_) => (self.look_up(&symbol::Place::Kernel(address)), None),
             Within::Mapped(mapped, _) => {
                 let symbol = self.mapped(pid, mapped, address);
                 let shown = self.mapping(mapped);
@@ -143,7 +163,7 @@ impl Namer {
         Frame { address: place.address, is_return, mapping, symbol }
     }
 
-    fn mapped(&mut self, pid: u32, mapped: &Mapped, address: u64) -> Arc<crate::profile::Symbol> {
+    fn mapped(&mut self, pid: u32, mapped: &Mapped, address: u64) -> Arc<Symbol> {
         let Some(file) = mapped.file().filter(|file| !file.segments().is_empty()) else {
             return self.made(pid, address);
         };
@@ -151,13 +171,28 @@ impl Namer {
         let held = file.handle();
         let root = PathBuf::from(format!("/proc/{pid}/root"));
         let file = symbol::File { id: file.id, handle: held.as_deref(), path: &file.path, root: &root };
-        self.symbols.name(&symbol::Place::File { file, address })
+        self.look_up(&symbol::Place::File { file, address })
     }
 
-    fn made(&mut self, pid: u32, address: u64) -> Arc<crate::profile::Symbol> {
+    fn made(&mut self, pid: u32, address: u64) -> Arc<Symbol> {
         let folder = PathBuf::from(format!("/proc/{pid}"));
         let process = symbol::Process { id: self.maker(pid), folder: &folder };
-        self.symbols.name(&symbol::Place::Process { process, address })
+        self.look_up(&symbol::Place::Process { process, address })
+    }
+
+    /// Looks for names while there is time; then only what is known already has one. Whoever asks again gets more.
+    fn look_up(&mut self, place: &symbol::Place<'_>) -> Arc<Symbol> {
+        if monotonic_ns() < self.deadline {
+            return self.symbols.name(place);
+        }
+        self.symbols.known(place).unwrap_or_else(|| {
+            self.late += 1;
+            let runtime = match place {
+                symbol::Place::Kernel(_) => Runtime::Kernel,
+                symbol::Place::File { .. } | symbol::Place::Process { .. } => Runtime::Native,
+            };
+            Arc::new(Symbol { runtime, ..Symbol::default() })
+        })
     }
 
     fn maker(&mut self, pid: u32) -> u64 {

@@ -365,6 +365,7 @@ impl Sampler {
                 ("tables_refused", mappings.tables_refused),
                 ("not_looked_at", mappings.not_asked),
                 ("frames_unnamed", symbols.unnamed),
+                ("names_late", named.late),
             ],
             memory: vec![
                 ("samples", store_bytes as u64),

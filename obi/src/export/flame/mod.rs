@@ -20,12 +20,12 @@ use crate::profile::Selection;
 #[must_use]
 pub fn graph(title: &str, selection: &Selection) -> String {
     let tree = Tree::new(&[selection], Levels::fitting(selection));
-    let picture = Picture { title, subtitle: describe(selection), is_difference: false, tree: &tree };
+    let picture = Picture { title, subtitle: describe(selection), sides: None, tree: &tree };
     picture.write()
 }
 
 /// A differential flame graph: each frame is as wide as its mean share of both selections, red where it takes a larger
-/// share of `now` than of `before`, blue where a smaller one.
+/// share of `now` than of `before`, blue where a smaller one. Each comes with what it is called.
 #[must_use]
 pub fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selection)) -> String {
     let tree = Tree::new(&[before.1, now.1], Levels::common(before.1, now.1));
@@ -33,7 +33,7 @@ pub fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selectio
     for (index, (name, selection)) in [before, now].into_iter().enumerate() {
         let _ = write!(subtitle, "{}{name}: {}", if index == 0 { "" } else { "\n" }, describe(selection));
     }
-    let picture = Picture { title, subtitle, is_difference: true, tree: &tree };
+    let picture = Picture { title, subtitle, sides: Some([before.0, now.0]), tree: &tree };
     picture.write()
 }
 

@@ -23,8 +23,8 @@ pub(super) struct Picture<'a> {
     pub(super) title: &'a str,
     /// Lines below it.
     pub(super) subtitle: String,
-    /// Between two selections.
-    pub(super) is_difference: bool,
+    /// Of a difference: what both sides are called.
+    pub(super) sides: Option<[&'a str; 2]>,
     pub(super) tree: &'a Tree,
 }
 
@@ -106,7 +106,7 @@ impl Picture<'_> {
     fn share(&self, node: &Node) -> f64 {
         let shares = [0, 1].map(|selection| self.tree.share(node, selection));
         let totals = self.tree.nodes[0].periods;
-        match self.is_difference && totals[0] > 0 && totals[1] > 0 {
+        match self.sides.is_some() && totals[0] > 0 && totals[1] > 0 {
             true => f64::midpoint(shares[0], shares[1]),
             false => shares[0].max(shares[1]),
         }
@@ -116,8 +116,8 @@ impl Picture<'_> {
         let node = &self.tree.nodes[bar.node];
         let inner = WIDTH - 2.0 * MARGIN;
         let (x, width) = (bar.left * inner, bar.width * inner);
-        let colour = match (self.is_difference, node.key.kind) {
-            (true, Kind::Code(_, fidelity)) if fidelity != Fidelity::Marker => {
+        let colour = match (self.sides, node.key.kind) {
+            (Some(_), Kind::Code(_, fidelity)) if fidelity != Fidelity::Marker => {
                 paint::of_change(self.tree.share(node, 0), self.tree.share(node, 1))
             }
             _ => paint::of(&node.key),
@@ -140,9 +140,9 @@ impl Picture<'_> {
     fn details(&self, node: &Node) -> String {
         let mut text = node.key.name.to_string();
         let _ = write!(text, "\n{}", kind_words(&node.key));
-        if self.is_difference {
+        if let Some([old, new]) = self.sides {
             let [before, now] = [0, 1].map(|selection| 100.0 * self.tree.share(node, selection));
-            let _ = write!(text, "\n{before:.2} % before, {now:.2} % now ({:+.2})", now - before);
+            let _ = write!(text, "\n{before:.2} % {old}, {now:.2} % {new} ({:+.2})", now - before);
         } else {
             let period = self.tree.period[0] as f64 / 1e9;
             let time = |periods: u64| seconds(periods as f64 * period);
@@ -170,20 +170,20 @@ impl Picture<'_> {
     }
 
     fn write_legend(&self, out: &mut String, y: usize) -> fmt::Result {
-        let mut entries: Vec<(&str, paint::Colour)> = Vec::new();
-        if self.is_difference {
-            entries.push(("less than before", paint::of_change(2.0, 1.0)));
-            entries.push(("the same", paint::of_change(1.0, 1.0)));
-            entries.push(("more", paint::of_change(1.0, 2.0)));
+        let mut entries: Vec<(String, paint::Colour)> = Vec::new();
+        if let Some([old, new]) = self.sides {
+            entries.push((format!("larger share {old}"), paint::of_change(2.0, 1.0)));
+            entries.push(("the same".to_owned(), paint::of_change(1.0, 1.0)));
+            entries.push((format!("larger share {new}"), paint::of_change(1.0, 2.0)));
         } else {
             let is_used = |kind: Kind| self.tree.nodes.iter().any(|node| class(node.key.kind) == class(kind));
             let used = paint::LEGEND.into_iter().filter(|(_, kind)| is_used(*kind));
-            entries.extend(used.map(|(name, kind)| (name, paint::of_kind(kind))));
+            entries.extend(used.map(|(name, kind)| (name.to_owned(), paint::of_kind(kind))));
         }
         let mut x = MARGIN;
         for (name, colour) in entries {
             write!(out, "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>", y - 10)?;
-            writeln!(out, "<text class=\"note\" x=\"{}\" y=\"{y}\">{name}</text>", x + 16.0)?;
+            writeln!(out, "<text class=\"note\" x=\"{}\" y=\"{y}\">{}</text>", x + 16.0, Escaped(&name))?;
             x += 34.0 + LETTER * name.len() as f64;
         }
         Ok(())

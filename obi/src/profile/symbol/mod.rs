@@ -187,6 +187,12 @@ impl Symbols {
         symbol
     }
 
+    /// What is at a place, if that was asked before and is still known.
+    pub fn known(&mut self, place: &Place<'_>) -> Option<Arc<Symbol>> {
+        let key = self.key(place);
+        self.cache.get(key)
+    }
+
     /// A file that nobody maps any more, and no sample that is kept lies in.
     pub fn forget_file(&mut self, id: u64) {
         self.files.forget(id);

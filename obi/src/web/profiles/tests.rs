@@ -227,7 +227,7 @@ async fn selections_and_formats_are_as_asked_for() {
 async fn slow_requests_are_compared_with_the_rest() {
     let app = app();
     let svg = text(&app, "/api/v1/profiles/compare?service=service-1&slow=true", "*/*").await;
-    assert!(svg.contains("0.00 % before, 100.00 % now (+100.00)"), "{svg}");
+    assert!(svg.contains("0.00 % of the others, 100.00 % of slow ones (+100.00)"), "{svg}");
     assert!(svg.contains("<title>sort_all\n") && svg.contains("<title>parse\n"), "{svg}");
     for query in ["", "service=service-1", "base_form=1"] {
         let (status, _, body) = get(&app, &format!("/api/v1/profiles/compare?{query}"), "*/*").await;
