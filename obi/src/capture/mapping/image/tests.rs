@@ -1,3 +1,5 @@
+//! What is read of files, whole, cut and made up.
+
 use std::process::Command;
 
 use proptest::prelude::*;

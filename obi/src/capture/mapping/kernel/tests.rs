@@ -1,3 +1,5 @@
+//! Mappings as the kernel side gets them: cut along tables, in blocks that cover each address once.
+
 use proptest::prelude::*;
 
 use super::*;

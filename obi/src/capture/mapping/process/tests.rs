@@ -1,3 +1,5 @@
+//! What becomes of processes by the events about them, in any order.
+
 use proptest::prelude::*;
 
 use super::*;

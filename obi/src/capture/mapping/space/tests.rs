@@ -1,3 +1,5 @@
+//! Mappings against a plain model: one entry per page.
+
 use proptest::prelude::*;
 
 use super::super::backing::Backings;
