@@ -227,7 +227,7 @@ mod tests {
 
         write("export: {otlp: [{endpoint: \"http://127.0.0.1:1\"}], metric_interval: 2s}");
         let Reload::Apply(applied) = reloader.reload().await else { panic!("refused") };
-        assert_eq!(applied.tap.map(|tap| tap.lanes().len()), Some(2));
+        assert_eq!(applied.tap.map(|tap| tap.lanes().len()), Some(3));
         assert_eq!(received.try_recv().unwrap().period, Duration::from_secs(2));
         assert_eq!(reloader.current.export.otlp.len(), 1);
     }
