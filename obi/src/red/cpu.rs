@@ -158,7 +158,7 @@ mod tests {
         check(1, "17", 4);
         check(1, OTHER, 2);
         check(2, OTHER, 2);
-        check(u32::MAX, OTHER, 2 * (MAX_SERIES as u64 - 1));
+        check(u32::MAX, OTHER, 2 * (2 * MAX_SERIES as u64 - 1));
     }
 
     #[test]
