@@ -1,3 +1,5 @@
+//! Files made here, as others read them.
+
 use std::process::Command;
 
 use proptest::prelude::*;

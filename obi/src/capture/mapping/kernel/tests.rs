@@ -1,3 +1,5 @@
+//! Maps of the kernel that no program uses, searched as the kernel side does.
+
 use proptest::prelude::*;
 
 use super::*;

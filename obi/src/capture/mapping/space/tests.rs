@@ -1,3 +1,5 @@
+//! Mappings over each other, and what is found at which time.
+
 use proptest::prelude::*;
 
 use super::super::backing::Backings;
