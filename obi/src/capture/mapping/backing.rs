@@ -141,9 +141,14 @@ impl Backing {
         self.confirming.store(false, Ordering::Relaxed);
     }
 
-    /// Mapped again a while after it was last looked at; somebody is asked once only.
+    /// Somebody is to confirm it; false if somebody is already.
+    pub(super) fn begin_confirming(&self) -> bool {
+        !self.confirming.swap(true, Ordering::Relaxed)
+    }
+
+    /// A while after somebody looked at it last.
     pub(super) fn is_confirmable(&self, now: u64, after: u64) -> bool {
-        now.saturating_sub(self.confirmed()) >= after && !self.confirming.swap(true, Ordering::Relaxed)
+        now.saturating_sub(self.confirmed()) >= after
     }
 
     pub(super) fn generation(&self) -> u64 {

@@ -21,7 +21,7 @@ pub enum Want {
     /// A file that is not known yet.
     Open(Opening),
     /// A file is mapped again: is it still what its name means?
-    Confirm(Arc<Backing>),
+    Confirm(Opening),
     /// What a process maps.
     List(u32),
 }
@@ -95,6 +95,8 @@ pub struct Processes {
     table: HashMap<u32, Process, RandomState>,
     backings: Backings,
     wants: Vec<Want>,
+    /// Those that can wait for the next sweep.
+    later: Vec<Want>,
     /// Whose mappings have changed.
     changed: Vec<u32>,
     counts: Counts,
@@ -324,6 +326,7 @@ impl Processes {
                 _ => true,
             }
         });
+        self.wants.append(&mut self.later);
         self.backings.sweep();
         gone
     }
@@ -388,19 +391,24 @@ impl Processes {
     fn backing(&mut self, tgid: u32, mapped: &Mapped<'_>, time: u64) -> Arc<Backing> {
         let backing = self.backings.of(mapped);
         let is_file = matches!(backing.kind, Kind::File | Kind::Vdso);
+        let opening = |processes: &Self| {
+            let parent = processes.table.get(&tgid).map_or(0, |process| process.parent);
+            Opening { backing: Arc::clone(&backing), tgid, parent, range: (mapped.start, mapped.end) }
+        };
         match backing.state() {
             // It may have been opened for a process that was gone by then.
             state @ (State::New | State::Unavailable)
                 if is_file && (state == State::New || backing.is_confirmable(time, CONFIRMED_FOR)) =>
             {
                 backing.set_state(State::Asked);
-                let parent = self.table.get(&tgid).map_or(0, |process| process.parent);
-                let range = (mapped.start, mapped.end);
-                let backing = Arc::clone(&backing);
-                self.wants.push(Want::Open(Opening { backing, tgid, parent, range }));
+                self.wants.push(Want::Open(opening(self)));
             }
-            State::Open if backing.kind == Kind::File && backing.is_confirmable(time, CONFIRMED_FOR) => {
-                self.wants.push(Want::Confirm(Arc::clone(&backing)));
+            State::Open if backing.kind == Kind::File && time > backing.confirmed() => {
+                let is_due = time - backing.confirmed() >= CONFIRMED_FOR;
+                if backing.begin_confirming() {
+                    let want = Want::Confirm(opening(self));
+                    if is_due { self.wants.push(want) } else { self.later.push(want) }
+                }
             }
             _ => {}
         }

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::backing::Backing;
-use super::file::{ExecutableFile, Identity};
+use super::file::ExecutableFile;
 use super::open::{self, Unavailable};
 use super::process::{Opening, Want};
 use super::shelf::{Placed, Shelf};
@@ -80,7 +80,7 @@ impl Looker {
                 Some(Answer::Listed(tgid, process.maps().unwrap_or_default(), began))
             }
             Want::Open(opening) => self.open(&opening),
-            Want::Confirm(backing) => confirm(backing),
+            Want::Confirm(opening) => self.confirm(opening),
         }
     }
 
@@ -105,22 +105,27 @@ impl Looker {
         backing.set_file(None);
         None
     }
-}
 
-/// Whether the file is still what it was. One that was let go is asked for again.
-fn confirm(backing: Arc<Backing>) -> Option<Answer> {
-    let now = monotonic();
-    let file = backing.file()?;
-    let Some(handle) = file.handle() else { return Some(Answer::Replaced(backing)) };
-    let (identity, metadata) = (Identity::of(&handle), handle.metadata());
-    if metadata.is_ok_and(|metadata| metadata.nlink() == 0) {
-        return Some(Answer::Deleted(backing));
-    }
-    if identity.is_ok_and(|identity| identity == file.identity) {
+    /// Whether the name still leads to the same file.
+    fn confirm(&mut self, opening: Opening) -> Option<Answer> {
+        let (now, backing) = (monotonic(), opening.backing);
+        let opening = Opening { backing: Arc::clone(&backing), ..opening };
+        let Ok(file) = open::open(&opening) else {
+            // Its process has gone, mostly: the next one tells.
+            backing.confirm(backing.confirmed());
+            return None;
+        };
+        let is_deleted = file.metadata().is_ok_and(|metadata| metadata.nlink() == 0);
+        let found = match self.shelf.place(&backing.path, file) {
+            Ok(Placed::Known(found) | Placed::New(found)) => found,
+            Ok(Placed::Full) | Err(_) => return Some(Answer::Replaced(backing)),
+        };
+        if backing.file().is_none_or(|known| !Arc::ptr_eq(&known, &found)) {
+            return Some(Answer::Replaced(backing));
+        }
         backing.confirm(now);
-        return None;
+        is_deleted.then_some(Answer::Deleted(backing))
     }
-    Some(Answer::Replaced(backing))
 }
 
 /// Wants that wait.

@@ -19,7 +19,7 @@ use obi_ebpf::{STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_TABLE};
 use super::backing::Backing;
 use super::file::ExecutableFile;
 use super::kernel::{Blocks, entries};
-use super::process::{Processes, Want};
+use super::process::{Opening, Processes, Want};
 use super::reader::{Answer, Failures, Reader, monotonic};
 use super::rings::Rings;
 use super::space::Mapping;
@@ -306,7 +306,7 @@ impl Resolver {
             self.counts.refused += 1;
             match want {
                 Want::Open(opening) => opening.backing.not_asked(),
-                Want::Confirm(backing) => backing.confirm(backing.confirmed()),
+                Want::Confirm(Opening { backing, .. }) => backing.confirm(backing.confirmed()),
                 Want::List(tgid) => self.processes.not_awaited(tgid),
             }
         }

@@ -1,4 +1,4 @@
-//! What is read of files, whole, cut and made up.
+//! Files made here, as others read them.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Mappings as the kernel side gets them: cut along tables, in blocks that cover each address once.
+//! Maps of the kernel that no program uses, searched as the kernel side does.
 
 use proptest::prelude::*;
 

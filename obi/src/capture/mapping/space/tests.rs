@@ -1,4 +1,4 @@
-//! Mappings against a plain model: one entry per page.
+//! Mappings over each other, and what is found at which time.
 
 use proptest::prelude::*;
 
