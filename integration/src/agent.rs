@@ -48,9 +48,15 @@ pub struct Config {
 }
 
 impl Default for Config {
-    /// The agent's defaults, with room for all spans of a test.
+    /// The agent's defaults, with room for all spans of a test. No stacks are sampled unless a test asks for it: the
+    /// first look at all files of a machine costs an agent that is not optimised more than everything else together.
     fn default() -> Self {
-        Self { value: json!({"web": {"spans": 200_000, "span_bytes": 256 << 20}}) }
+        Self {
+            value: json!({
+                "web": {"spans": 200_000, "span_bytes": 256 << 20},
+                "profile": {"enabled": false},
+            }),
+        }
     }
 }
 

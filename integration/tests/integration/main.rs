@@ -23,6 +23,7 @@ mod otlp;
 mod overload;
 mod privilege;
 mod process;
+mod profile;
 mod prometheus;
 mod reload;
 mod resource;
