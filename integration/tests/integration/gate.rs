@@ -77,8 +77,9 @@ pub(crate) fn uncovered(metrics: &Exposition, reason: &str) -> f64 {
 #[track_caller]
 pub(crate) fn assert_exact(agent: &mut Agent, ledger: &Ledger) {
     report(agent, ledger).assert_exact();
-    let wrong = miscounted(&agent.metrics().unwrap(), ledger);
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let metrics = agent.metrics().unwrap();
+    let wrong = miscounted(&metrics, ledger);
+    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), losses(&metrics, ledger));
 }
 
 /// RED counts that are not what happened, and losses although every span is there.
