@@ -206,12 +206,10 @@ void host_segment(struct sock *sk, const struct host_segment *from)
 	n_user = 0;
 }
 
-void host_end(struct sock *sk, u64 time, u32 reason, u32 unseen_requests)
+void host_end(struct sock *sk, u64 time, u32 reason)
 {
-	struct ending how = { .time = time, .reason = reason, .loss = reason == CLOSE_ABANDONED ? LOSS_GAP : LOSS_NONE };
+	struct ending how = { .time = time, .reason = reason };
 	now = time;
-	if (unseen_requests)
-		lose_last(&sk->connection, unseen_requests); /* as check_unseen() does */
 	end_connection(&sk->connection, &how);
 }
 

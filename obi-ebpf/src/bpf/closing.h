@@ -96,16 +96,11 @@ static __always_inline void check_unseen(struct connection *k, struct sock *sk, 
 	struct tcp_sock *tcp = tcp_of(sk);
 	if (!tcp)
 		return;
-	s32 n_received = read_position(sk, tcp) - k->receive.next;
-	s32 n_sent = FIELD(tcp, write_seq) - k->send.next - n_uncounted;
-	if (n_received <= 0 && n_sent <= 0)
-		return;
-	how->reason = CLOSE_ABANDONED;
-	how->loss = LOSS_GAP;
-	if (k->side == SIDE_SERVER && n_received > 0)
-		lose_last(k, n_received);
-	else if (k->side == SIDE_CLIENT && n_sent > 0)
-		lose_last(k, n_sent);
+	if ((s32)(read_position(sk, tcp) - k->receive.next) > 0 ||
+	    (s32)(FIELD(tcp, write_seq) - k->send.next - n_uncounted) > 0) {
+		how->reason = CLOSE_ABANDONED;
+		how->loss = LOSS_GAP;
+	}
 }
 
 /* A program of every set. */
