@@ -156,9 +156,8 @@ impl Space {
             mapping.since =
                 replaced.iter().map(|known| known.since).min().map_or(since, |first| first.min(since));
         } else {
-            for gone in self.now[range.clone()].to_vec() {
-                self.remember(since, gone);
-            }
+            let all_gone = self.now[range.clone()].to_vec();
+            all_gone.into_iter().for_each(|gone| self.remember(since, gone));
         }
         let new = left.into_iter().chain([Arc::new(mapping)]).chain(right);
         Arc::make_mut(&mut self.now).splice(range, new);
