@@ -270,6 +270,42 @@ fn what_is_sampled_is_told_to_the_kernel_with_tables() {
     agent.until(|agent| agent.resolver.blocks().get(told.tgid, 0));
 }
 
+/// In a thread of its own, since there is no way back.
+#[test]
+fn what_is_kept_after_the_start_is_enough() {
+    let folder = Folder::new();
+    let path = folder.compile("program", "-DPADDING=34567");
+    let library = folder.library("a", "");
+    let work = move || {
+        let mut agent = Agent::start_with(|| {
+            let kept = obi::privilege::reduce(false, || Ok::<_, std::io::Error>(())).unwrap().to_string();
+            assert_eq!(kept, "CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE");
+        });
+        let mut program = Program::start(&path);
+        let told = program.told();
+        check(&mut agent, told, &path, "here");
+        program.say(&format!("open {library}"));
+        let in_library = program.told();
+        check(&mut agent, in_library, &library, "in_library");
+        program.say("vdso");
+        let in_vdso = program.told();
+        agent.file(in_vdso);
+        // A deleted executable that began after the start.
+        let copy = folder.copy(&path, "deleted");
+        let mut deleted = Program::start(&copy);
+        let told_deleted = deleted.told();
+        fs::remove_file(&copy).unwrap();
+        check(&mut agent, told_deleted, &path, "here");
+        agent.sample(told);
+        agent.until(|agent| {
+            let block = agent.resolver.blocks().get(told.tgid, 0)?;
+            let entries = &block.entry[..block.n_entries as usize];
+            (entries.iter().filter(|entry| entry.table > 0).count() >= 4).then_some(())
+        });
+    };
+    std::thread::spawn(work).join().unwrap();
+}
+
 #[test]
 fn everything_that_runs_is_known() {
     let mut agent = Agent::start();

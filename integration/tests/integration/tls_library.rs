@@ -78,7 +78,7 @@ fn doctor_tells_where_tls_would_be_read() {
     assert_eq!((found["cost"].as_str(), found["processes"].as_u64()), (Some("emulated"), Some(1)), "{found}");
     assert!(report["tls"]["mode"].is_string() && report["tls"]["error"].is_null(), "{report}");
     let text = doctor(&["doctor"], "true");
-    let line = format!("cheap  {}/libssl.so.3: 5 programs, in 1 processes now", folder.path().display());
+    let line = format!("cheap  {}/libssl.so.3: 6 programs, in 1 processes now", folder.path().display());
     assert!(text.contains(&line) && text.contains("TLS: read at the programs' libraries"), "{text}");
     let text = doctor(&["doctor"], "false");
     assert!(text.contains("TLS: not read, capture.tls is false"), "{text}");

@@ -129,9 +129,16 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) fn start() -> Self {
+        Self::start_with(|| ())
+    }
+
+    /// What comes after the survey runs with the capabilities that `reduce` leaves.
+    pub(crate) fn start_with(reduce: impl FnOnce()) -> Self {
         let survey = Survey::open().unwrap();
         let tables = Tables::new(Chunks::new(map(32_768)), obi::capture::unwind::build, 64 << 20);
-        let resolver = Resolver::start(survey, tables, Blocks::new(map(4096))).unwrap();
+        let blocks = Blocks::new(map(4096));
+        reduce();
+        let resolver = Resolver::start(survey, tables, blocks).unwrap();
         Self { resolver, released: Vec::new() }
     }
 
