@@ -1,5 +1,6 @@
 //! The accuracy gate: waits for the agent to have seen everything, then compares by identity.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use integration::accuracy::{Ledger, Report};
@@ -56,7 +57,8 @@ pub(crate) fn settle(agent: &mut Agent, ledgers: &[&Ledger]) -> bool {
 
 /// What the agent itself says it did not see of the ledger's services, for whoever reads a failure.
 pub(crate) fn losses(metrics: &Exposition, ledger: &Ledger) -> String {
-    let is_ours = |service: &str| ledger.roles().iter().any(|(_, ours)| ours == service);
+    let services: BTreeSet<String> = ledger.roles().into_iter().map(|(_, service)| service).collect();
+    let is_ours = |service: &str| services.contains(service);
     let counted = metrics.samples.iter().filter(|sample| {
         let is_loss = sample.labels.get("service_name").is_some_and(|service| is_ours(service));
         sample.value > 0.0

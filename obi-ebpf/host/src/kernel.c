@@ -206,10 +206,12 @@ void host_segment(struct sock *sk, const struct host_segment *from)
 	n_user = 0;
 }
 
-void host_end(struct sock *sk, u64 time, u32 reason)
+void host_end(struct sock *sk, u64 time, u32 reason, u32 unseen_requests)
 {
-	struct ending how = { .time = time, .reason = reason };
+	struct ending how = { .time = time, .reason = reason, .loss = reason == CLOSE_ABANDONED ? LOSS_GAP : LOSS_NONE };
 	now = time;
+	if (unseen_requests)
+		lose_last(&sk->connection, unseen_requests); /* as check_unseen() does */
 	end_connection(&sk->connection, &how);
 }
 

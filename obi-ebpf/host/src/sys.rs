@@ -3,6 +3,7 @@
 //! In: segments and faults. Out: journal, counters, state. The C side keeps its state in static memory, so a
 //! [`Kernel`] holds a lock for as long as it lives.
 
+use obi_ebpf::CLOSE_ABANDONED;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -97,7 +98,7 @@ unsafe extern "C" {
     fn host_connect(number: u64, receive_mode: u32, send_mode: u32) -> *mut c_void;
     fn host_free(connection: *mut c_void);
     fn host_segment(connection: *mut c_void, segment: *const RawSegment);
-    fn host_end(connection: *mut c_void, time: u64, reason: u32);
+    fn host_end(connection: *mut c_void, time: u64, reason: u32, unseen_requests: u32);
     fn host_journal(index: u32, bytes: *mut *const u8, number: *mut u64) -> u32;
     fn host_journal_length() -> u32;
     fn host_tally(kind: u32, reason: u32) -> u64;
@@ -214,7 +215,13 @@ impl Kernel {
     /// The connection ends for `reason` (`enum close_reason`).
     pub fn end(&mut self, connection: &mut Connection, reason: u32, time: u64) {
         // SAFETY: the connection is alive and borrowed alone; `&mut self` holds the lock.
-        unsafe { host_end(connection.raw.as_ptr(), time, reason) }
+        unsafe { host_end(connection.raw.as_ptr(), time, reason, 0) }
+    }
+
+    /// The connection ends, and bytes have passed unseen, so many of them where requests go.
+    pub fn end_unseen(&mut self, connection: &mut Connection, requests: u32, time: u64) {
+        // SAFETY: as in `end`.
+        unsafe { host_end(connection.raw.as_ptr(), time, CLOSE_ABANDONED, requests) }
     }
 
     /// Everything written since the start, from the `from`-th entry on.

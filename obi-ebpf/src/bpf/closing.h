@@ -96,11 +96,16 @@ static __always_inline void check_unseen(struct connection *k, struct sock *sk, 
 	struct tcp_sock *tcp = tcp_of(sk);
 	if (!tcp)
 		return;
-	if ((s32)(read_position(sk, tcp) - k->receive.next) > 0 ||
-	    (s32)(FIELD(tcp, write_seq) - k->send.next - n_uncounted) > 0) {
-		how->reason = CLOSE_ABANDONED;
-		how->loss = LOSS_GAP;
-	}
+	s32 n_received = read_position(sk, tcp) - k->receive.next;
+	s32 n_sent = FIELD(tcp, write_seq) - k->send.next - n_uncounted;
+	if (n_received <= 0 && n_sent <= 0)
+		return;
+	how->reason = CLOSE_ABANDONED;
+	how->loss = LOSS_GAP;
+	if (k->side == SIDE_SERVER && n_received > 0)
+		lose_last(k, n_received);
+	else if (k->side == SIDE_CLIENT && n_sent > 0)
+		lose_last(k, n_sent);
 }
 
 /* A program of every set. */
@@ -110,7 +115,6 @@ int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 	struct ending how = {};
 	struct connection *k;
 	int error;
-	(void)old;
 	if (new != STATE_CLOSE && new != STATE_FIN_WAIT1 && new != STATE_LAST_ACK)
 		return 0;
 	k = find_connection(sk);
@@ -134,7 +138,8 @@ int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 	if (FIELD(sk, sk_shutdown) == SHUTDOWN_BOTH) {
 		how.reason = new == STATE_LAST_ACK ? CLOSE_REMOTE : CLOSE_LOCAL;
 		close_tls(k, &how, true);
-		check_unseen(k, sk, &how, 0);
+		/* Who shuts down before closing comes by twice, the second time behind the FIN if no answer to it was quicker. */
+		check_unseen(k, sk, &how, old == new);
 		return end_connection(k, &how);
 	}
 	if (!(k->flags & CONNECTION_FINISHED) && k->side == SIDE_SERVER && k->send.mode == MODE_UNTIL_CLOSE)

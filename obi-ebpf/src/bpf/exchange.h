@@ -350,19 +350,55 @@ SHARED int end_pending(struct connection *k, const struct ending *how)
 		request->flags |= CURSOR_END_REPORTED;
 	if (n)
 		k->n_abandoned += n - answering;
-	k->n_requests += n_begun; /* a number is never used again */
-	k->n_responses = k->n_requests;
+	k->n_requests += n_begun; /* a number is never used again, nor are those of answers ahead */
+	if (pending(k))
+		k->n_responses = k->n_requests;
 	return 0;
 }
 
-/* Answers that were seen ahead of their requests, and these are not to be seen any more. */
+/* An answer under way that was seen ahead of its request. */
+static __always_inline bool is_ahead(struct connection *k)
+{
+	return (response_cursor(k)->flags & (CURSOR_NOTED | CURSOR_ORPHAN)) == CURSOR_NOTED && !pending(k);
+}
+
+/*
+ * Answers that were seen ahead of their requests, and these are not to be seen any more. Where the one under way ends
+ * is a guess from here on.
+ */
 static __always_inline void lose_ahead(struct connection *k)
 {
 	u32 n_ahead = k->n_responses - k->n_requests;
+	if (is_ahead(k)) {
+		response_cursor(k)->flags |= CURSOR_ORPHAN | CURSOR_RESYNCED;
+		forget(exchange_number(k, k->n_responses));
+		k->n_responses++;
+		n_ahead++;
+	}
 	if ((s32)n_ahead <= 0)
 		return;
 	tally_lost(k, LOSS_REQUEST_UNSEEN, n_ahead);
 	k->n_requests = k->n_responses;
+}
+
+/*
+ * Bytes have passed unseen where a request begins: at least one, and as many as answers were seen without. Those that
+ * a client's answers were ahead of are counted by lose_ahead(), those that cannot be read by their answers.
+ */
+static __always_inline void lose_unseen(struct connection *k)
+{
+	if ((k->flags & (CONNECTION_HTTP | CONNECTION_UNREADABLE)) == CONNECTION_HTTP &&
+	    (s32)(k->n_responses - k->n_requests) <= 0 && !is_ahead(k))
+		tally_lost(k, LOSS_GAP, k->n_unasked ? k->n_unasked : 1);
+	k->n_unasked = 0;
+}
+
+/* At the end of a connection `n` bytes have not been seen in the direction of its requests. */
+static __always_inline void lose_last(struct connection *k, u32 n)
+{
+	const struct cursor *request = request_cursor(k);
+	if (request->mode == MODE_START || (request->mode == MODE_LENGTH && n > request->remaining))
+		lose_unseen(k);
 }
 
 /* The connection is over. A response that ends with it is whole. */

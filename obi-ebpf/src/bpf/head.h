@@ -45,6 +45,8 @@ static __always_inline void match_response(struct connection *k, struct segment 
 			c->flags |= CURSOR_ORPHAN;
 			if (k->flags & CONNECTION_UNREADABLE && !(c->flags & CURSOR_RESYNCED))
 				tally_lost(k, LOSS_REQUEST_UNSEEN, 1);
+			else if (!(k->flags & CONNECTION_DAMAGED) && !(c->flags & CURSOR_RESYNCED))
+				k->n_unasked++;
 			return;
 		}
 	}
@@ -101,6 +103,13 @@ static __always_inline bool confirm_response(struct connection *k, struct segmen
 	return true;
 }
 
+/* A response to a request that is not known: whether it has a body is a guess. */
+static __always_inline bool is_guess(const struct cursor *response)
+{
+	u32 flags = response->flags & (CURSOR_ORPHAN | CURSOR_NOTED | CURSOR_RESYNCED);
+	return flags & CURSOR_ORPHAN && flags != (CURSOR_ORPHAN | CURSOR_NOTED);
+}
+
 /* The request head is complete; `n` bytes of it lie in this piece. Returns event flags. */
 static __always_inline u32 request_complete(struct connection *k, struct segment *s, u32 n, u64 exchange)
 {
@@ -133,8 +142,11 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	}
 	if (pending(k) == 1)
 		set_current(k, exchange);
-	/* Whoever asks anew has had the answer to what was before. */
-	if (response_cursor(k)->mode == MODE_RESYNC) {
+	/*
+	 * Whoever asks anew has had the answer to what was before. Where one that nobody is known to have asked for ends
+	 * is a guess: if it was to a HEAD, it has no body, and what is taken for it is the answer to this request.
+	 */
+	if (response_cursor(k)->mode == MODE_RESYNC || is_guess(response_cursor(k))) {
 		cursor_reset(response_cursor(k), MODE_START);
 		k->n_abandoned = 0;
 	}

@@ -198,6 +198,7 @@ struct connection {
 	u32 n_noted;     /* entries of `note` outstanding */
 	u32 n_noted_lost;
 	u32 n_abandoned; /* responses still to come whose exchanges have been given up */
+	u32 n_unasked;   /* of a server, responses to no request that was seen, since one was seen to be missing */
 	u32 noted_flags; /* one note without a map entry: rarely is more than one request out of the ordinary */
 	u64 noted_exchange;
 	u32 owner; /* thread whose current exchange is ours */

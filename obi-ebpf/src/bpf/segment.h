@@ -151,7 +151,9 @@ static __always_inline bool lose(struct connection *k, struct segment *s)
 	how->loss = s->detail;
 	how->keeps_request = !requests;
 	k->flags |= CONNECTION_DAMAGED;
-	if (requests && s->detail != LOSS_FRAMING)
+	if (requests && s->detail == LOSS_GAP && c->mode == MODE_START && k->flags & CONNECTION_HTTP)
+		lose_unseen(k);
+	else if (requests && s->detail != LOSS_FRAMING)
 		k->flags |= CONNECTION_UNREADABLE;
 	/* Requests that are whole are not touched by what is lost behind them. */
 	return !requests || c->mode != MODE_START;

@@ -63,14 +63,15 @@ static __always_inline struct tcp_sock *tcp_of(struct sock *sk)
 
 /*
  * The read position. The peer's FIN takes a sequence number of its own, and the
- * call that reads the last data may step over it too: it is no byte.
+ * call that reads the last data may step over it too: it is no byte. The flag is
+ * looked at first, since a FIN that comes in meanwhile sets it last.
  */
 static __always_inline u32 read_position(struct sock *sk, struct tcp_sock *tcp)
 {
+	bool is_done = FIELD(sk, __sk_common.skc_flags) & 1ul << SOCKET_DONE;
+	barrier();
 	u32 position = FIELD(tcp, copied_seq);
-	if (position != FIELD(tcp, rcv_nxt))
-		return position;
-	return FIELD(sk, __sk_common.skc_flags) & 1ul << SOCKET_DONE ? position - 1 : position;
+	return is_done && position == FIELD(tcp, rcv_nxt) ? position - 1 : position;
 }
 
 #ifndef OBI_SOCKET_SET

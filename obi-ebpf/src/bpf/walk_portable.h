@@ -8,7 +8,7 @@
 #ifndef OBI_WALK_PORTABLE_H
 #define OBI_WALK_PORTABLE_H
 
-enum { STEPS_PER_PROGRAM = 3, FRAMES_PER_PROGRAM = 5 };
+enum { STEPS_PER_PROGRAM = 4, FRAMES_PER_PROGRAM = 5 };
 
 /* Elements of `walks`. */
 enum { WALK_HEADS = 0, WALK_FRAMES = 1, WALKS = 2 };

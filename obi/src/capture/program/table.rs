@@ -66,11 +66,14 @@ impl Hook {
 
 impl Entry {
     /// A run that the kernel skipped goes unnoticed: of bytes on unix sockets, which carry no stream offsets. On TCP
-    /// the next run finds the gap and counts the exchanges, so a skipped run must not count as well.
+    /// the next run finds the gap and counts the exchanges, so a skipped run must not count as well; but for second
+    /// instances: what both have missed may be all there was of a connection.
     #[must_use]
     pub fn is_silent_when_missed(self) -> bool {
         let target = self.hook.target();
-        target.starts_with("unix_stream_") || target == "skb_copy_datagram_from_iter"
+        self.need == Need::Again
+            || target.starts_with("unix_stream_")
+            || target == "skb_copy_datagram_from_iter"
     }
 }
 

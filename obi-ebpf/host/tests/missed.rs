@@ -1,0 +1,151 @@
+//! Whole messages pass unseen, as when the kernel skips a program: what is told is right, the rest is lost, nothing breaks.
+
+use obi_ebpf::*;
+use obi_ebpf_host::ledger::{Account, Fate, Ledger};
+use obi_ebpf_host::{Connection, Faults, Kernel, Segment};
+use proptest::prelude::*;
+
+/// One request and its answer, one after the other on a connection that is kept.
+#[derive(Debug, Clone)]
+struct Turn {
+    is_head: bool,
+    status: u16,
+    request_body: u16,
+    response_body: u16,
+    /// The messages are moved in several calls: a head, a body.
+    apart: bool,
+    /// Which of the four movements nobody sees: request head and body, response head and body.
+    missed: [bool; 4],
+}
+
+fn turns() -> impl Strategy<Value = Vec<Turn>> {
+    let missed = prop_oneof![
+        3 => Just([false; 4]),
+        2 => proptest::array::uniform4(prop::bool::weighted(0.4)),
+        1 => Just([false, false, true, true]),
+        1 => Just([true, true, false, false]),
+        1 => Just([true; 4]),
+    ];
+    let status = prop_oneof![Just(200_u16), Just(204), Just(304), Just(404)];
+    let body = prop_oneof![Just(0_u16), 1_u16..3000];
+    let turn = (any::<bool>(), status, body.clone(), body, any::<bool>(), missed).prop_map(
+        |(is_head, status, request_body, response_body, apart, missed)| Turn {
+            is_head,
+            status,
+            request_body,
+            response_body,
+            apart,
+            missed,
+        },
+    );
+    // A connection whose first bytes nobody saw is one that was joined in the middle: the first turn is seen.
+    proptest::collection::vec(turn, 1..8).prop_map(|mut turns| {
+        turns[0].missed = [false; 4];
+        turns
+    })
+}
+
+/// A connection, and what has passed unseen on it, by direction.
+struct Line {
+    kernel: Kernel,
+    connection: Connection,
+    ledger: Ledger,
+    time: u64,
+    unseen: [u32; 2],
+}
+
+impl Line {
+    fn pass(&mut self, sending: bool, bytes: &[u8], missed: bool) {
+        self.time += 1000;
+        let unseen = &mut self.unseen[usize::from(sending)];
+        if missed || bytes.is_empty() {
+            *unseen += u32::try_from(bytes.len()).expect("short");
+            return;
+        }
+        let gap = std::mem::take(unseen);
+        self.kernel.segment(&mut self.connection, sending, gap, Segment::Buffer(bytes), self.time);
+        self.ledger.read(&self.kernel);
+    }
+
+    fn message(&mut self, sending: bool, turn: &Turn, (head, body): (&str, u16), missed: [bool; 2]) {
+        let body = vec![b'x'; body.into()];
+        if turn.apart {
+            self.pass(sending, head.as_bytes(), missed[0]);
+            self.pass(sending, &body, missed[1]);
+        } else {
+            self.pass(sending, &[head.as_bytes(), &body].concat(), missed[0]);
+        }
+    }
+
+    /// As the kernel side does: who closes looks whether all bytes have been seen.
+    fn end(&mut self, reason: u32, server: bool) {
+        self.time += 1000;
+        if self.unseen == [0, 0] {
+            self.kernel.end(&mut self.connection, reason, self.time);
+        } else {
+            let requests = self.unseen[usize::from(!server)];
+            self.kernel.end_unseen(&mut self.connection, requests, self.time);
+        }
+        self.ledger.read(&self.kernel);
+    }
+}
+
+fn play(turns: &[Turn], server: bool, reason: u32) -> Line {
+    let mut kernel = Kernel::boot(1, 8192, Faults::default());
+    let connection = kernel.connect(false);
+    let mut line = Line { kernel, connection, ledger: Ledger::default(), time: 0, unseen: [0; 2] };
+    for (nth, turn) in turns.iter().enumerate() {
+        let Turn { is_head, status, request_body, response_body, missed, .. } = *turn;
+        let method = if is_head { "HEAD" } else { "POST" };
+        let request =
+            format!("{method} /{nth} HTTP/1.1\r\nHost: a\r\nContent-Length: {request_body}\r\n\r\n");
+        let response = format!("HTTP/1.1 {status} X\r\nId: {nth}\r\nContent-Length: {response_body}\r\n\r\n");
+        let has_body = !is_head && status != 204 && status != 304;
+        let response_body = if has_body { response_body } else { 0 };
+        line.message(!server, turn, (&request, request_body), [missed[0], missed[1]]);
+        line.message(server, turn, (&response, response_body), [missed[2], missed[3]]);
+    }
+    line.end(reason, server);
+    line
+}
+
+fn id(account: &Account) -> (Option<usize>, Option<usize>) {
+    let request = String::from_utf8_lossy(&account.request.head).into_owned();
+    let response = String::from_utf8_lossy(&account.response.head).into_owned();
+    let between = |text: &str, from: &str, to: char| -> Option<usize> {
+        text.split_once(from)?.1.split(to).next()?.parse().ok()
+    };
+    (between(&request, " /", ' '), between(&response, "Id: ", '\r'))
+}
+
+fn cases(n: u32) -> ProptestConfig {
+    let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
+    ProptestConfig { failure_persistence: None, max_shrink_iters: 5000, ..ProptestConfig::with_cases(n) }
+}
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    #[test]
+    fn nothing_breaks_that_only_passed_unseen(turns in turns(), server in any::<bool>(), local in any::<bool>()) {
+        let line = play(&turns, server, if local { CLOSE_LOCAL } else { CLOSE_REMOTE });
+        for (number, account) in &line.ledger.accounts {
+            if account.fate != Fate::Whole {
+                let lost = matches!(account.fate, Fate::Abandoned(_) | Fate::Forgotten | Fate::Dropped);
+                // An answer that no request came for: the kernel side counts it.
+                let alone = account.fate == Fate::Open && account.ahead && !account.request.begun;
+                prop_assert!(lost || alone, "{number:#x} is {:?}: {account:?}", account.fate);
+                continue;
+            }
+            let (asked, answered) = id(account);
+            if asked.is_some() && answered.is_some() {
+                prop_assert_eq!(asked, answered, "{:?}", account);
+            }
+        }
+        let delivered = line.ledger.delivered();
+        let lost = line.ledger.abandoned() + line.kernel.lost();
+        let n = turns.len() as u64;
+        prop_assert!(delivered + lost <= n, "{delivered} told, {lost} lost of {n}");
+        prop_assert!(delivered == n || lost > 0, "{delivered} told of {n}, none lost");
+    }
+}
