@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: reference help demo run build test bench fuzz fmt lint \
-        dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
+        bench-hooks dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -80,6 +80,12 @@ bench: build ## Benchmarks; prints one table
 	$(CARGO) build --release --workspace --bins
 	$(CARGO) bench --package obi --package slo
 	$(SUDO) $(TARGET)/release/bench
+
+# On a kernel that has all of them; what is emulated is slow, so only the ratios between sets mean anything.
+bench-hooks: ## Costs of the hook sets beside each other, on Debian's 6.12 under QEMU
+	$(CARGO) build --release --workspace --bins
+	$(SUDO) $(TARGET)/release/kernels run 6.12 --limit 3600 -- $(abspath $(TARGET))/release/bench --pairs 3 \
+		--hooks fentry,kprobe,socket,syscall
 
 fmt: ## Format the source
 	$(CARGO) fmt --all

@@ -1,9 +1,11 @@
-//! Benchmarks of the whole agent on this machine: `bench [--seconds N] [--pairs N]`; one table on stdout.
+//! Benchmarks of the whole agent on this machine: `bench [--seconds N] [--pairs N]`, or hook sets beside each other:
+//! `bench --hooks SET,SET…`; one table on stdout.
 //!
 //! In: a built agent, nginx, wrk. Out: what the agent costs, per exchange and side, beside what the machine's noise
 //! is. Progress goes to stderr. Judges nothing: the bars are printed beside the figures.
 
 mod fleet;
+mod hooks;
 mod nginx;
 mod table;
 mod tls;
@@ -28,9 +30,21 @@ struct Effort {
     pairs: usize,
 }
 
+/// What is asked for.
+struct Request {
+    effort: Effort,
+    /// Hook sets to compare; when there are none, everything else is measured.
+    hooks: Vec<String>,
+}
+
 fn main() -> anyhow::Result<()> {
-    let effort = effort(std::env::args().skip(1))?;
+    let Request { effort, hooks } = request(std::env::args().skip(1))?;
     let mut table = Table::default();
+    if !hooks.is_empty() {
+        hooks::measure(&hooks, effort, &mut table)?;
+        print!("{table}");
+        return Ok(());
+    }
     table.add(ready()?);
     nginx::measure(effort, &mut table)?;
     tls::measure(effort, &mut table)?;
@@ -39,18 +53,23 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn effort(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Effort> {
+fn request(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Request> {
     let mut effort = Effort { seconds: 5, pairs: 8 };
+    let mut hooks = Vec::new();
     while let Some(name) = arguments.next() {
-        let value = arguments.next().with_context(|| format!("{name} needs a number"))?;
+        let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
+        if name == "--hooks" {
+            hooks = value.split(',').map(str::to_owned).collect();
+            continue;
+        }
         let number = value.parse().with_context(|| format!("{name} {value} is not a number"))?;
         match name.as_str() {
             "--seconds" => effort.seconds = number,
             "--pairs" => effort.pairs = usize::try_from(number)?,
-            _ => bail!("unknown argument {name}: usage: bench [--seconds N] [--pairs N]"),
+            _ => bail!("unknown argument {name}: usage: bench [--seconds N] [--pairs N] [--hooks SET,SET]"),
         }
     }
-    Ok(effort)
+    Ok(Request { effort, hooks })
 }
 
 fn ready() -> anyhow::Result<Row> {

@@ -25,11 +25,11 @@ pub(crate) struct Load {
 }
 
 /// Cost of one exchange on one side, microseconds.
-struct Cost {
-    kernel: f64,
-    runs: f64,
-    agent: f64,
-    lost: f64,
+pub(crate) struct Cost {
+    pub(crate) kernel: f64,
+    pub(crate) runs: f64,
+    pub(crate) agent: f64,
+    pub(crate) lost: f64,
 }
 
 /// Adds all rows about nginx.
@@ -42,7 +42,8 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) -> anyhow::Result<()> {
     for (who, include, sides) in [("server", &only_server, 1.0), ("server and client", &both, 2.0)] {
         // All run-time of our programs counts, also that for traffic nobody watches.
         note(&format!("cost per exchange and side, watching {who}"));
-        let cost = cost(&server, &client, include, sides, effort)?;
+        let config = watching(include, true);
+        let cost = cost(Traffic { server: &server, client: &client, sides }, config, effort)?;
         let kernel = format!("kernel programs per exchange and side, watching {who}");
         table.add(Row::new(&kernel, cost.kernel, "µs", "≤ 0.8 µs"));
         table.add(Row::new(
@@ -83,14 +84,18 @@ pub(crate) fn watching(include: &[Value], has_statistics: bool) -> Config {
     Config::plain().set("discover", "include", include.to_vec()).set("capture", "statistics", has_statistics)
 }
 
-fn cost(
-    server: &Server,
-    client: &str,
-    include: &[Value],
-    sides: f64,
-    effort: Effort,
-) -> anyhow::Result<Cost> {
-    let agent = Agent::start(watching(include, true))?;
+/// Who talks, and how many of the two are watched.
+#[derive(Clone, Copy)]
+pub(crate) struct Traffic<'a> {
+    pub(crate) server: &'a Server,
+    pub(crate) client: &'a str,
+    pub(crate) sides: f64,
+}
+
+/// What an agent with run-time statistics costs.
+pub(crate) fn cost(traffic: Traffic<'_>, config: Config, effort: Effort) -> anyhow::Result<Cost> {
+    let Traffic { server, client, sides } = traffic;
+    let agent = Agent::start(config)?;
     // Warm caches and tables first.
     load(server, client, 1)?;
     let before = (agent.metrics()?, cpu_time(agent.pid())?);
@@ -113,7 +118,7 @@ fn cost(
     Ok(Cost { kernel: kernel * 1e6 / exchanges, runs, agent, lost: lost / exchanges })
 }
 
-fn load(server: &Server, client: &str, seconds: u32) -> anyhow::Result<Load> {
+pub(crate) fn load(server: &Server, client: &str, seconds: u32) -> anyhow::Result<Load> {
     load_over("http", server, client, seconds)
 }
 
