@@ -15,8 +15,8 @@ enum {
 	UNWIND_REGISTERS = 32,
 	/* Beyond this many bytes above the stack pointer a frame pointer is not believed, where no table vouches for it. */
 	UNWIND_FRAME_MOST = 1 << 20,
-	/* What some fifty programs run in turns, of 64 KiB: a rule that is not here costs a dozen misses of the CPU's cache. */
-	UNWIND_CACHE_BITS = 12,
+	/* More do not help: with 32 programs in turns four times as many made no difference. */
+	UNWIND_CACHE_BITS = 10,
 	UNWIND_CACHED = 1 << UNWIND_CACHE_BITS,
 	/* Words of the user's stack that are read at once, a power of two. */
 	UNWIND_WINDOW = 128,
