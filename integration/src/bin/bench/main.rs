@@ -1,10 +1,12 @@
-//! Benchmarks of the whole agent on this machine: `bench [--seconds N] [--pairs N]`; one table on stdout.
+//! Benchmarks of the whole agent on this machine: `bench [--seconds N] [--pairs N] [--only PART]`; one table on stdout.
 //!
 //! In: a built agent, nginx, wrk. Out: what the agent costs, per exchange and side, beside what the machine's noise
 //! is. Progress goes to stderr. Judges nothing: the bars are printed beside the figures.
 
+mod crowd;
 mod fleet;
 mod nginx;
+mod profile;
 mod table;
 mod tls;
 
@@ -19,6 +21,16 @@ use crate::table::{Row, Table, median};
 /// Starts that the time to ready is the median of.
 const STARTS: usize = 7;
 
+/// Each adds its rows.
+type Part = (&'static str, fn(Effort, &mut Table) -> anyhow::Result<()>);
+const PARTS: [Part; 5] = [
+    ("ready", ready),
+    ("nginx", nginx::measure),
+    ("tls", tls::measure),
+    ("fleet", fleet::measure),
+    ("profile", profile::measure),
+];
+
 /// How long and how often.
 #[derive(Debug, Clone, Copy)]
 struct Effort {
@@ -29,35 +41,39 @@ struct Effort {
 }
 
 fn main() -> anyhow::Result<()> {
-    let effort = effort(std::env::args().skip(1))?;
+    let (effort, parts) = arguments(std::env::args().skip(1))?;
     let mut table = Table::default();
-    table.add(ready()?);
-    nginx::measure(effort, &mut table)?;
-    tls::measure(effort, &mut table)?;
-    fleet::measure(effort, &mut table)?;
+    for (_, measure) in parts {
+        measure(effort, &mut table)?;
+    }
     print!("{table}");
     Ok(())
 }
 
-fn effort(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Effort> {
-    let mut effort = Effort { seconds: 5, pairs: 8 };
+fn arguments(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<(Effort, Vec<Part>)> {
+    let (mut effort, mut parts) = (Effort { seconds: 5, pairs: 8 }, PARTS.to_vec());
     while let Some(name) = arguments.next() {
-        let value = arguments.next().with_context(|| format!("{name} needs a number"))?;
-        let number = value.parse().with_context(|| format!("{name} {value} is not a number"))?;
+        let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
+        let number = || value.parse().with_context(|| format!("{name} {value} is not a number"));
         match name.as_str() {
-            "--seconds" => effort.seconds = number,
-            "--pairs" => effort.pairs = usize::try_from(number)?,
-            _ => bail!("unknown argument {name}: usage: bench [--seconds N] [--pairs N]"),
+            "--seconds" => effort.seconds = number()?,
+            "--pairs" => effort.pairs = usize::try_from(number()?)?,
+            "--only" if PARTS.iter().any(|(part, _)| *part == value) => {
+                parts.retain(|(part, _)| *part == value);
+            }
+            "--only" => bail!("unknown part {value}: one of {:?}", PARTS.map(|(part, _)| part)),
+            _ => bail!("unknown argument {name}: usage: bench [--seconds N] [--pairs N] [--only PART]"),
         }
     }
-    Ok(effort)
+    Ok((effort, parts))
 }
 
-fn ready() -> anyhow::Result<Row> {
+fn ready(_: Effort, table: &mut Table) -> anyhow::Result<()> {
     note("time from start to ready");
     let times: anyhow::Result<Vec<f64>> =
         (0..STARTS).map(|_| Ok(Agent::start(Config::default())?.ready_after().as_secs_f64())).collect();
-    Ok(Row::new("`obi run` to ready", median(&times?), "s", "≤ 1 s"))
+    table.add(Row::new("`obi run` to ready", median(&times?), "s", "≤ 1 s"));
+    Ok(())
 }
 
 /// CPU time that a process has used so far, all threads, from `/proc`.
