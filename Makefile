@@ -84,8 +84,7 @@ bench: build ## Benchmarks; prints one table
 # On a kernel that has all of them; what is emulated is slow, so only the ratios between sets mean anything.
 bench-hooks: ## Costs of the hook sets beside each other, on Debian's 6.12 under QEMU
 	$(CARGO) build --release --workspace --bins
-	$(SUDO) $(TARGET)/release/kernels run 6.12 --limit 3600 -- $(abspath $(TARGET))/release/bench --pairs 3 \
-		--hooks fentry,kprobe,socket,syscall
+	$(SUDO) $(TARGET)/release/kernels run 6.12 --limit 3600 -- $(abspath $(TARGET))/release/bench --pairs 3 --only hooks
 
 fmt: ## Format the source
 	$(CARGO) fmt --all

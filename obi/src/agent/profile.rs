@@ -26,14 +26,14 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
 use self::namer::{Namer, NamerView};
-use self::sampler::{MAPPING_BLOCKS, RING_BYTES, Rhythm, Sampler, State};
+use self::sampler::{MAPPING_BLOCKS, Rhythm, Sampler, State};
 use super::wait::Wait;
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::mapping::kernel::{Blocks, Chunks};
 use crate::capture::mapping::resolver::Resolver;
 use crate::capture::mapping::survey::Survey;
 use crate::capture::mapping::tables::Tables;
-use crate::capture::program::profile::{ProfileMaps, Profiler, ProfilerSettings};
+use crate::capture::program::profile::{ProfileMaps, Profiler, ProfilerSettings, online_cpus, ring_bytes};
 use crate::capture::program::{LoadError, Measured, Settings, SharedMaps};
 use crate::capture::unwind;
 use crate::config;
@@ -152,10 +152,11 @@ pub(super) fn open(
     shared: &SharedMaps,
     types: &KernelTypes,
 ) -> anyhow::Result<Prepared> {
+    let cpus = online_cpus().context("failed to list CPUs")?;
     let settings = ProfilerSettings {
         self_tgid: std::process::id(),
         hertz: config.frequency,
-        ring_bytes: u32::try_from(RING_BYTES).expect("a few MiB"),
+        ring_bytes: ring_bytes(cpus.len(), config.frequency),
         table_bytes: config.table_bytes.into(),
         mapping_blocks: MAPPING_BLOCKS,
         statistics,
@@ -176,8 +177,8 @@ impl Prepared {
     pub(super) fn start(self, wanted: Arc<AtomicBool>) -> anyhow::Result<Started> {
         let Self { profiler, maps, survey, symbols, config } = self;
         tracing::debug!(cpus = profiler.n_cpus(), hertz = config.frequency, "stacks are sampled");
-        let ProfileMaps { stacks, chunks, mappings } = maps;
-        let tables = Tables::new(Chunks::new(chunks), unwind::build, config.table_bytes.into());
+        let ProfileMaps { stacks, chunks, mappings, table_bytes, fixed_bytes } = maps;
+        let tables = Tables::new(Chunks::new(chunks), unwind::build, table_bytes);
         let resolver = Resolver::start(survey, tables, Blocks::new(mappings))
             .context("failed to start the threads that look at files")?;
         let rhythm = Rhythm { hertz: config.frequency, period: config.period(), interval: config.interval };
@@ -205,6 +206,7 @@ impl Prepared {
             view: Arc::clone(&view),
             programs: Arc::clone(&programs),
             wanted,
+            fixed_bytes,
             rhythm,
             state: State::default(),
         };

@@ -28,7 +28,8 @@ pub struct Profile {
     #[serde(deserialize_with = "value::bytes::<_, 1_048_576, 2_147_483_648>")]
     pub store_bytes: u32,
     /// Kernel memory for the tables by which stacks are walked, 4 MiB to 1 GiB; those of files that are seldom sampled
-    /// give way. Default: `64 MiB`. Example: `128 MiB`, with many large executables.
+    /// give way. All kernel maps of profiles stay below 64 MB with the default on machines with few CPUs. Default:
+    /// `48 MiB`. Example: `128 MiB`, with many large executables.
     #[serde(deserialize_with = "value::bytes::<_, 4_194_304, 1_073_741_824>")]
     pub table_bytes: u32,
     /// Memory for names of functions, 1 MiB to 1 GiB; those that were not asked for lately are looked up again. Default:
@@ -44,7 +45,7 @@ impl Default for Profile {
             frequency: 99,
             interval: Duration::from_secs(10),
             store_bytes: 32 << 20,
-            table_bytes: 64 << 20,
+            table_bytes: 48 << 20,
             symbol_bytes: 32 << 20,
         }
     }

@@ -1,12 +1,13 @@
-//! Benchmarks of the whole agent on this machine: `bench [--seconds N] [--pairs N]`, or hook sets beside each other:
-//! `bench --hooks SET,SET…`; one table on stdout.
+//! Benchmarks of the whole agent on this machine: `bench [--seconds N] [--pairs N] [--only PART]`; one table on stdout.
 //!
 //! In: a built agent, nginx, wrk. Out: what the agent costs, per exchange and side, beside what the machine's noise
 //! is. Progress goes to stderr. Judges nothing: the bars are printed beside the figures.
 
+mod crowd;
 mod fleet;
 mod hooks;
 mod nginx;
+mod profile;
 mod table;
 mod tls;
 
@@ -21,6 +22,19 @@ use crate::table::{Row, Table, median};
 /// Starts that the time to ready is the median of.
 const STARTS: usize = 7;
 
+/// Each adds its rows.
+type Part = (&'static str, fn(Effort, &mut Table) -> anyhow::Result<()>);
+const PARTS: [Part; 6] = [
+    ("ready", ready),
+    ("nginx", nginx::measure),
+    ("tls", tls::measure),
+    ("fleet", fleet::measure),
+    ("profile", profile::measure),
+    (HOOKS, hooks::measure),
+];
+/// Only when asked for: it is meant for a kernel that has all sets.
+const HOOKS: &str = "hooks";
+
 /// How long and how often.
 #[derive(Debug, Clone, Copy)]
 struct Effort {
@@ -30,53 +44,39 @@ struct Effort {
     pairs: usize,
 }
 
-/// What is asked for.
-struct Request {
-    effort: Effort,
-    /// Hook sets to compare; when there are none, everything else is measured.
-    hooks: Vec<String>,
-}
-
 fn main() -> anyhow::Result<()> {
-    let Request { effort, hooks } = request(std::env::args().skip(1))?;
+    let (effort, parts) = arguments(std::env::args().skip(1))?;
     let mut table = Table::default();
-    if !hooks.is_empty() {
-        hooks::measure(&hooks, effort, &mut table)?;
-        print!("{table}");
-        return Ok(());
+    for (_, measure) in parts {
+        measure(effort, &mut table)?;
     }
-    table.add(ready()?);
-    nginx::measure(effort, &mut table)?;
-    tls::measure(effort, &mut table)?;
-    fleet::measure(effort, &mut table)?;
     print!("{table}");
     Ok(())
 }
 
-fn request(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Request> {
-    let mut effort = Effort { seconds: 5, pairs: 8 };
-    let mut hooks = Vec::new();
+fn arguments(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<(Effort, Vec<Part>)> {
+    let (mut effort, mut only) = (Effort { seconds: 5, pairs: 8 }, None);
     while let Some(name) = arguments.next() {
         let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
-        if name == "--hooks" {
-            hooks = value.split(',').map(str::to_owned).collect();
-            continue;
-        }
-        let number = value.parse().with_context(|| format!("{name} {value} is not a number"))?;
+        let number = || value.parse().with_context(|| format!("{name} {value} is not a number"));
         match name.as_str() {
-            "--seconds" => effort.seconds = number,
-            "--pairs" => effort.pairs = usize::try_from(number)?,
-            _ => bail!("unknown argument {name}: usage: bench [--seconds N] [--pairs N] [--hooks SET,SET]"),
+            "--seconds" => effort.seconds = number()?,
+            "--pairs" => effort.pairs = usize::try_from(number()?)?,
+            "--only" if PARTS.iter().any(|(part, _)| *part == value) => only = Some(value),
+            "--only" => bail!("unknown part {value}: one of {:?}", PARTS.map(|(part, _)| part)),
+            _ => bail!("unknown argument {name}: usage: bench [--seconds N] [--pairs N] [--only PART]"),
         }
     }
-    Ok(Request { effort, hooks })
+    let is_asked_for = |part: &str| only.as_ref().map_or(part != HOOKS, |only| part == only);
+    Ok((effort, PARTS.into_iter().filter(|(part, _)| is_asked_for(part)).collect()))
 }
 
-fn ready() -> anyhow::Result<Row> {
+fn ready(_: Effort, table: &mut Table) -> anyhow::Result<()> {
     note("time from start to ready");
     let times: anyhow::Result<Vec<f64>> =
         (0..STARTS).map(|_| Ok(Agent::start(Config::default())?.ready_after().as_secs_f64())).collect();
-    Ok(Row::new("`obi run` to ready", median(&times?), "s", "≤ 1 s"))
+    table.add(Row::new("`obi run` to ready", median(&times?), "s", "≤ 1 s"));
+    Ok(())
 }
 
 /// CPU time that a process has used so far, all threads, from `/proc`.

@@ -26,6 +26,14 @@ impl Row {
         Self::text(what, text, bar)
     }
 
+    /// The median of what was measured several times, and the range around it.
+    pub(crate) fn spread_of(what: &str, values: &[f64], unit: &str, bar: &str) -> Self {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let [median, least, most] = [median(values), least, most].map(significant);
+        Self::text(what, format!("{median} {unit} ({least}–{most}, {} times)", values.len()), bar)
+    }
+
     /// Anything else.
     pub(crate) fn text(what: &str, value: String, bar: &str) -> Self {
         Self { what: what.to_owned(), value, bar: bar.to_owned() }

@@ -4,9 +4,10 @@
 //! large one; who samples never waits for it.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
@@ -16,6 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::place::{Place, Within};
 use crate::capture::mapping::ExecutableFile;
 use crate::capture::mapping::space::Mapping as Mapped;
+use crate::capture::program::return_memory;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::store::Chosen;
 use crate::profile::symbol::{self, Symbols};
@@ -58,6 +60,10 @@ pub(super) struct Namer {
     unexported: u64,
     late: u64,
     deadline: u64,
+    /// Of the process whose frames are being named.
+    process: Process,
+    /// Frames in files that have no name yet, while they are only collected.
+    missing: Option<Vec<Missing>>,
     /// By address, which the first keeps from being used again; the second is made of it.
     mappings: HashMap<usize, (Arc<Mapped>, Arc<Mapping>), RandomState>,
     /// Numbers of processes that make code: a pid may be used again.
@@ -65,6 +71,27 @@ pub(super) struct Namer {
     n_makers: u64,
 }
 
+/// Where the kernel shows a process.
+#[derive(Debug, Default)]
+struct Process {
+    pid: u32,
+    folder: PathBuf,
+    root: PathBuf,
+}
+
+/// An address in a file that is not known yet.
+struct Missing {
+    file: u64,
+    /// In its own layout.
+    in_file: u64,
+    /// In the process.
+    address: u64,
+    pid: u32,
+    mapped: Arc<Mapped>,
+}
+
+/// When nobody asks for so long, what large files take is given back.
+const QUIET: Duration = Duration::from_secs(10);
 /// Names of one selection may take so long, ns: less than who asks waits.
 const TIME: u64 = 15_000_000_000;
 /// Mappings that are remembered; then all are made anew.
@@ -79,6 +106,7 @@ impl Namer {
     ) -> Self {
         let (mappings, makers) = (HashMap::default(), HashMap::default());
         let (frames, unexported, late, deadline, n_makers) = ([0; 4], 0, 0, u64::MAX, 0);
+        let (process, missing) = (Process::default(), None);
         Self {
             symbols,
             period,
@@ -88,6 +116,8 @@ impl Namer {
             unexported,
             late,
             deadline,
+            process,
+            missing,
             mappings,
             makers,
             n_makers,
@@ -96,33 +126,17 @@ impl Namer {
 
     /// Works until nobody asks any more.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
-        while let Ok(job) = jobs.recv() {
-            self.symbols.advance(monotonic_ns());
-            match job {
-                Job::Answer(chosen, clock, reply) => {
-                    if !reply.is_closed() {
-                        let selection = self.name(&chosen, &clock);
-                        let _ = reply.send(selection);
-                    }
-                }
-                Job::Export(chosen, clock) => {
-                    let selection = self.name(&chosen, &clock);
-                    let n = selection.samples.len() as u64;
-                    if self.exports.try_send(selection).is_err() {
-                        self.unexported += n;
-                    }
-                }
-                Job::Closing(file, handle, addresses) => self.close(&file, &handle, &addresses),
-                Job::Observe(pid) => {
-                    let folder = PathBuf::from(format!("/proc/{pid}"));
-                    let id = self.maker(pid);
-                    self.symbols.observe(&symbol::Process { id, folder: &folder });
-                }
-                Job::Renewed(pid) => {
-                    if let Some(id) = self.makers.remove(&pid) {
-                        self.symbols.forget_process(id);
-                    }
-                }
+        loop {
+            let job = match jobs.recv_timeout(QUIET) {
+                Ok(job) => Some(job),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            if self.symbols.advance(monotonic_ns()) {
+                return_memory();
+            }
+            if let Some(job) = job {
+                self.work(job);
             }
             self.view.store(Arc::new(NamerView {
                 symbols: self.symbols.statistics(),
@@ -133,19 +147,67 @@ impl Namer {
         }
     }
 
+    fn work(&mut self, job: Job) {
+        match job {
+            Job::Answer(chosen, clock, reply) => {
+                if !reply.is_closed() {
+                    let selection = self.name(&chosen, &clock);
+                    let _ = reply.send(selection);
+                }
+            }
+            Job::Export(chosen, clock) => {
+                let selection = self.name(&chosen, &clock);
+                let n = selection.samples.len() as u64;
+                if self.exports.try_send(selection).is_err() {
+                    self.unexported += n;
+                }
+            }
+            Job::Closing(file, handle, addresses) => self.close(&file, &handle, &addresses),
+            Job::Observe(pid) => {
+                let folder = PathBuf::from(format!("/proc/{pid}"));
+                let id = self.maker(pid);
+                self.symbols.observe(&symbol::Process { id, folder: &folder });
+            }
+            Job::Renewed(pid) => {
+                if let Some(id) = self.makers.remove(&pid) {
+                    self.symbols.forget_process(id);
+                }
+            }
+        }
+    }
+
     fn name(&mut self, chosen: &Chosen<Place>, clock: &Clock) -> Selection {
         self.deadline = monotonic_ns() + TIME;
         if self.mappings.len() > MAPPINGS {
             self.mappings.clear();
         }
         let period = self.period;
-        let selection = naming::selection(chosen, clock, period, |pid, place| self.frame(pid, place));
+        // The first time only what is known is named, most often everything.
+        self.missing = Some(Vec::new());
+        let mut selection = naming::selection(chosen, clock, period, |pid, place| self.frame(pid, place));
+        let missing = self.missing.take().unwrap_or_default();
+        if !missing.is_empty() {
+            self.find(missing);
+            selection = naming::selection(chosen, clock, period, |pid, place| self.frame(pid, place));
+        }
         for sample in &selection.samples {
             for frame in &sample.stack.frames {
                 self.frames[frame.symbol.fidelity as usize] += 1;
             }
         }
         selection
+    }
+
+    /// A file at a time: beside the tables of a large one there is no room for those of others.
+    fn find(&mut self, mut missing: Vec<Missing>) {
+        missing.sort_unstable_by_key(|missing| (missing.file, missing.in_file));
+        missing.dedup_by_key(|missing| (missing.file, missing.in_file));
+        for Missing { address, pid, mapped, .. } in missing {
+            if monotonic_ns() >= self.deadline {
+                return;
+            }
+            self.mapped(pid, &mapped, address);
+        }
     }
 
     fn frame(&mut self, pid: u32, place: &Place) -> Frame {
@@ -163,36 +225,61 @@ impl Namer {
         Frame { address: place.address, is_return, mapping, symbol }
     }
 
-    fn mapped(&mut self, pid: u32, mapped: &Mapped, address: u64) -> Arc<Symbol> {
+    fn mapped(&mut self, pid: u32, mapped: &Arc<Mapped>, address: u64) -> Arc<Symbol> {
         let Some(file) = mapped.file().filter(|file| !file.segments().is_empty()) else {
             return self.made(pid, address);
         };
-        let Some(address) = file.address(mapped.file_offset(address)) else { return self.made(pid, address) };
-        let held = file.handle();
-        let root = PathBuf::from(format!("/proc/{pid}/root"));
-        let file = symbol::File { id: file.id, handle: held.as_deref(), path: &file.path, root: &root };
-        self.look_up(&symbol::Place::File { file, address })
+        let Some(in_file) = file.address(mapped.file_offset(address)) else {
+            return self.made(pid, address);
+        };
+        let id = file.id;
+        let known = symbol::File { id, handle: None, path: "", root: Path::new("") };
+        if let Some(known) = self.symbols.known(&symbol::Place::File { file: known, address: in_file }) {
+            return known;
+        }
+        if let Some(missing) = &mut self.missing {
+            missing.push(Missing { file: id, in_file, address, pid, mapped: Arc::clone(mapped) });
+            return Arc::default();
+        }
+        let (held, process) = (file.handle(), self.process(pid));
+        let file = symbol::File { id, handle: held.as_deref(), path: &file.path, root: &process.root };
+        let symbol = self.look_up(&symbol::Place::File { file, address: in_file });
+        self.process = process;
+        symbol
     }
 
     fn made(&mut self, pid: u32, address: u64) -> Arc<Symbol> {
+        let (id, process) = (self.maker(pid), self.process(pid));
+        let place = symbol::Process { id, folder: &process.folder };
+        let symbol = self.look_up(&symbol::Place::Process { process: place, address });
+        self.process = process;
+        symbol
+    }
+
+    /// To be put back: most often the next frame is of the same process.
+    fn process(&mut self, pid: u32) -> Process {
+        let process = std::mem::take(&mut self.process);
+        if process.pid == pid && !process.folder.as_os_str().is_empty() {
+            return process;
+        }
         let folder = PathBuf::from(format!("/proc/{pid}"));
-        let process = symbol::Process { id: self.maker(pid), folder: &folder };
-        self.look_up(&symbol::Place::Process { process, address })
+        Process { pid, root: folder.join("root"), folder }
     }
 
     /// Looks for names while there is time; then only what is known already has one. Whoever asks again gets more.
     fn look_up(&mut self, place: &symbol::Place<'_>) -> Arc<Symbol> {
+        if let Some(known) = self.symbols.known(place) {
+            return known;
+        }
         if monotonic_ns() < self.deadline {
             return self.symbols.name(place);
         }
-        self.symbols.known(place).unwrap_or_else(|| {
-            self.late += 1;
-            let runtime = match place {
-                symbol::Place::Kernel(_) => Runtime::Kernel,
-                symbol::Place::File { .. } | symbol::Place::Process { .. } => Runtime::Native,
-            };
-            Arc::new(Symbol { runtime, ..Symbol::default() })
-        })
+        self.late += 1;
+        let runtime = match place {
+            symbol::Place::Kernel(_) => Runtime::Kernel,
+            symbol::Place::File { .. } | symbol::Place::Process { .. } => Runtime::Native,
+        };
+        Arc::new(Symbol { runtime, ..Symbol::default() })
     }
 
     fn maker(&mut self, pid: u32) -> u64 {

@@ -58,6 +58,8 @@ pub(super) struct Sampler {
     pub(super) programs: Arc<ArcSwap<Vec<Measured>>>,
     /// Somebody wants exports.
     pub(super) wanted: Arc<AtomicBool>,
+    /// Of the kernel's maps that are there from the start on.
+    pub(super) fixed_bytes: u64,
     pub(super) rhythm: Rhythm,
     pub(super) state: State,
 }
@@ -374,7 +376,7 @@ impl Sampler {
                 ("made_code", symbols.code_bytes),
                 ("kernel_names", symbols.kernel_bytes),
             ],
-            map_bytes: mappings.table_bytes + mappings.mapping_bytes + mappings.ring_bytes + RING_BYTES,
+            map_bytes: mappings.table_bytes + mappings.mapping_bytes + mappings.ring_bytes + self.fixed_bytes,
             files: mappings.files,
             tables: mappings.table_files,
             held: held as u64,
@@ -382,8 +384,6 @@ impl Sampler {
     }
 }
 
-/// Of the ring of stacks.
-pub(super) const RING_BYTES: u64 = 4 << 20;
 /// Elements for what processes map.
 pub(super) const MAPPING_BLOCKS: u32 = (8 << 20) / ELEMENT_BYTES as u32;
 

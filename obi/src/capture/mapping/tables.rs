@@ -82,6 +82,8 @@ pub struct Tables {
     most: u64,
     next: u32,
     there: HashMap<u64, There, RandomState>,
+    /// Bytes that tables took, or would have taken, which are not there: they are made when there is room for them.
+    outside: HashMap<u64, u64, RandomState>,
     counts: Arc<TableCounts>,
 }
 
@@ -97,7 +99,8 @@ impl Tables {
     /// None yet.
     #[must_use]
     pub fn new(chunks: Chunks, build: Build, most: u64) -> Self {
-        Self { chunks, build, most, next: 1, there: HashMap::default(), counts: Arc::default() }
+        let (there, outside) = (HashMap::default(), HashMap::default());
+        Self { chunks, build, most, next: 1, there, outside, counts: Arc::default() }
     }
 
     /// What is there.
@@ -110,6 +113,13 @@ impl Tables {
     pub fn add(&mut self, request: &Request, now: u64) -> bool {
         let file = &request.file;
         if self.there.contains_key(&file.id) {
+            return false;
+        }
+        // Making them takes longer than everything else.
+        if let Some(bytes) = self.outside.get(&file.id).copied()
+            && !self.make_room(bytes, request.is_needed, now)
+        {
+            self.counts.full.fetch_add(1, Ordering::Relaxed);
             return false;
         }
         // What was let go meanwhile is not mapped by anybody.
@@ -131,13 +141,20 @@ impl Tables {
         let bytes = tables.iter().map(Table::n_chunks).sum::<usize>() as u64 * ELEMENT_BYTES;
         if !self.make_room(bytes, request.is_needed, now) || !self.put(file, &tables, bytes) {
             self.counts.full.fetch_add(1, Ordering::Relaxed);
+            self.outside.insert(file.id, bytes);
             return false;
         }
+        self.outside.remove(&file.id);
         true
     }
 
-    /// Takes a file's tables out.
+    /// Takes a file's tables out, and knows nothing of it any more.
     pub fn remove(&mut self, id: u64) {
+        self.outside.remove(&id);
+        self.evict(id);
+    }
+
+    fn evict(&mut self, id: u64) {
         let Some(gone) = self.there.remove(&id) else { return };
         gone.file.set_tables(None);
         self.take_out(&gone.tables);
@@ -176,8 +193,10 @@ impl Tables {
         while self.bytes() + bytes > self.most {
             let unused = |there: &&There| there.file.sampled().saturating_add(IN_USE) < now;
             let oldest = self.there.values().filter(unused).min_by_key(|there| there.file.sampled());
-            let Some(id) = oldest.map(|there| there.file.id).filter(|_| is_needed) else { return false };
-            self.remove(id);
+            let oldest = oldest.map(|there| (there.file.id, there.bytes)).filter(|_| is_needed);
+            let Some((id, freed)) = oldest else { return false };
+            self.evict(id);
+            self.outside.insert(id, freed);
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
         }
         true
@@ -298,8 +317,13 @@ mod tests {
     use super::*;
     use crate::capture::unwind::Row;
 
+    thread_local! {
+        static BUILT: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    }
+
     /// As many rows as the file has bytes; none for an empty file.
     fn rows(file: &dyn Source) -> Result<Vec<Table>, Reason> {
+        BUILT.set(BUILT.get() + 1);
         let row = |n| Row { address: 16 * n, rule: UNWIND_STACK | 1 << 14 };
         let rows: Vec<Row> = (0..file.length()).map(row).collect();
         if rows.is_empty() { Err(Reason::Silent) } else { Ok(Table::cut(&rows)) }
@@ -342,8 +366,10 @@ mod tests {
         // Both others are in use.
         small.file.touch(now);
         large.file.touch(now - 1);
+        let built = BUILT.get();
         assert!(!tables.add(&needed(&other), now));
         assert_eq!(state(), (2, 4, 0, 2));
+        assert_eq!(BUILT.get(), built, "for nothing");
         let now = now + IN_USE;
         let old = large.file.tables().unwrap()[0].table;
         assert!(tables.chunks.has(old, 0) && tables.chunks.has(old, 2));

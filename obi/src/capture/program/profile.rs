@@ -28,7 +28,7 @@ pub struct ProfilerSettings {
     pub self_tgid: u32,
     /// Samples a second of each CPU that is busy.
     pub hertz: u32,
-    /// Ring buffer size: a power of two and a multiple of the page size.
+    /// Ring buffer size: a power of two and a multiple of the page size. See [`ring_bytes`].
     pub ring_bytes: u32,
     /// The most memory that tables may take in the kernel. Below 6.1 it is taken at once, a quarter of this.
     pub table_bytes: u64,
@@ -40,6 +40,19 @@ pub struct ProfilerSettings {
 
 /// Bytes of kernel memory that an element of either map takes.
 pub const ELEMENT_BYTES: u64 = 2048;
+
+/// Of a usual sample: some 60 frames.
+const SAMPLE_BYTES: u64 = 640;
+/// A few stacks of hundreds of frames from each CPU; beyond, a sample that finds no room makes the next weigh more.
+const RING_BYTES: [u64; 2] = [1 << 20, 16 << 20];
+
+/// A ring for what all CPUs sample in a second, so many times each: the agent reads it ten times in that time.
+#[must_use]
+pub fn ring_bytes(n_cpus: usize, hertz: u32) -> u32 {
+    let second = (n_cpus as u64).saturating_mul(u64::from(hertz)).saturating_mul(SAMPLE_BYTES);
+    let [least, most] = RING_BYTES;
+    u32::try_from(second.clamp(least, most).next_power_of_two()).unwrap_or(u32::MAX)
+}
 
 macro_rules! map_types {
     ($($(#[$doc:meta])* $name:ident($inner:ident)),* $(,)?) => {$(
@@ -85,6 +98,10 @@ pub struct ProfileMaps {
     pub chunks: HashMap<MapData, UnwindKey, UnwindChunk>,
     /// What processes map, in pieces.
     pub mappings: HashMap<MapData, MappingKey, MappingBlock>,
+    /// The most that `chunks` takes, bytes: all that was allowed, or below 6.1 a part of it.
+    pub table_bytes: u64,
+    /// Of the ring, and what each CPU has for itself; taken at once.
+    pub fixed_bytes: u64,
 }
 
 /// What became of the times that a CPU was looked at.
@@ -162,6 +179,7 @@ impl Profiler {
         let refused = |reason| LoadError::Load { name: PROGRAM, reason };
         let mut object = Object::parse(bytes).map_err(|error| refused(chain(&error)))?;
         let mut maps = create_maps(&object, settings, shared, types)?;
+        let by_cpu = bytes_by_cpu(&object)?;
         let descriptors: Descriptors = maps
             .iter()
             .map(|(name, map)| (name.as_str(), map.fd().as_fd().as_raw_fd()))
@@ -180,6 +198,8 @@ impl Profiler {
             .set(0, Setting(words), 0)
             .map_err(|source| LoadError::Map { name: "profile_setting", source })?;
         let own = ProfileMaps {
+            table_bytes: Room::of(settings, types).table_bytes,
+            fixed_bytes: u64::from(settings.ring_bytes) + by_cpu,
             stacks: take(&mut maps, "stacks", Map::RingBuf)?,
             chunks: take(&mut maps, "unwind_chunk", Map::HashMap)?,
             mappings: take(&mut maps, "mappings", Map::HashMap)?,
@@ -267,6 +287,26 @@ impl Profiler {
 
 type Descriptors<'a> = Positions<&'a str, i32>;
 
+/// How large the maps are.
+struct Room {
+    preallocated: bool,
+    table_bytes: u64,
+    mapping_blocks: u32,
+}
+
+impl Room {
+    fn of(settings: &ProfilerSettings, types: &KernelTypes) -> Self {
+        let ProfilerSettings { table_bytes, mapping_blocks, .. } = *settings;
+        // Safe on-demand allocation came with this structure (6.1); before, these programs may use no such maps.
+        match types.has_structure("bpf_mem_alloc") {
+            true => Self { preallocated: false, table_bytes, mapping_blocks },
+            false => {
+                Self { preallocated: true, table_bytes: table_bytes / 4, mapping_blocks: mapping_blocks / 4 }
+            }
+        }
+    }
+}
+
 /// All that the object has, but for those that the hook set lends.
 fn create_maps(
     object: &Object,
@@ -274,10 +314,7 @@ fn create_maps(
     shared: &SharedMaps,
     types: &KernelTypes,
 ) -> Result<Positions<String, MapData>, LoadError> {
-    // Safe on-demand allocation came with this structure (6.1); before, these programs may use no such maps.
-    let preallocated = !types.has_structure("bpf_mem_alloc");
-    let table_bytes = if preallocated { settings.table_bytes / 4 } else { settings.table_bytes };
-    let mapping_blocks = if preallocated { settings.mapping_blocks / 4 } else { settings.mapping_blocks };
+    let Room { preallocated, table_bytes, mapping_blocks } = Room::of(settings, types);
     let own = object.maps.iter().filter(|(name, _)| shared.maps.iter().all(|(lent, _)| lent != name));
     own.map(|(name, map)| {
         let max_entries = match name.as_str() {
@@ -295,6 +332,15 @@ fn create_maps(
         Ok((name.clone(), map))
     })
     .collect()
+}
+
+/// Of all maps with an element for each CPU.
+fn bytes_by_cpu(object: &Object) -> Result<u64, LoadError> {
+    let online =
+        online_cpus().map_err(|source| LoadError::Attach { name: PROGRAM, target: "CPU clock", source })?;
+    let by_cpu = |map: &&aya_obj::Map| map.map_type() == bpf_map_type::BPF_MAP_TYPE_PERCPU_ARRAY as u32;
+    let of_map = |map: &aya_obj::Map| u64::from(map.max_entries()) * u64::from(map.value_size());
+    Ok(object.maps.values().filter(by_cpu).map(of_map).sum::<u64>() * online.len() as u64)
 }
 
 /// The attached program first.
@@ -375,6 +421,15 @@ mod tests {
         check("3-0", None);
         check("", None);
         check("0-4294967295", None);
+    }
+
+    #[test]
+    fn rings_hold_a_second() {
+        let check = |n_cpus, hertz, expected| assert_eq!(ring_bytes(n_cpus, hertz), expected);
+        check(1, 1, 1 << 20);
+        check(2, 99, 1 << 20);
+        check(64, 99, 4 << 20);
+        check(usize::MAX, 1000, 16 << 20);
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub struct Files {
     open_bytes: u64,
     /// Counts look-ups, to know which was the last.
     turn: u64,
+    /// Look-ups before the last rest.
+    rested: u64,
     next: u64,
     shortfall: Shortfall,
 }
@@ -114,6 +116,7 @@ impl Files {
             known: HashMap::new(),
             open_bytes: 0,
             turn: 0,
+            rested: 0,
             next: 0,
             shortfall: Shortfall::default(),
         }
@@ -149,6 +152,19 @@ impl Files {
     pub fn forget(&mut self, id: u64) {
         self.close(id, Tables::None);
         self.known.remove(&id);
+    }
+
+    /// Gives back what is beyond the limit and was not looked into since the last call: what one large file takes that
+    /// has been alone. Returns whether there was anything.
+    pub fn rest(&mut self) -> bool {
+        let before = self.open_bytes;
+        while self.open_bytes > self.limits.open_bytes {
+            let open = self.known.iter().filter(|(_, known)| known.is_open() && known.turn <= self.rested);
+            let Some(oldest) = open.min_by_key(|(_, known)| known.turn).map(|(id, _)| *id) else { break };
+            self.close(oldest, Tables::Closed);
+        }
+        self.rested = self.turn;
+        self.open_bytes < before
     }
 
     /// Why names are missing.

@@ -155,10 +155,12 @@ impl Symbols {
     }
 
     /// It is now so late, nanoseconds of any clock that never goes back: what changes while the machine runs may be read
-    /// again. Before each selection, and once a second.
-    pub fn advance(&mut self, now: u64) {
+    /// again, and what a large file takes that was not looked into since the last time is given back. Before each
+    /// selection, and when nobody asks for one. Returns whether anything was given back.
+    pub fn advance(&mut self, now: u64) -> bool {
         self.processes.advance(now);
         self.kernel_readings += u64::from(self.kernel.advance(now));
+        self.files.rest()
     }
 
     /// Opens what names a process's own code while it lives; afterwards its names stay known. For the first sample of a
