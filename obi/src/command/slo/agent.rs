@@ -102,7 +102,9 @@ fn get(
         let bytes =
             answer.bytes().await.with_context(|| format!("failed to read the answer of {address}"))?;
         if !status.is_success() {
-            let text = String::from_utf8_lossy(&bytes).trim().to_owned();
+            let said = serde_json::from_slice::<serde_json::Value>(&bytes).ok();
+            let said = said.as_ref().and_then(|said| said["error"].as_str());
+            let text = said.map_or_else(|| String::from_utf8_lossy(&bytes).trim().to_owned(), str::to_owned);
             return Err(Refusal { url, status, text, is_busy }.into());
         }
         Ok(bytes.to_vec())
