@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: reference help demo run build test bench fuzz fmt lint \
-        bench-hooks dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
+        bench-hooks check-profiles dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -61,6 +61,9 @@ integration:
 # Path of the integration tests' binary, which runs inside other kernels.
 TESTS = $$($(CARGO) test --workspace --test integration --no-run --message-format=json 2>/dev/null | \
 	jq -r 'select(.executable and .target.name == "integration" and .profile.test) | .executable')
+
+check-profiles: ## OpenTelemetry's own checker over our profiles; PROFCHECK=PATH, or built where its Go module can be had
+	$(CARGO) run --package obi --example official_checker
 
 kernel-smoke:
 	$(CARGO) build --workspace --bins

@@ -22,7 +22,7 @@ use crate::failure::{LIMIT, check};
 use crate::gate;
 
 /// What the README names, by the words of `setpriv`.
-const DOCUMENTED: [&str; 4] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search"];
+const DOCUMENTED: [&str; 5] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "syslog"];
 
 /// Bits of `linux/capability.h`.
 const DAC_READ_SEARCH: u64 = 1 << 2;
@@ -32,10 +32,16 @@ const PERFMON: u64 = 1 << 38;
 /// The documented set on this kernel: Debian and Ubuntu let nobody but `CAP_SYS_ADMIN` open performance events while
 /// the setting is above 2, and kprobes and tracepoints of system calls are attached by them.
 fn documented(set: Option<HookSet>) -> Vec<&'static str> {
-    let paranoid = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap();
-    let is_closed = paranoid.trim().parse::<i32>().unwrap() > 2;
-    let by_events = matches!(set, Some(HookSet::Kprobe | HookSet::Syscall));
+    with_events(matches!(set, Some(HookSet::Kprobe | HookSet::Syscall)))
+}
+
+fn with_events(by_events: bool) -> Vec<&'static str> {
+    let is_closed = setting("perf_event_paranoid") > 2;
     DOCUMENTED.into_iter().chain((is_closed && by_events).then_some("sys_admin")).collect()
+}
+
+fn setting(name: &str) -> i32 {
+    fs::read_to_string(format!("/proc/sys/kernel/{name}")).unwrap().trim().parse().unwrap()
 }
 
 fn documented_without(lacking: &str) -> Vec<&'static str> {
@@ -75,7 +81,11 @@ impl Place {
     }
 
     fn start(&self, capabilities: &[&str]) -> Agent {
-        Agent::start_in(Config::default(), |command| self.nobody(&command, capabilities)).unwrap()
+        self.start_with(Config::default(), capabilities)
+    }
+
+    fn start_with(&self, config: Config, capabilities: &[&str]) -> Agent {
+        Agent::start_in(config, |command| self.nobody(&command, capabilities)).unwrap()
     }
 
     /// Runs it to its end: when the kernel has refused both flavours of a set, on a busy machine.
@@ -116,20 +126,27 @@ fn held(pid: u32, field: &str) -> BTreeMap<u64, Vec<String>> {
     values
 }
 
+/// Threads that read what belongs to other users: the first always, and each may have begun or not.
+const READERS: [&str; 1] = ["tls"];
+/// As well where stacks are sampled.
+const PROFILE_READERS: [&str; 5] = ["tls", "profile", "namer", "mapping", "tables"];
+
 /// The threads that name processes and find TLS libraries hold `kept`, all others nothing; there is no way to more.
 #[track_caller]
 fn assert_minimum(agent: &Agent, kept: u64, bounding: Option<u64>) {
+    assert_held(agent, kept, bounding, &READERS);
+}
+
+#[track_caller]
+fn assert_held(agent: &Agent, kept: u64, bounding: Option<u64>, readers: &[&str]) {
     let pid = agent.pid();
     for field in ["CapPrm", "CapEff"] {
         let mut values = held(pid, field);
         if kept != 0 {
-            let mut holders = values.remove(&kept).unwrap_or_default();
-            holders.sort_unstable();
-            // The other one is begun last.
-            assert!(
-                holders == ["pipeline"] || holders == ["pipeline", "tls"],
-                "{field} {kept:x}: {holders:?}"
-            );
+            let holders = values.remove(&kept).unwrap_or_default();
+            let is_reader = |name: &String| name == "pipeline" || readers.contains(&name.as_str());
+            let is_right = holders.iter().any(|name| name == "pipeline") && holders.iter().all(is_reader);
+            assert!(is_right, "{field} {kept:x}: {holders:?}");
         }
         let others: Vec<u64> = values.into_keys().collect();
         assert_eq!(others, [0], "{field}");
@@ -243,6 +260,77 @@ fn without_admin_there_are_no_statistics() {
     span_of_a_request(&mut agent);
     assert!(agent.metric_value("obi_bpf_program_runs_total", &[]).unwrap() > 0.0);
     assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
+}
+
+/// Names of functions that two programs of root's spend their time in: an interpreter's own, and the kernel's that the
+/// other one calls. Empty where they have none.
+struct Named {
+    own: Vec<String>,
+    kernel: Vec<String>,
+}
+
+/// Samples as nobody with these capabilities, until both programs have been seen often and the one's functions are named.
+fn profiled(capabilities: &[&str]) -> (Agent, Named) {
+    const ENOUGH: u64 = 50;
+    let agent = Place::new().start_with(Config::default().set("profile", "enabled", true), capabilities);
+    let start = |name: &str, arguments: &[&str]| {
+        let mut command = Command::new(name);
+        command.args(arguments);
+        Program::spawn(name, command).unwrap()
+    };
+    let spin = start("python3", &["-c", "while True: pass"]);
+    let copy = start("dd", &["if=/dev/zero", "of=/dev/null", "bs=1M"]);
+    let of = |program: &Program, runtime: &str| {
+        let path = format!("/api/v1/profiles?format=json&pid={}", program.pid());
+        let profile: serde_json::Value = integration::fetch::json(agent.address(), &path).unwrap();
+        let functions = profile["functions"].as_array().unwrap().iter();
+        let names = functions.filter(|function| function["runtime"] == runtime);
+        let names = names.map(|function| function["function"].as_str().unwrap().to_owned());
+        // What has no name goes by its file, in brackets.
+        let names: Vec<String> = names.filter(|name| !name.is_empty() && !name.starts_with('[')).collect();
+        (profile["samples"].as_u64().unwrap(), names)
+    };
+    let begun = std::time::Instant::now();
+    loop {
+        let ((spun, own), (copied, kernel)) = (of(&spin, "native"), of(&copy, "kernel"));
+        let is_named = own.iter().any(|name| name.contains("PyEval"));
+        if spun > ENOUGH && copied > ENOUGH && is_named {
+            return (agent, Named { own, kernel });
+        }
+        let is_over = begun.elapsed() > integration::patience::patience(LIMIT);
+        assert!(!is_over, "{spun} and {copied} samples, {own:?}: {}", agent.stderr().unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn profiles_take_no_more_than_is_documented() {
+    let (agent, named) = profiled(&with_events(true));
+    // A kernel may hide them from everybody.
+    assert_eq!(named.kernel.is_empty(), setting("kptr_restrict") > 1, "{:?}", named.kernel);
+    assert_held(&agent, SYS_PTRACE | DAC_READ_SEARCH, None, &PROFILE_READERS);
+}
+
+#[test]
+fn without_syslog_only_the_kernels_functions_lack_names() {
+    let mut held = with_events(true);
+    held.retain(|name| *name != "syslog");
+    let (agent, named) = profiled(&held);
+    assert!(!named.own.is_empty());
+    let is_hidden = setting("kptr_restrict") > 0 || setting("perf_event_paranoid") > 1;
+    assert_eq!(named.kernel.is_empty(), is_hidden, "{:?}", named.kernel);
+    let said = agent.stop().unwrap().stderr;
+    assert!(said.contains("CAP_SYSLOG") && said.contains("no kernel names"), "{said}");
+}
+
+/// Whoever may load programs only: what lies where everybody can read it has names.
+#[test]
+fn without_what_reads_of_others_their_readable_files_have_names() {
+    let mut held = with_events(true);
+    held.retain(|name| !["sys_ptrace", "dac_read_search"].contains(name));
+    let (agent, named) = profiled(&held);
+    assert!(!named.own.is_empty());
+    assert_held(&agent, 0, None, &[]);
 }
 
 /// Some programs are attached when they are first wanted, which is after everything has been given up.

@@ -16,7 +16,7 @@ mod place;
 mod sampler;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -69,8 +69,9 @@ pub(super) enum Report {
 
 /// Messages that may wait, in each direction.
 const NOTICES: usize = 4_096;
-/// Spans told at once; more are not linked, and counted.
-const SPANS: usize = 65_536;
+/// Spans that may wait to be linked, of 80 bytes each: those of a second at the most that a machine serves; more are not,
+/// and counted.
+const SPANS: usize = 262_144;
 /// Jobs that may wait for names.
 const JOBS: usize = 64;
 /// Selections that may wait for the exporter.
@@ -96,6 +97,8 @@ pub(super) struct Tell {
     view: Arc<ArcSwap<View>>,
     programs: Arc<ArcSwap<Vec<Measured>>>,
     spans: Vec<Ended>,
+    /// Spans handed over that have not been looked at.
+    waiting: Arc<AtomicUsize>,
     /// Spans, and other messages, that found no room.
     untold: u64,
 }
@@ -192,6 +195,7 @@ impl Prepared {
         let namer = Namer::new(symbols, rhythm.period, exports, Arc::clone(&named));
         let wait = Wait::new(&stacks).context("failed to watch the ring of stacks")?;
         let bell = wait.bell();
+        let waiting = Arc::<AtomicUsize>::default();
         let sampler = Sampler {
             profiler,
             stacks,
@@ -199,6 +203,7 @@ impl Prepared {
             resolver,
             store: Store::new(config.store_bytes as usize),
             notices: noticed,
+            waiting: Arc::clone(&waiting),
             reports,
             questions: questioned,
             jobs,
@@ -213,7 +218,7 @@ impl Prepared {
         let namer = spawn("namer", move || namer.run(&asked))?;
         let sampler = spawn("profile", move || sampler.run())?;
         let handle = Handle::new(questions, Arc::new(move || bell.ring()));
-        let tell = Tell { notices, reports: reported, view, programs, spans: Vec::new(), untold: 0 };
+        let tell = Tell { notices, reports: reported, view, programs, spans: Vec::new(), waiting, untold: 0 };
         Ok(Started { tell, handle, running: Running { sampler, namer }, exports: exported })
     }
 }
@@ -233,7 +238,7 @@ impl Tell {
         if !is_plain(http) {
             return;
         }
-        if self.spans.len() >= SPANS {
+        if self.spans.len() + self.waiting.load(Ordering::Relaxed) >= SPANS {
             self.untold += 1;
             return;
         }
@@ -256,7 +261,9 @@ impl Tell {
         }
         let n = self.spans.len();
         let spans = std::mem::replace(&mut self.spans, Vec::with_capacity(n.min(1024)));
+        self.waiting.fetch_add(n, Ordering::Relaxed);
         if self.notices.try_send(Notice::Ended(spans)).is_err() {
+            self.waiting.fetch_sub(n, Ordering::Relaxed);
             self.untold += n as u64;
         }
     }

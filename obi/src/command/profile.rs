@@ -7,26 +7,28 @@
 mod output;
 
 use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use thiserror::Error;
 
 use self::output::{Kind, read};
-use super::slo::agent::{Place, address, ask_bytes};
+use super::slo::agent::{Place, Refusal, address, ask_bytes};
 use crate::agent::profile::alone;
 use crate::config;
 use crate::export::{flame, otlp, pprof};
 use crate::profile::Selection;
 use crate::profile::choose::Filter;
+use crate::span::context::parse_id;
 
 /// Record what a process or a service does
 ///
 /// Asks the running agent, which samples every CPU all the time; where none runs, samples by itself (as root, without
 /// routes and spans). The ending of FILE says what is written: .svg (flame graph), .pb.gz (pprof), .otlp (OTLP profiles,
-/// one message). Exit codes: 0 recorded; 1 failed, with one line that says why; 2 wrong usage or configuration.
+/// one message). Exit codes: 0 recorded; 1 failed or no samples, with one line that says why; 2 wrong usage or configuration.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  obi profile --service shop --seconds 30 --output shop.svg\n  \
     obi profile --service shop --seconds 30 --output before.pb.gz\n  \
@@ -92,90 +94,160 @@ const SETTLE: Duration = Duration::from_millis(700);
 /// Records and writes.
 ///
 /// # Errors
-/// When arguments make no sense, the agent refuses, this kernel does not let us sample, or the file cannot be written.
+/// When arguments make no sense, the agent refuses, this kernel does not let us sample, there is nothing to write, or the
+/// file cannot be written.
 pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let shown = args.output.display().to_string();
     let kind = Kind::of(&args.output).ok_or_else(|| UsageError::Output(shown.clone()))?;
     if args.diff.is_some() && kind != Kind::Svg {
         return Err(UsageError::NoPicture(shown).into());
     }
-    if let Some(span) =
-        args.span.as_ref().filter(|span| span.len() != 16 || !span.bytes().all(|b| b.is_ascii_hexdigit()))
-    {
+    if let Some(span) = args.span.as_ref().filter(|span| parse_id::<8>(span).is_none()) {
         return Err(UsageError::Span(span.clone()).into());
     }
     let base = args.diff.as_deref().map(read).transpose()?;
-    let bytes = match record(args, kind, base.as_ref())? {
-        Recorded::Written(bytes) => bytes,
-        Recorded::Selection(selection) => write(kind, &title(args), &selection, base.as_ref()),
+    // Said now, and not when everything has been recorded.
+    let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_some_and(|folder| !folder.is_dir()) {
+        anyhow::bail!("failed to write `{shown}`: there is no such folder");
+    }
+    let recorded = record(args, kind)?;
+    if recorded.selection.samples.is_empty() {
+        return Err(nothing(args, &recorded));
+    }
+    let bytes = match &recorded.rest {
+        Some(rest) => {
+            let sides = (("of the others", rest), ("of slow ones", &recorded.selection));
+            flame::difference(&title(args), sides.0, sides.1).into_bytes()
+        }
+        None => write(kind, &title(args), &recorded.selection, base.as_ref()),
     };
     std::fs::write(&args.output, &bytes).with_context(|| format!("failed to write `{shown}`"))?;
-    eprintln!("wrote {shown} ({} bytes)", bytes.len());
+    let n = recorded.selection.samples.len();
+    eprintln!("wrote {shown} ({n} samples, {} bytes)", bytes.len());
     Ok(ExitCode::SUCCESS)
 }
 
-enum Recorded {
-    /// The agent has written it.
-    Written(Vec<u8>),
-    /// It is to be written.
-    Selection(Selection),
+/// What there is to write.
+struct Recorded {
+    selection: Selection,
+    /// What slow requests are compared with.
+    rest: Option<Selection>,
+    /// Services of which there are samples, the most first; empty if nobody knows.
+    services: Vec<String>,
 }
 
-fn record(args: &ProfileArgs, kind: Kind, base: Option<&Selection>) -> anyhow::Result<Recorded> {
+fn record(args: &ProfileArgs, kind: Kind) -> anyhow::Result<Recorded> {
     let address = address(&args.place)?;
     let duration = Duration::from_secs(args.seconds.unwrap_or(0));
-    if std::net::TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_err() {
-        for (flag, is_given) in
-            [("--route", args.route.is_some()), ("--span", args.span.is_some()), ("--slow", args.slow)]
-        {
-            if is_given {
-                anyhow::bail!("{flag} needs the agent, and none answers at {address}");
-            }
-        }
-        eprintln!("no agent answers at {address}: sampling here");
-        let config = config::load(args.place.config.as_deref())?;
-        let filter = Filter { pid: args.pid, service: args.service.clone(), ..Filter::default() };
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let mut shown = Progress::new(duration);
-        let selection = runtime
-            .block_on(alone::record(&config, filter, duration, |passed| shown.show(passed)))
-            .context("cannot sample here (it needs the privileges of `obi run`; see `obi doctor`)")?;
-        return Ok(Recorded::Selection(selection));
+    let is_there = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_ok();
+    if is_there { from_agent(args, kind, address, duration) } else { sample_here(args, address, duration) }
+}
+
+fn sample_here(args: &ProfileArgs, address: SocketAddr, duration: Duration) -> anyhow::Result<Recorded> {
+    let needing = [("--route", args.route.is_some()), ("--span", args.span.is_some()), ("--slow", args.slow)];
+    if let Some((flag, _)) = needing.into_iter().find(|(_, is_given)| *is_given) {
+        anyhow::bail!("{flag} needs the agent, and none answers at {address}");
     }
-    let started = SystemTime::now();
+    eprintln!("no agent answers at {address}: sampling here");
+    let config = config::load(args.place.config.as_deref())?;
+    let filter = Filter { pid: args.pid, service: args.service.clone(), ..Filter::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut shown = Progress::new(duration);
-    while let Ok(passed) = started.elapsed()
-        && passed < duration
-    {
-        shown.show(passed);
-        std::thread::sleep(Duration::from_millis(100).min(duration - passed));
+    let selection = runtime
+        .block_on(alone::record(&config, filter, duration, |passed| shown.show(passed)))
+        .context("cannot sample here (it needs the privileges of `obi run`; see `obi doctor`)")?;
+    Ok(Recorded { selection, rest: None, services: Vec::new() })
+}
+
+fn from_agent(
+    args: &ProfileArgs,
+    kind: Kind,
+    address: SocketAddr,
+    duration: Duration,
+) -> anyhow::Result<Recorded> {
+    let times = wait(duration);
+    // All that is written can be made of pprof, which keeps everything.
+    let ask = |more: &[(&'static str, String)]| {
+        let mut parameters = times.clone();
+        parameters.extend_from_slice(more);
+        let borrowed: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        patiently(|| ask_bytes(address, "/api/v1/profiles", &borrowed))
+    };
+    let wanted = |slow: Option<bool>| {
+        let texts = [("service", &args.service), ("route", &args.route), ("span", &args.span)];
+        let mut parameters = vec![("format", Kind::Pprof.format().to_owned())];
+        parameters.extend(texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+        parameters.extend(args.pid.map(|pid| ("pid", pid.to_string())));
+        parameters.extend(slow.map(|slow| ("slow", slow.to_string())));
+        pprof::decode(&ask(&parameters)?).context("the agent's answer is no profile")
+    };
+    let selection = wanted(args.slow.then_some(true))?;
+    let rest = (args.slow && kind == Kind::Svg).then(|| wanted(Some(false))).transpose()?;
+    let mut services = Vec::new();
+    if selection.samples.is_empty() {
+        let summary: serde_json::Value = serde_json::from_slice(&ask(&[("format", "json".to_owned())])?)?;
+        let listed = summary["services"].as_array().into_iter().flatten();
+        services.extend(listed.filter_map(|service| service["service"].as_str()).map(str::to_owned));
     }
-    if !duration.is_zero() {
-        std::thread::sleep(SETTLE);
+    Ok(Recorded { selection, rest, services })
+}
+
+/// How often the agent is asked for what has been recorded.
+const ASKED: usize = 4;
+
+/// Asks again while names are being looked up: what has been recorded is worth waiting for.
+fn patiently(mut ask: impl FnMut() -> anyhow::Result<Vec<u8>>) -> anyhow::Result<Vec<u8>> {
+    for _ in 1..ASKED {
+        match ask() {
+            Err(error) if error.downcast_ref::<Refusal>().is_some_and(|refusal| refusal.is_busy) => {
+                eprintln!("the agent is still looking names up: asking again");
+            }
+            done => return done,
+        }
     }
-    let compares = args.slow && kind == Kind::Svg;
-    let format = if base.is_some() { "pprof" } else { kind.format() };
-    let path = if compares { "/api/v1/profiles/compare" } else { "/api/v1/profiles" };
-    let mut parameters: Vec<(&str, String)> = Vec::new();
-    if !compares {
-        parameters.push(("format", format.to_owned()));
+    ask()
+}
+
+/// Lets the time pass, and says from when to when that was; nothing for a time of zero.
+fn wait(duration: Duration) -> Vec<(&'static str, String)> {
+    if duration.is_zero() {
+        return Vec::new();
     }
-    let given = [("service", &args.service), ("route", &args.route), ("span", &args.span)];
-    parameters.extend(given.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
-    parameters.extend(args.pid.map(|pid| ("pid", pid.to_string())));
-    parameters.extend(args.slow.then(|| ("slow", "true".to_owned())));
-    if !duration.is_zero() {
-        let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        parameters.push(("from", format!("{:.3}", since.as_secs_f64())));
-        parameters.push(("to", format!("{:.3}", (since + duration).as_secs_f64())));
+    let (since, began) = (SystemTime::now(), Instant::now());
+    let mut shown = Progress::new(duration);
+    while let Some(left) = duration.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+        shown.show(began.elapsed());
+        std::thread::sleep(Duration::from_millis(100).min(left));
     }
-    let borrowed: Vec<(&str, &str)> =
-        parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let bytes = ask_bytes(address, path, &borrowed)?;
-    Ok(match base {
-        Some(_) => Recorded::Selection(pprof::decode(&bytes).context("the agent's answer is no profile")?),
-        None => Recorded::Written(bytes),
-    })
+    shown.show(duration);
+    std::thread::sleep(SETTLE);
+    let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let seconds = |time: Duration| format!("{:.3}", time.as_secs_f64());
+    vec![("from", seconds(since)), ("to", seconds(since + duration))]
+}
+
+/// Services that are named when there is nothing of the one that was asked for.
+const NAMED: usize = 8;
+
+/// There are no samples: why that may be.
+fn nothing(args: &ProfileArgs, recorded: &Recorded) -> anyhow::Error {
+    let requests = if args.slow { "slow requests of " } else { "" };
+    let mut text = format!("no samples of {requests}{}: ", title(args));
+    text.push_str(match (args.pid, args.slow || args.route.is_some()) {
+        (_, true) => "no such request took CPU time, or none has ended",
+        (Some(_), _) => "there is no such process, or it used no CPU",
+        (None, _) => "no such service used a CPU",
+    });
+    if !recorded.services.is_empty() {
+        let shown = recorded.services.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = if recorded.services.len() > NAMED { ", …" } else { "" };
+        text.push_str(&format!("; there are samples of {shown}{more}"));
+    }
+    if recorded.selection.lost > 0 {
+        text.push_str(&format!("; {} samples were lost", recorded.selection.lost));
+    }
+    anyhow::anyhow!(text)
 }
 
 fn write(kind: Kind, title: &str, selection: &Selection, base: Option<&Selection>) -> Vec<u8> {
@@ -234,5 +306,51 @@ impl Progress {
         } else {
             Ok(())
         };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use axum::http::StatusCode;
+    use axum::response::IntoResponse as _;
+
+    use super::*;
+    use crate::profile::ask::AskError;
+    use crate::web;
+
+    /// An agent that needs several questions, and one that has nothing.
+    #[test]
+    fn who_looks_names_up_is_asked_again_and_nobody_else() {
+        let check = |refusals: usize, error: AskError, expected: Option<usize>| {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            let address = listener.local_addr().unwrap();
+            let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+            let count = Arc::clone(&asked);
+            let answer = move || {
+                let nth = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let answer = match nth < refusals {
+                    true => web::Error::from(error.clone()).into_response(),
+                    false => (StatusCode::OK, "profile").into_response(),
+                };
+                std::future::ready(answer)
+            };
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            runtime.spawn(async move {
+                listener.set_nonblocking(true).unwrap();
+                let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+                axum::serve(listener, axum::Router::new().route("/x", axum::routing::get(answer))).await
+            });
+            let answered = patiently(|| ask_bytes(address, "/x", &[]));
+            assert_eq!(answered.is_ok(), expected.is_some(), "{answered:?}");
+            let asked = asked.load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(asked, expected.unwrap_or(if refusals >= ASKED { ASKED } else { 1 }));
+        };
+        check(0, AskError::Unanswered, Some(1));
+        check(2, AskError::Unanswered, Some(3));
+        check(9, AskError::Unanswered, None);
+        check(1, AskError::Off("profile.enabled is false".into()), None);
     }
 }

@@ -22,7 +22,10 @@ pub enum AskError {
     #[error("no profiles: {0}")]
     Off(Arc<str>),
     /// The answer did not come in time, or others are being made.
-    #[error("samples could not be named in {max} s", max = TIMEOUT.as_secs())]
+    #[error(
+        "samples could not be named in {max} s; names that were found are kept, so asking again is faster",
+        max = TIMEOUT.as_secs()
+    )]
     Unanswered,
 }
 

@@ -7,6 +7,7 @@
 //! A sample comes before its span, which is told at the exchange's end. It waits for it as long as it is held, so
 //! that whoever looks later sees the link; an export waits for [`EXPORT_WAIT`] and then lets it go without.
 
+use std::collections::VecDeque;
 use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,7 +79,7 @@ impl Served {
 
 /// Numbers of samples that wait for a span, by exchange.
 #[derive(Debug, Default)]
-pub(super) struct Waiting(HashMap<u64, Vec<u64>, RandomState>);
+pub(super) struct Waiting(HashMap<u64, VecDeque<u64>, RandomState>);
 
 /// An entry with its slack.
 const ENTRY: usize = 64;
@@ -87,26 +88,25 @@ impl Waiting {
     /// Bytes that it takes.
     pub(super) fn add(&mut self, exchange: u64, number: u64) -> usize {
         let numbers = self.0.entry(exchange).or_default();
-        numbers.push(number);
+        numbers.push_back(number);
         if numbers.len() == 1 { ENTRY } else { 8 }
     }
 
-    /// Bytes that it frees.
+    /// Bytes that it frees. Samples go in the order in which they came: an exchange may have as many as there is room for.
     pub(super) fn remove(&mut self, exchange: u64, number: u64) -> usize {
         let Some(numbers) = self.0.get_mut(&exchange) else { return 0 };
-        let before = numbers.len();
-        numbers.retain(|held| *held != number);
-        match (before, numbers.len()) {
-            (before, after) if before == after => 0,
-            (_, 0) => {
-                self.0.remove(&exchange);
-                ENTRY
-            }
-            _ => 8,
+        if numbers.front() != Some(&number) {
+            return 0;
         }
+        numbers.pop_front();
+        if !numbers.is_empty() {
+            return 8;
+        }
+        self.0.remove(&exchange);
+        ENTRY
     }
 
-    fn take(&mut self, exchange: u64) -> Option<(Vec<u64>, usize)> {
+    fn take(&mut self, exchange: u64) -> Option<(VecDeque<u64>, usize)> {
         let numbers = self.0.remove(&exchange)?;
         let bytes = ENTRY + 8 * numbers.len().saturating_sub(1);
         Some((numbers, bytes))

@@ -56,6 +56,12 @@ pub fn parse_traceparent(header: &str) -> Option<Parent> {
     (parent.trace_id != [0; 16] && parent.span_id != [0; 8]).then_some(parent)
 }
 
+/// An id of `N` bytes as people and other tools write it: hexadecimal digits, twice `N` of them, in either case.
+#[must_use]
+pub fn parse_id<const N: usize>(text: &str) -> Option<[u8; N]> {
+    hex(text.to_ascii_lowercase().as_bytes())
+}
+
 /// Lower-case hexadecimal digits, twice `N` of them.
 fn hex<const N: usize>(digits: &[u8]) -> Option<[u8; N]> {
     let mut bytes = [0; N];

@@ -1,9 +1,11 @@
 //! What can go wrong with a request, as a JSON response.
 //!
-//! In: an [`Error`]. Out: status code and `{"error": …}`, with `parameter` and `value` where there is one.
+//! In: an [`Error`]. Out: status code and `{"error": …}`, with `parameter` and `value` where there is one, and
+//! `Retry-After` where asking again helps.
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use thiserror::Error as ThisError;
@@ -40,6 +42,12 @@ pub enum Error {
         "nothing to compare with: give slow=true, or base_from and base_to, base_route, base_span or base_service"
     )]
     NothingToCompare,
+    /// 404: a request that is asked for by its id.
+    #[error(
+        "no sample of {0} is held: no such request was seen, or it has not ended, or it took too little CPU time to be \
+         sampled, or its samples have given way to newer ones"
+    )]
+    NotSampled(String),
     /// 503: there are no samples, or they could not be named in time.
     #[error(transparent)]
     Profiles(#[from] AskError),
@@ -60,7 +68,7 @@ struct Body<'a> {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let status = match &self {
-            Self::NoRoute(_) => StatusCode::NOT_FOUND,
+            Self::NoRoute(_) | Self::NotSampled(_) => StatusCode::NOT_FOUND,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::QueryTooLong(_) => StatusCode::URI_TOO_LONG,
             Self::Parameter { .. } | Self::Query(_) | Self::NothingToCompare => StatusCode::BAD_REQUEST,
@@ -70,6 +78,10 @@ impl IntoResponse for Error {
             Self::Parameter { parameter, value, .. } => (Some(&**parameter), Some(&**value)),
             _ => (None, None),
         };
-        (status, Json(Body { error: self.to_string(), parameter, value })).into_response()
+        let mut response = (status, Json(Body { error: self.to_string(), parameter, value })).into_response();
+        if self == Self::Profiles(AskError::Unanswered) {
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
     }
 }

@@ -29,7 +29,7 @@ use axum::http::StatusCode;
 use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::get;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub use error::Error;
 pub use handle::{Command, Handle, Sources};
@@ -42,6 +42,9 @@ pub const MAX_QUERY_BYTES: usize = 8_192;
 
 /// Answers that are made at the same time; further requests wait. Each may hold a whole exposition.
 const MAX_ANSWERS: usize = 4;
+/// Profiles that are made at the same time, beside other answers: each may hold all samples, and looking names up for it
+/// may take seconds, during which nobody's scrape shall wait.
+const MAX_PROFILES: usize = 2;
 
 /// What the routes need.
 #[derive(Debug, Clone)]
@@ -52,6 +55,7 @@ pub struct State {
     answers: Arc<Semaphore>,
     objectives: objective::Handle,
     profiles: profile::ask::Handle,
+    profiles_made: Arc<Semaphore>,
 }
 
 impl State {
@@ -61,7 +65,9 @@ impl State {
         let scrapers = Arc::new(Mutex::new(Scrapers::default()));
         let answers = Arc::new(Semaphore::new(MAX_ANSWERS));
         let profiles = profile::ask::Handle::off("nothing is sampled");
-        Self { handle, ready, scrapers, answers, objectives: objective::Handle::default(), profiles }
+        let profiles_made = Arc::new(Semaphore::new(MAX_PROFILES));
+        let objectives = objective::Handle::default();
+        Self { handle, ready, scrapers, answers, objectives, profiles, profiles_made }
     }
 
     /// The same with objectives to show.
@@ -82,10 +88,23 @@ impl State {
         command: impl FnOnce(tokio::sync::oneshot::Sender<T>) -> Command,
         make: impl FnOnce(T) -> Response + Send + 'static,
     ) -> Result<Response, Error> {
-        let _permit = self.answers.acquire().await.map_err(|_| Error::Unanswered)?;
+        let permit = Arc::clone(&self.answers).acquire_owned().await.map_err(|_| Error::Unanswered)?;
         let answer = self.handle.ask(command).await?;
-        tokio::task::spawn_blocking(move || make(answer)).await.map_err(|_| Error::Unanswered)
+        made(permit, move || make(answer)).await
     }
+}
+
+/// Makes an answer on a thread that may block. Its place among the answers is taken until it is made, also when whoever
+/// asked has gone: that thread cannot be stopped.
+async fn made(
+    permit: OwnedSemaphorePermit,
+    make: impl FnOnce() -> Response + Send + 'static,
+) -> Result<Response, Error> {
+    let make = move || {
+        let _permit = permit;
+        make()
+    };
+    tokio::task::spawn_blocking(make).await.map_err(|_| Error::Unanswered)
 }
 
 /// All routes. Serve it with `into_make_service_with_connect_info::<SocketAddr>()`: scrapers are told apart

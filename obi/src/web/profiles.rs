@@ -4,18 +4,22 @@
 
 mod parameter;
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse, Response};
+use tokio::sync::OwnedSemaphorePermit;
 
 use self::parameter::{Format, Request};
 use super::Error;
 use crate::clock::{Clock, monotonic_ns};
 use crate::export::{flame, otlp, pprof, summary::Summary};
 use crate::profile::Selection;
+use crate::profile::ask::{AskError, TIMEOUT};
 use crate::profile::choose::Pace;
 
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
@@ -29,11 +33,9 @@ pub(super) async fn serve(
     let Query(pairs) = pairs.map_err(|rejection| Error::Query(rejection.body_text()))?;
     let request = Request::parse(pairs, now())?;
     let format = request.format.unwrap_or_else(|| negotiate(&headers));
-    let title = request.title.clone();
-    let selection = state.profiles.ask(request.filter).await?;
-    let _permit = state.answers.acquire().await.map_err(|_| Error::Unanswered)?;
-    let make = move || answer(format, &title, &selection);
-    tokio::task::spawn_blocking(make).await.map_err(|_| Error::Unanswered)
+    let permit = permit(&state).await?;
+    let selection = ask(&state, &request).await?;
+    super::made(permit, move || answer(format, &request.title, &selection)).await
 }
 
 /// The same parameters for what is compared; `base_service`, `base_from`, … say with what. Or `slow=true`: slow requests
@@ -43,9 +45,9 @@ pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> 
     let Some((request, base)) = Request::parse_both(pairs, now())? else {
         return Err(Error::NothingToCompare);
     };
-    let before = state.profiles.ask(base.filter.clone()).await?;
-    let selection = state.profiles.ask(request.filter.clone()).await?;
-    let _permit = state.answers.acquire().await.map_err(|_| Error::Unanswered)?;
+    let permit = permit(&state).await?;
+    let before = ask(&state, &base).await?;
+    let selection = ask(&state, &request).await?;
     let make = move || {
         let is_slow = (request.filter.pace, base.filter.pace) == (Some(Pace::Slow), Some(Pace::Rest));
         let (title, sides) = match is_slow {
@@ -56,7 +58,24 @@ pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> 
         };
         picture(flame::difference(&title, (sides[0], &before), (sides[1], &selection)))
     };
-    tokio::task::spawn_blocking(make).await.map_err(|_| Error::Unanswered)
+    super::made(permit, make).await
+}
+
+/// A place among the profiles that are made: taken before samples are asked for, since those of one answer may be all.
+async fn permit(state: &super::State) -> Result<OwnedSemaphorePermit, Error> {
+    let places = Arc::clone(&state.profiles_made).acquire_owned();
+    let permit = tokio::time::timeout(TIMEOUT, places).await.map_err(|_| AskError::Unanswered)?;
+    permit.map_err(|_| Error::Unanswered)
+}
+
+/// The samples. A span or trace of which there are none is not found; other selections may be empty.
+async fn ask(state: &super::State, request: &Request) -> Result<Selection, Error> {
+    let selection = state.profiles.ask(request.filter.clone()).await?;
+    let is_one = request.filter.span_id.is_some() || request.filter.trace_id.is_some();
+    match is_one && selection.samples.is_empty() {
+        true => Err(Error::NotSampled(request.title.clone())),
+        false => Ok(selection),
+    }
 }
 
 fn now() -> u64 {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking, their helpers too")]
 
+mod broken;
 mod export;
 mod otlp;
 mod pprof;

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use super::namer::{FIDELITIES, Job, NamerView};
 use super::place::{Place, Within};
 use super::{Notice, Report};
 use crate::agent::wait::Wait;
+use crate::capture::mapping::backing::Kind;
 use crate::capture::mapping::resolver::{Resolved, Resolver, Sampled};
 use crate::capture::program::Measured;
 use crate::capture::program::profile::{ELEMENT_BYTES, ProfileCounts, Profiler, Stacks};
@@ -41,6 +42,8 @@ const HOUSEKEEPING: u64 = 1_000_000_000;
 const SETTLE: u64 = 1_000_000_000;
 /// Samples that wait at most; the oldest go on without.
 const UNSETTLED: usize = 4_096;
+/// Processes that are remembered to make code.
+const MAKERS: usize = 8_192;
 
 /// The thread's state.
 pub(super) struct Sampler {
@@ -50,6 +53,8 @@ pub(super) struct Sampler {
     pub(super) resolver: Resolver,
     pub(super) store: Store<Place>,
     pub(super) notices: Receiver<Notice>,
+    /// Spans that have been told and not linked yet.
+    pub(super) waiting: Arc<AtomicUsize>,
     pub(super) reports: SyncSender<Report>,
     pub(super) questions: mpsc::Receiver<Question>,
     pub(super) jobs: SyncSender<Job>,
@@ -89,8 +94,10 @@ pub(super) struct State {
     jobs_refused: u64,
     unasked: Vec<u32>,
     ends: [u64; STACK_ENDS as usize],
-    /// Processes that the namer knows to make code.
-    makers: HashSet<u32, RandomState>,
+    /// Processes whose own code the namer may know; whether it was told that they make some.
+    makers: HashMap<u32, bool, RandomState>,
+    /// Of those, what it has still to be told: they are others now.
+    outdated: HashSet<u32, RandomState>,
     looks: HashMap<(u32, Arc<str>), Looks, RandomState>,
     next_house: u64,
 }
@@ -131,8 +138,8 @@ impl Sampler {
                 Ok(Notice::Called(pid, origin)) => self.store.is_called(pid, origin),
                 Ok(Notice::Renewed(pid)) => {
                     self.store.renews(pid);
-                    if self.state.makers.remove(&pid) {
-                        self.ask(Job::Renewed(pid));
+                    if self.state.makers.remove(&pid).is_some() {
+                        self.state.outdated.insert(pid);
                     }
                 }
                 Err(TryRecvError::Empty) => return false,
@@ -229,13 +236,42 @@ impl Sampler {
         if self.store.push(taken) {
             self.state.unasked.push(header.tgid);
         }
+        self.mind_code(header.tgid, places);
+    }
+
+    /// The namer is told once of a process that makes code: it looks at once, and not only when somebody asks.
+    fn mind_code(&mut self, pid: u32, places: &[Place]) {
+        let is_of_file = |place: &Place| match &place.within {
+            Within::Kernel(_) => true,
+            Within::Mapped(mapping, _) => matches!(mapping.backing.kind, Kind::File | Kind::Vdso),
+            Within::Nothing(_) => false,
+        };
         let makes_code = |place: &Place| match &place.within {
             Within::Mapped(mapping, _) => mapping.backing.is_made_at_run_time(),
             _ => false,
         };
-        if places.iter().any(makes_code) && self.state.makers.insert(header.tgid) {
-            self.ask(Job::Observe(header.tgid));
+        if places.iter().all(is_of_file) {
+            return;
         }
+        let makes = places.iter().any(makes_code);
+        match self.state.makers.get(&pid) {
+            Some(is_told) if *is_told || !makes => return,
+            Some(_) => {}
+            None if self.state.makers.len() >= MAKERS => {
+                // Everybody is told anew when seen again.
+                self.state.outdated.extend(self.state.makers.drain().map(|(pid, _)| pid));
+            }
+            None => {}
+        }
+        self.forget_outdated();
+        let is_told = makes && self.ask(Job::Observe(pid));
+        self.state.makers.insert(pid, is_told);
+    }
+
+    /// Nothing is asked of code that was another process's: it is forgotten before.
+    fn forget_outdated(&mut self) {
+        let jobs = &self.jobs;
+        self.state.outdated.retain(|pid| jobs.try_send(Job::Renewed(*pid)).is_err());
     }
 
     /// Links samples to spans that have ended. A span waits for the samples that were taken before it was told.
@@ -250,6 +286,7 @@ impl Sampler {
             && (all || *since < oldest)
         {
             let Some((_, spans)) = self.state.told.pop_front() else { break };
+            self.waiting.fetch_sub(spans.len(), Ordering::Relaxed);
             for span in &spans {
                 let (samples, periods) = self.store.ended(span);
                 if samples == 0 || !span.is_server {
@@ -292,7 +329,11 @@ impl Sampler {
     }
 
     fn answer(&mut self) {
+        self.forget_outdated();
         while let Ok(Question { mut filter, reply }) = self.questions.try_recv() {
+            if reply.is_closed() {
+                continue;
+            }
             let clock = *self.state.clock.get_or_insert_with(Clock::now);
             filter.start = clock.monotonic(filter.start);
             filter.end = clock.monotonic(filter.end);

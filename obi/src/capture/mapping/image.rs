@@ -12,7 +12,7 @@ use object::elf;
 use object::pod;
 use sha2::{Digest as _, Sha256};
 
-use crate::capture::tls::elf::{ElfError, Source};
+use crate::capture::tls::elf::{ElfError, Source, file_header};
 
 /// A part of the file that is loaded into memory (`PT_LOAD`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,18 +68,8 @@ impl Image {
     /// # Errors
     /// When it is no program for this kind of machine, or malformed.
     pub fn read(source: &dyn Source) -> Result<Self, ElfError> {
-        let mut bytes = [0; size_of::<elf::FileHeader64<Little>>()];
-        if source.length() < bytes.len() as u64 {
-            return Err(ElfError::Foreign);
-        }
-        source.read_at(0, &mut bytes)?;
-        let (header, _) =
-            pod::from_bytes::<elf::FileHeader64<Little>>(&bytes).map_err(|()| ElfError::Foreign)?;
-        let ident = &header.e_ident;
-        if ident.magic != elf::ELFMAG || ident.class != elf::ELFCLASS64 || ident.data != elf::ELFDATA2LSB {
-            return Err(ElfError::Foreign);
-        }
-        let headers = program_headers(source, header)?;
+        let header = file_header(source)?;
+        let headers = program_headers(source, &header)?;
         let mut image =
             Self { machine: header.e_machine.get(Little), segments: segments(&headers), ..Self::default() };
         for note in headers.iter().filter(|header| header.p_type.get(Little) == elf::PT_NOTE) {

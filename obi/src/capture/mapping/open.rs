@@ -116,7 +116,7 @@ fn named(root: &Root, backing: &Backing, view: View) -> Result<File, Unavailable
     if backing.path.ends_with(DELETED) {
         return Err(Unavailable::Replaced);
     }
-    let file = root.open(&backing.path).map_err(|error| reason(&error))?;
+    let file = root.open(&*backing.path).map_err(|error| reason(&error))?;
     if is_it(&file, backing, view) { Ok(file) } else { Err(Unavailable::Replaced) }
 }
 

@@ -16,13 +16,15 @@ pub struct Capabilities {
     pub sys_ptrace: bool,
     /// `CAP_DAC_READ_SEARCH`: open files of other users there, and those of tracepoints.
     pub dac_read_search: bool,
+    /// `CAP_SYSLOG`: see where the kernel's functions are.
+    pub syslog: bool,
     /// `CAP_SYS_ADMIN`: switch on run-time statistics.
     pub sys_admin: bool,
 }
 
 /// How to get what loading needs.
 pub(super) const REMEDY: &str = "run as root, or give the binary `setcap \
-                                 cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search+ep`";
+                                 cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog+ep`";
 
 /// What one capability is for.
 struct Feature {
@@ -33,7 +35,7 @@ struct Feature {
 }
 
 /// Found by running without each; the integration tests do so.
-const FEATURES: [Feature; 5] = [
+const FEATURES: [Feature; 6] = [
     Feature { capability: "CAP_BPF", held: |held| held.bpf, degraded: None },
     Feature { capability: "CAP_PERFMON", held: |held| held.perfmon, degraded: None },
     Feature {
@@ -52,6 +54,14 @@ const FEATURES: [Feature; 5] = [
             "mode `no environment`: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and pod names of other users' \
              processes are not read, they are named by unit, script or executable; the syscall set cannot read where \
              its tracepoints are; run as root or add it",
+        ),
+    },
+    Feature {
+        capability: "CAP_SYSLOG",
+        held: |held| held.syslog,
+        degraded: Some(
+            "mode `no kernel names`: functions of the kernel are addresses in profiles where kernel.kptr_restrict is 1 \
+             or kernel.perf_event_paranoid above 1; run as root or add it",
         ),
     },
     Feature {
@@ -74,6 +84,7 @@ impl Capabilities {
             sys_ptrace: has(Capability::CAP_SYS_PTRACE),
             // Either opens what belongs to others.
             dac_read_search: has(Capability::CAP_DAC_READ_SEARCH) || has(Capability::CAP_DAC_OVERRIDE),
+            syslog: has(Capability::CAP_SYSLOG),
             sys_admin,
         }
     }
@@ -111,12 +122,22 @@ mod tests {
         perfmon: false,
         sys_ptrace: false,
         dac_read_search: false,
+        syslog: false,
         sys_admin: false,
+    };
+
+    const ALL: Capabilities = Capabilities {
+        bpf: true,
+        perfmon: true,
+        sys_ptrace: true,
+        dac_read_search: true,
+        syslog: true,
+        sys_admin: true,
     };
 
     #[test]
     fn each_capability_has_a_consequence() {
-        fn check(held: Capabilities, expected: [&str; 5]) {
+        fn check(held: Capabilities, expected: [&str; 6]) {
             let words = held.checks().into_iter().map(|check| match check.outcome {
                 Outcome::Available => "held",
                 Outcome::Missing(_) => "missing",
@@ -124,10 +145,12 @@ mod tests {
             });
             assert_eq!(words.collect::<Vec<_>>(), expected, "{held:?}");
         }
-        check(NONE, ["missing", "missing", "limited", "limited", "limited"]);
-        check(Capabilities { bpf: true, ..NONE }, ["held", "missing", "limited", "limited", "limited"]);
-        let documented =
-            Capabilities { bpf: true, perfmon: true, sys_ptrace: true, dac_read_search: true, ..NONE };
-        check(documented, ["held", "held", "held", "held", "limited"]);
+        check(NONE, ["missing", "missing", "limited", "limited", "limited", "limited"]);
+        check(
+            Capabilities { bpf: true, ..NONE },
+            ["held", "missing", "limited", "limited", "limited", "limited"],
+        );
+        let documented = Capabilities { sys_admin: false, ..ALL };
+        check(documented, ["held", "held", "held", "held", "held", "limited"]);
     }
 }

@@ -15,6 +15,7 @@ impl Support {
                 perfmon: true,
                 sys_ptrace: true,
                 dac_read_search: true,
+                syslog: true,
                 sys_admin: true,
             },
             pid_namespace: PidNamespace { initial: true, own_pid: 1 },
@@ -88,6 +89,7 @@ fn remedies_fit_the_error() {
             perfmon: held,
             sys_ptrace: held,
             dac_read_search: held,
+            syslog: held,
             sys_admin: held,
         };
         let text = requirement::remedy(&std::io::Error::from_raw_os_error(errno), capabilities);

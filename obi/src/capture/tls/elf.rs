@@ -73,6 +73,25 @@ struct Section {
     link: u32,
 }
 
+/// The header of a program or library.
+///
+/// # Errors
+/// When it cannot be read, or is of another kind of file.
+pub fn file_header(source: &dyn Source) -> Result<elf::FileHeader64<Little>, ElfError> {
+    let mut bytes = [0; size_of::<elf::FileHeader64<Little>>()];
+    if source.length() < bytes.len() as u64 {
+        return Err(ElfError::Foreign);
+    }
+    source.read_at(0, &mut bytes)?;
+    let (header, _) = pod::from_bytes::<elf::FileHeader64<Little>>(&bytes).map_err(|()| ElfError::Foreign)?;
+    let ident = &header.e_ident;
+    let is_ours = ident.magic == elf::ELFMAG
+        && ident.class == elf::ELFCLASS64
+        && ident.data == elf::ELFDATA2LSB
+        && matches!(header.e_type.get(Little), elf::ET_EXEC | elf::ET_DYN);
+    if is_ours { Ok(*header) } else { Err(ElfError::Foreign) }
+}
+
 /// Headers that a program needs; more is a hostile file.
 const SEGMENTS: usize = 256;
 const SECTIONS: usize = 4096;
@@ -89,22 +108,7 @@ impl Image {
     /// # Errors
     /// When it is no program for this kind of machine, or malformed.
     pub fn read(source: &dyn Source) -> Result<Self, ElfError> {
-        let mut bytes = [0; size_of::<elf::FileHeader64<Little>>()];
-        if source.length() < bytes.len() as u64 {
-            return Err(ElfError::Foreign);
-        }
-        source.read_at(0, &mut bytes)?;
-        let (header, _) =
-            pod::from_bytes::<elf::FileHeader64<Little>>(&bytes).map_err(|()| ElfError::Foreign)?;
-        let ident = &header.e_ident;
-        let program = matches!(header.e_type.get(Little), elf::ET_EXEC | elf::ET_DYN);
-        if ident.magic != elf::ELFMAG
-            || ident.class != elf::ELFCLASS64
-            || ident.data != elf::ELFDATA2LSB
-            || !program
-        {
-            return Err(ElfError::Foreign);
-        }
+        let header = file_header(source)?;
         let segments = Table {
             offset: header.e_phoff.get(Little),
             count: header.e_phnum.get(Little).into(),

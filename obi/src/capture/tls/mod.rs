@@ -11,7 +11,7 @@ pub mod file;
 pub mod finder;
 mod library;
 pub mod mapping;
-pub(in crate::capture) mod place;
+pub(crate) mod place;
 pub mod point;
 pub mod program;
 pub mod survey;

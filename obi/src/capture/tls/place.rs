@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2, readlinkat};
 
@@ -77,19 +78,33 @@ impl Process {
 
 /// The root directory of a process.
 #[derive(Debug)]
-pub(in crate::capture) struct Root(OwnedFd);
+pub(crate) struct Root(OwnedFd);
 
 impl Root {
     /// Our own.
     pub(in crate::capture) fn own() -> io::Result<Self> {
-        Ok(Self(openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
+        Self::at(Path::new("/"))
+    }
+
+    /// The one that this path leads to, as `/proc/PID/root`.
+    pub(crate) fn at(path: &Path) -> io::Result<Self> {
+        Ok(Self(openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
     }
 
     /// A regular file below it, for reading.
-    pub(in crate::capture) fn open(&self, path: &str) -> io::Result<File> {
+    pub(crate) fn open(&self, path: impl rustix::path::Arg) -> io::Result<File> {
+        self.resolve(path, OFlags::empty())
+    }
+
+    /// The same, and not what a link of this name leads to.
+    pub(crate) fn open_itself(&self, path: impl rustix::path::Arg) -> io::Result<File> {
+        self.resolve(path, OFlags::NOFOLLOW)
+    }
+
+    fn resolve(&self, path: impl rustix::path::Arg, flags: OFlags) -> io::Result<File> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let named = openat2(&self.0, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-        open_regular(&named)
+        let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
+        open_regular(&openat2(&self.0, path, flags, Mode::empty(), resolve)?)
     }
 
     /// Up to some megabytes of a file.

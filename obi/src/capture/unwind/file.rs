@@ -11,7 +11,7 @@ use object::elf;
 use object::pod::{self, Pod};
 use thiserror::Error;
 
-use crate::capture::tls::elf::Source;
+use crate::capture::tls::elf::{ElfError, Source, file_header};
 
 /// Why a file has no tables.
 #[derive(Debug, Error)]
@@ -31,6 +31,16 @@ pub enum Reason {
     /// It says nothing about unwinding.
     #[error("no unwind information")]
     Silent,
+}
+
+impl From<ElfError> for Reason {
+    fn from(error: ElfError) -> Self {
+        match error {
+            ElfError::Unreadable(error) => Self::Unreadable(error),
+            ElfError::Foreign => Self::Foreign,
+            ElfError::Malformed(what) => Self::Malformed(what),
+        }
+    }
 }
 
 /// Machines whose calling conventions are known.
@@ -90,26 +100,12 @@ impl Headers {
     /// # Errors
     /// When it is no program for a known machine, or malformed.
     pub fn read(source: &dyn Source) -> Result<Self, Reason> {
-        let mut bytes = [0; size_of::<elf::FileHeader64<Little>>()];
-        if source.length() < bytes.len() as u64 {
-            return Err(Reason::Foreign);
-        }
-        source.read_at(0, &mut bytes)?;
-        let (header, _) =
-            pod::from_bytes::<elf::FileHeader64<Little>>(&bytes).map_err(|()| Reason::Foreign)?;
-        let ident = &header.e_ident;
-        let is_elf = ident.magic == elf::ELFMAG
-            && ident.class == elf::ELFCLASS64
-            && ident.data == elf::ELFDATA2LSB
-            && matches!(header.e_type.get(Little), elf::ET_EXEC | elf::ET_DYN);
+        let header = file_header(source)?;
         let machine = match header.e_machine.get(Little) {
             elf::EM_X86_64 => Machine::X86,
             elf::EM_AARCH64 => Machine::Arm,
             _ => return Err(Reason::Foreign),
         };
-        if !is_elf {
-            return Err(Reason::Foreign);
-        }
         let (n_segments, n_sections) = (header.e_phnum.get(Little), header.e_shnum.get(Little));
         if n_segments > SEGMENTS || n_sections > SECTIONS {
             return Err(Reason::Malformed("too many headers"));
@@ -125,7 +121,7 @@ impl Headers {
         let loaded = of_kind(elf::PT_LOAD).map(part).collect();
         let frame_header = of_kind(elf::PT_GNU_EH_FRAME).map(part).next();
         // A file may have been stripped of them: its segments tell enough.
-        let sections = sections(source, header, n_sections).unwrap_or_default();
+        let sections = sections(source, &header, n_sections).unwrap_or_default();
         Ok(Self { machine, loaded, frame_header, sections })
     }
 

@@ -62,7 +62,9 @@ impl Profiles {
                 kernel_names: !Symbols::open(Bounds::default()).statistics().kernel_is_hidden,
                 perf_event_paranoid,
             },
-            Err(error) => Self { mappings_are_told: true, ..none(error.to_string()) },
+            Err(error) => {
+                Self { mappings_are_told: true, ..none(format!("{:#}", anyhow::Error::from(error))) }
+            }
         }
     }
 
@@ -86,8 +88,13 @@ impl Profiles {
         if let (Some(_), Some(paranoid)) = (&self.error, self.perf_event_paranoid) {
             let _ = writeln!(
                 text,
-                "{:>9}  -> CAP_PERFMON and CAP_BPF (or root); kernel.perf_event_paranoid is {paranoid}",
-                ""
+                "{:>9}  -> CAP_PERFMON and CAP_BPF (or root){}; kernel.perf_event_paranoid is {paranoid}",
+                "",
+                if paranoid > 2 {
+                    ", and CAP_SYS_ADMIN while kernel.perf_event_paranoid is above 2"
+                } else {
+                    ""
+                }
             );
         }
     }

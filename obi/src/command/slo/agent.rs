@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
+use thiserror::Error;
 
 use crate::config;
 
@@ -23,6 +24,17 @@ pub struct Place {
     /// Where the agent listens
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub address: Option<SocketAddr>,
+}
+
+/// The agent refused to answer.
+#[derive(Debug, Error)]
+#[error("{url} answered {status}: {text}")]
+pub struct Refusal {
+    url: reqwest::Url,
+    status: reqwest::StatusCode,
+    text: String,
+    /// It may answer when it is asked again.
+    pub is_busy: bool,
 }
 
 /// The answer to a GET of `path`.
@@ -86,10 +98,14 @@ fn get(
         let answer =
             client.get(url.clone()).send().await.with_context(|| format!("no agent answers at {address}"))?;
         let status = answer.status();
+        let is_busy = answer.headers().contains_key(reqwest::header::RETRY_AFTER);
         let bytes =
             answer.bytes().await.with_context(|| format!("failed to read the answer of {address}"))?;
         if !status.is_success() {
-            bail!("{url} answered {status}: {}", String::from_utf8_lossy(&bytes).trim());
+            let said = serde_json::from_slice::<serde_json::Value>(&bytes).ok();
+            let said = said.as_ref().and_then(|said| said["error"].as_str());
+            let text = said.map_or_else(|| String::from_utf8_lossy(&bytes).trim().to_owned(), str::to_owned);
+            return Err(Refusal { url, status, text, is_busy }.into());
         }
         Ok(bytes.to_vec())
     })

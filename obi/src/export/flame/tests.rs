@@ -157,3 +157,31 @@ fn the_widest_frames_are_drawn_when_there_are_too_many() {
     assert!(svg.contains(">29900 frames too narrow to be drawn<"));
     assert_eq!(bars(&svg).len(), 103);
 }
+
+/// More frames than a tree may hold, each stack's its own: what takes most is there, on both sides.
+#[test]
+fn a_tree_is_bounded_and_keeps_what_takes_most() {
+    let stacks = |side: &str| {
+        let rare = (0..2_000).map(|stack| {
+            let frames: Vec<Frame> =
+                (0..100).map(|depth| native(&format!("{side}{stack}_{depth}"))).collect();
+            (frames, 1)
+        });
+        rare.chain([(vec![native(&format!("hot_{side}")), native("main")], 1_000)]).collect::<Vec<_>>()
+    };
+    let [before, now] = ["a", "b"].map(|side| {
+        let stacks = stacks(side);
+        selection(&stacks.iter().map(|(frames, weight)| (&**frames, *weight)).collect::<Vec<_>>())
+    });
+    for (svg, hot) in [
+        (graph("x", &before), vec!["hot_a"]),
+        (difference("x", ("before", &before), ("now", &now)), vec!["hot_a", "hot_b"]),
+    ] {
+        let bars = bars(&svg);
+        assert!(bars.len() <= 20_001, "{}", bars.len());
+        for name in hot {
+            assert!(bars.iter().any(|(found, ..)| found == name), "{name}");
+        }
+        assert!(svg.contains("frames too narrow to be drawn"));
+    }
+}

@@ -3,16 +3,19 @@
 //! In: one or two selections. Out: a [`Tree`], root first, children in the order of their names: the same samples in any
 //! order make the same tree. Refuses to know pixels.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use crate::profile::{Fidelity, Frame, Runtime, Sample, Selection, Stack};
+use crate::profile::{Fidelity, Frame, Origin, Runtime, Sample, Selection, Stack};
 
 /// Frames of a tree at most; the narrowest are left out.
 const NODES: usize = 20_000;
+/// Frames of a tree that grows: then what takes least adds no more.
+const GROWING: usize = 8 * NODES;
 /// More names of threads than this say nothing any more.
 const THREADS: usize = 12;
 
@@ -95,17 +98,16 @@ pub(super) struct Tree {
     pub(super) left_out: usize,
 }
 
-/// Samples that look the same.
-type Grouped<'a> = BTreeMap<(Vec<Key>, usize), (&'a Arc<Stack>, u64)>;
-
 impl Tree {
     pub(super) fn new(selections: &[&Selection], levels: Levels) -> Self {
         let mut growing = Growing::new();
         let mut period = [0; 2];
         for (index, selection) in selections.iter().enumerate().take(2) {
             period[index] = selection.period;
-            for ((path, _), (stack, periods)) in group(selection, levels) {
-                growing.add(index, path, stack, periods);
+            // Both sides have room.
+            growing.limit = GROWING * (index + 1) / selections.len().min(2);
+            for (sample, periods) in group(selection, levels) {
+                growing.add(index, path(sample, levels), &sample.stack, periods);
             }
         }
         growing.prune(period)
@@ -118,16 +120,21 @@ impl Tree {
     }
 }
 
-fn group(selection: &Selection, levels: Levels) -> Grouped<'_> {
-    // Stacks are shared: they are told apart by address, and numbered in the order of samples.
-    let mut numbers = HashMap::<*const Stack, usize, RandomState>::default();
-    let mut grouped = Grouped::new();
+/// One of the samples that look the same, with the periods of all of them: the most first.
+fn group(selection: &Selection, levels: Levels) -> Vec<(&Sample, u64)> {
+    // Stacks and origins are shared: they are told apart by address, before anything is made of them.
+    let mut places = HashMap::<(*const Origin, *const Stack, &str), usize, RandomState>::default();
+    let mut grouped: Vec<(&Sample, u64)> = Vec::new();
     for sample in &selection.samples {
-        let next = numbers.len();
-        let number = *numbers.entry(Arc::as_ptr(&sample.stack)).or_insert(next);
-        let entry = grouped.entry((path(sample, levels), number)).or_insert((&sample.stack, 0));
-        entry.1 += u64::from(sample.weight);
+        let thread = if levels.thread { &*sample.thread } else { "" };
+        let key = (Arc::as_ptr(&sample.origin), Arc::as_ptr(&sample.stack), thread);
+        let place = *places.entry(key).or_insert_with(|| {
+            grouped.push((sample, 0));
+            grouped.len() - 1
+        });
+        grouped[place].1 += u64::from(sample.weight);
     }
+    grouped.sort_by_key(|(_, periods)| Reverse(*periods));
     grouped
 }
 
@@ -155,34 +162,44 @@ struct Growing {
     nodes: Vec<Node>,
     /// By parent.
     children: Vec<BTreeMap<Key, usize>>,
+    limit: usize,
+    /// Stacks of which frames found no room.
+    left_out: usize,
 }
 
 impl Growing {
     fn new() -> Self {
         let key = Key { name: "all".into(), kind: Kind::Level("all"), module: "".into(), is_inlined: false };
         let root = Node { key, periods: [0; 2], own: [0; 2], children: Vec::new() };
-        Self { nodes: vec![root], children: vec![BTreeMap::new()] }
+        Self { nodes: vec![root], children: vec![BTreeMap::new()], limit: GROWING, left_out: 0 }
     }
 
     fn add(&mut self, selection: usize, path: Vec<Key>, stack: &Stack, periods: u64) {
         self.nodes[0].periods[selection] += periods;
         let mut at = 0;
         for key in path.into_iter().chain(stack.frames.iter().rev().flat_map(keys)) {
-            at = self.child(at, key);
+            let Some(child) = self.child(at, key) else {
+                self.left_out += 1;
+                return;
+            };
+            at = child;
             self.nodes[at].periods[selection] += periods;
         }
         self.nodes[at].own[selection] += periods;
     }
 
-    fn child(&mut self, parent: usize, key: Key) -> usize {
+    fn child(&mut self, parent: usize, key: Key) -> Option<usize> {
         if let Some(child) = self.children[parent].get(&key) {
-            return *child;
+            return Some(*child);
+        }
+        if self.nodes.len() >= self.limit {
+            return None;
         }
         let child = self.nodes.len();
         self.nodes.push(Node { key: key.clone(), periods: [0; 2], own: [0; 2], children: Vec::new() });
         self.children.push(BTreeMap::new());
         self.children[parent].insert(key, child);
-        child
+        Some(child)
     }
 
     /// Leaves out what is too narrow, so that few enough are left.
@@ -190,7 +207,7 @@ impl Growing {
         for (node, children) in self.nodes.iter_mut().zip(&self.children) {
             node.children = children.values().copied().collect();
         }
-        let mut tree = Tree { nodes: self.nodes, period, left_out: 0 };
+        let mut tree = Tree { nodes: self.nodes, period, left_out: self.left_out };
         if tree.nodes.len() <= NODES {
             return tree;
         }
@@ -207,7 +224,7 @@ impl Growing {
         for node in &mut tree.nodes {
             node.children.retain(|child| widths[*child] > least);
         }
-        tree.left_out = widths.iter().filter(|width| **width <= least).count();
+        tree.left_out += widths.iter().filter(|width| **width <= least).count();
         tree
     }
 }

@@ -17,6 +17,7 @@ use super::{CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_I
 use crate::export::table::{Mark, fidelity_of};
 use crate::profile::{Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack};
 use crate::span::Service;
+use crate::span::context::parse_id;
 
 /// Largest profile, unpacked.
 const PLAIN_BYTES: u64 = 64 << 20;
@@ -269,9 +270,9 @@ impl Reader {
                 SERVICE => service = text,
                 RESOURCE => resource = usize::try_from(label.number).unwrap_or(0),
                 ROUTE => link.route = text,
-                TRACE_ID => link.trace_id = bytes(&text).unwrap_or(link.trace_id),
+                TRACE_ID => link.trace_id = parse_id(&text).unwrap_or(link.trace_id),
                 SPAN_ID => {
-                    if let Some(id) = bytes(&text) {
+                    if let Some(id) = parse_id(&text) {
                         (link.span_id, is_linked) = (id, true);
                     }
                 }
@@ -289,19 +290,6 @@ impl Reader {
         };
         Ok(sample)
     }
-}
-
-/// An id of `N` bytes as it is written.
-fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * N || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut id = [0; N];
-    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(id)
 }
 
 /// A number from elsewhere.

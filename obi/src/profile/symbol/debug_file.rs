@@ -5,13 +5,12 @@
 //! it (`.gnu_debugdata`). Looks in the root of the process first, then in the machine's. Refuses to fetch anything.
 
 use std::fmt::Write as _;
-use std::fs::{File, OpenOptions};
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use super::elf::Elf;
 use crate::capture::tls::elf::{OpenFile, Source};
+use crate::capture::tls::place::Root;
 
 const FOLDER: &str = "usr/lib/debug";
 const PACKED_BYTES: u64 = 8 * 1024 * 1024;
@@ -36,15 +35,17 @@ pub fn find(source: &dyn Source, elf: &Elf, path: &str, root: &Path, limit: u64)
     let build_id = elf.build_id(source);
     let link = elf.debug_link(source);
     for root in roots.into_iter().flatten() {
+        // Whose program it is may have made links and names that lead anywhere: they stay below its root.
+        let Ok(root) = Root::at(root) else { continue };
         if let Some(id) = &build_id
-            && let Some(found) = open(&by_build_id(root, id))
+            && let Some(found) = open(&root, &by_build_id(id))
             && found.elf.build_id(&found.file).as_ref() == Some(id)
         {
             return Some(found);
         }
         let Some(link) = &link else { continue };
-        for candidate in by_link(root, path, &link.name) {
-            let found = open(&candidate).filter(|found| found.file.length <= limit);
+        for candidate in by_link(path, &link.name) {
+            let found = open(&root, &candidate).filter(|found| found.file.length <= limit);
             if let Some(found) = found
                 && checksum(&found.file) == Some(link.checksum)
             {
@@ -65,30 +66,25 @@ pub fn packed(source: &dyn Source, elf: &Elf, limit: u64) -> Option<Vec<u8>> {
     (out.len() as u64 <= limit).then_some(out)
 }
 
-fn by_build_id(root: &Path, id: &[u8]) -> PathBuf {
-    let mut path = root.join(FOLDER).into_os_string();
-    let mut name = String::from("/.build-id/");
+fn by_build_id(id: &[u8]) -> PathBuf {
+    let mut name = format!("{FOLDER}/.build-id/");
     for (at, byte) in id.iter().enumerate() {
         let _ = write!(name, "{byte:02x}{}", if at == 0 { "/" } else { "" });
     }
-    path.push(name);
-    path.push(".debug");
-    path.into()
+    name.push_str(".debug");
+    name.into()
 }
 
-fn by_link(root: &Path, program: &str, name: &str) -> [PathBuf; 3] {
+fn by_link(program: &str, name: &str) -> [PathBuf; 3] {
     let folder = Path::new(program).parent().unwrap_or(Path::new("/"));
     let folder = folder.strip_prefix("/").unwrap_or(folder);
-    let beside = root.join(folder);
-    [beside.join(name), beside.join(".debug").join(name), root.join(FOLDER).join(folder).join(name)]
+    [folder.join(name), folder.join(".debug").join(name), Path::new(FOLDER).join(folder).join(name)]
 }
 
-fn open(path: &Path) -> Option<DebugFile> {
-    // A pipe of that name would make us wait for its other end.
-    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    let file: File = OpenOptions::new().read(true).custom_flags(nonblocking).open(path).ok()?;
-    let about = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
-    let file = OpenFile { file, length: about.len() };
+fn open(root: &Root, path: &Path) -> Option<DebugFile> {
+    let file = root.open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    let file = OpenFile { file, length };
     let elf = Elf::read(&file).ok()?;
     Some(DebugFile { file, elf })
 }

@@ -11,7 +11,7 @@ use object::LittleEndian as Little;
 use object::elf;
 use object::pod;
 
-use crate::capture::tls::elf::{ElfError, Source};
+use crate::capture::tls::elf::{ElfError, Source, file_header};
 
 /// Headers of a program; more is a hostile file.
 const SECTIONS: usize = 8192;
@@ -84,22 +84,7 @@ impl Elf {
     /// # Errors
     /// When it is no 64-bit little-endian program, or malformed.
     pub fn read(source: &dyn Source) -> Result<Self, ElfError> {
-        let mut bytes = [0; size_of::<elf::FileHeader64<Little>>()];
-        if source.length() < bytes.len() as u64 {
-            return Err(ElfError::Foreign);
-        }
-        source.read_at(0, &mut bytes)?;
-        let (header, _) =
-            pod::from_bytes::<elf::FileHeader64<Little>>(&bytes).map_err(|()| ElfError::Foreign)?;
-        let ident = &header.e_ident;
-        let is_program = matches!(header.e_type.get(Little), elf::ET_EXEC | elf::ET_DYN);
-        if ident.magic != elf::ELFMAG
-            || ident.class != elf::ELFCLASS64
-            || ident.data != elf::ELFDATA2LSB
-            || !is_program
-        {
-            return Err(ElfError::Foreign);
-        }
+        let header = file_header(source)?;
         let segments: Vec<elf::ProgramHeader64<Little>> =
             headers(source, header.e_phoff.get(Little), header.e_phnum.get(Little), SEGMENTS)?;
         let sections: Vec<elf::SectionHeader64<Little>> =

@@ -6,20 +6,25 @@
 //! anything.
 
 use std::collections::HashMap;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use super::code::Code;
 use super::jitdump::JitDump;
 use super::perf_map::PerfMap;
+use crate::capture::tls::place::Root;
 use crate::profile::Runtime;
 
 const PROCESSES: usize = 256;
+/// Of all processes together, bytes; those that were asked for longest ago are forgotten, and read again if need be.
+const MOST_BYTES: usize = 4 * super::code::MOST_BYTES;
 /// Of a file, each turn.
 const TURN_BYTES: u64 = 32 * 1024 * 1024;
 const CHUNK: usize = 64 * 1024;
+/// Bytes by which a text is known again.
+const TAIL: usize = 64;
 /// Of `/proc/PID/maps` and `status`.
 const TEXT_BYTES: u64 = 4 * 1024 * 1024;
 /// Between two looks for files that were not there, nanoseconds; doubled each time.
@@ -49,9 +54,11 @@ pub struct Made<'a> {
 }
 
 /// All processes that make code.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Processes {
     known: HashMap<u64, Known>,
+    /// Of all code together, bytes.
+    limit: usize,
     turn: u64,
     now: u64,
     /// Pieces of code that did not fit, of processes that are forgotten.
@@ -75,6 +82,8 @@ struct Known {
 struct Grows<R> {
     file: File,
     at: u64,
+    /// The last bytes before that: as long as they are there, it is the same text.
+    tail: Vec<u8>,
     reader: R,
 }
 
@@ -94,6 +103,12 @@ impl Reads for JitDump {
     }
 }
 
+impl Default for Processes {
+    fn default() -> Self {
+        Self { known: HashMap::new(), limit: MOST_BYTES, turn: 0, now: 0, left_out: 0 }
+    }
+}
+
 impl Processes {
     /// It is now so late; files may be read again.
     pub fn advance(&mut self, now: u64) {
@@ -105,10 +120,8 @@ impl Processes {
     /// code.
     pub fn observe(&mut self, process: &Process<'_>) -> u64 {
         if !self.known.contains_key(&process.id) {
-            if self.known.len() >= PROCESSES
-                && let Some(oldest) = self.known.iter().min_by_key(|(_, known)| known.used).map(|(id, _)| *id)
-            {
-                self.forget(oldest);
+            if self.known.len() >= PROCESSES {
+                self.forget_oldest(process.id);
             }
             self.known.insert(process.id, Known::new(process.folder));
         }
@@ -119,7 +132,18 @@ impl Processes {
             known.look(process.folder, self.now);
             known.extend();
         }
-        known.code.changes()
+        let changes = known.code.changes();
+        while self.bytes() > self.limit && self.known.len() > 1 {
+            self.forget_oldest(process.id);
+        }
+        changes
+    }
+
+    fn forget_oldest(&mut self, but: u64) {
+        let others = self.known.iter().filter(|(id, _)| **id != but);
+        if let Some(oldest) = others.min_by_key(|(_, known)| known.used).map(|(id, _)| *id) {
+            self.forget(oldest);
+        }
     }
 
     /// What is at an address.
@@ -177,12 +201,12 @@ impl Known {
         self.next_look = now.saturating_add(self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         let Some((pid, owner)) = identity(folder) else { return };
-        let root = folder.join("root");
+        let Ok(root) = Root::at(&folder.join("root")) else { return };
         if self.map.is_none() {
-            self.map = grows(&root.join(format!("tmp/perf-{pid}.map")), owner);
+            self.map = grows(&root, Path::new(&format!("tmp/perf-{pid}.map")), owner);
         }
         if self.dump.is_none() {
-            self.dump = dump_path(folder).and_then(|path| grows(&root.join(path), owner));
+            self.dump = dump_path(folder).and_then(|path| grows(&root, &path, owner));
         }
     }
 
@@ -199,9 +223,9 @@ impl Known {
 impl<R: Reads> Grows<R> {
     fn extend(&mut self, code: &mut Code) {
         let Ok(length) = self.file.metadata().map(|about| about.len()) else { return };
-        if length < self.at {
-            // Begun anew.
-            (self.at, self.reader) = (0, R::default());
+        if length < self.at || (length > self.at && !self.is_same()) {
+            // Begun anew, as `jcmd` does each time it is asked.
+            (self.at, self.tail, self.reader) = (0, Vec::new(), R::default());
         }
         let end = length.min(self.at.saturating_add(TURN_BYTES));
         let mut chunk = vec![0; CHUNK.min(usize::try_from(end - self.at).unwrap_or(CHUNK))];
@@ -213,7 +237,15 @@ impl<R: Reads> Grows<R> {
             }
             self.reader.extend(&chunk[..length], code);
             self.at += length as u64;
+            self.tail.clear();
+            self.tail.extend_from_slice(&chunk[length.saturating_sub(TAIL)..length]);
         }
+    }
+
+    fn is_same(&self) -> bool {
+        let mut now = [0; TAIL];
+        let now = &mut now[..self.tail.len()];
+        self.file.read_exact_at(now, self.at - now.len() as u64).is_ok() && *now == *self.tail
     }
 }
 
@@ -238,12 +270,11 @@ fn dump_path(folder: &Path) -> Option<PathBuf> {
 }
 
 /// Only a plain file of the process's own user: others may write into its `/tmp` as well.
-fn grows<R: Reads>(path: &Path, owner: u32) -> Option<Grows<R>> {
-    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()?;
+fn grows<R: Reads>(root: &Root, path: &Path, owner: u32) -> Option<Grows<R>> {
+    let file = root.open_itself(path).ok()?;
     let about = file.metadata().ok()?;
-    let is_ours = about.is_file() && (about.uid() == owner || about.uid() == 0);
-    is_ours.then(|| Grows { file, at: 0, reader: R::default() })
+    let is_theirs = about.uid() == owner || about.uid() == 0;
+    is_theirs.then(|| Grows { file, at: 0, tail: Vec::new(), reader: R::default() })
 }
 
 fn runtime(folder: &Path) -> Runtime {
@@ -267,6 +298,7 @@ fn text(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
     use std::io::Write as _;
 
     use super::*;
@@ -344,5 +376,71 @@ mod tests {
             processes.observe(&Process { id, folder: fake.folder.path() });
         }
         assert_eq!(processes.known.len(), PROCESSES);
+    }
+
+    /// `jcmd PID Compiler.perfmap` writes the file again, longer than before.
+    #[test]
+    fn a_map_that_is_written_again_is_read_again() {
+        let fake = Fake::new();
+        fake.append("perf-17.map", b"1000 10 first\n2000 10 second\n");
+        let process = Process { id: 9, folder: fake.folder.path() };
+        let mut processes = Processes::default();
+        processes.advance(1);
+        processes.observe(&process);
+        assert!(processes.find(&process, 0x2004).is_some());
+        let again = "5000 10 new\n1000 10 moved\n7000 10 late and with a name that is longer than before\n";
+        fs::write(fake.folder.path().join("root/tmp/perf-17.map"), again).unwrap();
+        processes.advance(2);
+        processes.observe(&process);
+        for (address, name) in [(0x5004, "new"), (0x1004, "moved"), (0x2004, "second")] {
+            assert_eq!(processes.find(&process, address).map(|made| made.name), Some(name));
+        }
+        fake.append("perf-17.map", b"8000 10 last\n");
+        processes.advance(3);
+        processes.observe(&process);
+        assert_eq!(processes.find(&process, 0x8004).map(|made| made.name), Some("last"));
+    }
+
+    #[test]
+    fn links_stay_below_the_root_of_the_process() {
+        let fake = Fake::new();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("perf-17.map"), b"1000 10 outside\n").unwrap();
+        let tmp = fake.folder.path().join("root/tmp");
+        fs::remove_dir(&tmp).unwrap();
+        std::os::unix::fs::symlink(outside.path(), &tmp).unwrap();
+        let process = Process { id: 9, folder: fake.folder.path() };
+        let mut processes = Processes::default();
+        processes.advance(1);
+        processes.observe(&process);
+        assert!(processes.find(&process, 0x1004).is_none());
+        // Where the same path leads inside.
+        let inside = fake.folder.path().join("root").join(outside.path().strip_prefix("/").unwrap());
+        fs::create_dir_all(&inside).unwrap();
+        fs::write(inside.join("perf-17.map"), b"1000 10 inside\n").unwrap();
+        processes.advance(1 + LONGEST_PAUSE);
+        processes.observe(&process);
+        assert_eq!(processes.find(&process, 0x1004).map(|made| made.name), Some("inside"));
+    }
+
+    #[test]
+    fn all_code_together_is_bounded() {
+        let fakes: Vec<Fake> = (0..5).map(|_| Fake::new()).collect();
+        let mut processes = Processes { limit: 1_000, ..Processes::default() };
+        for (id, fake) in (0_u64..).zip(&fakes) {
+            for function in 0..4 {
+                fake.append("perf-17.map", format!("{function}000 10 name_{id}_{function}\n").as_bytes());
+            }
+            let process = Process { id, folder: fake.folder.path() };
+            processes.advance(id + 1);
+            processes.observe(&process);
+            assert!(processes.bytes() <= 1_000 && processes.find(&process, 0x1004).is_some(), "{id}");
+        }
+        // Whoever was forgotten is read again.
+        let first = Process { id: 0, folder: fakes[0].folder.path() };
+        assert!(processes.find(&first, 0x1004).is_none());
+        processes.advance(9);
+        processes.observe(&first);
+        assert_eq!(processes.find(&first, 0x1004).map(|made| made.name), Some("name_0_1"));
     }
 }

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use crate::profile::choose::{Filter, Pace};
+use crate::span::context::parse_id;
 use crate::web::Error;
 
 const UNKNOWN: &str =
@@ -191,18 +192,6 @@ fn parse_time(text: &str) -> Result<u64, &'static str> {
 fn shown(nanoseconds: u64) -> String {
     let seconds = i64::try_from(nanoseconds / 1_000_000_000).unwrap_or(i64::MAX);
     Timestamp::from_second(seconds).map_or_else(|_| nanoseconds.to_string(), |time| time.to_string())
-}
-
-fn parse_id<const N: usize>(text: &str) -> Option<[u8; N]> {
-    let digits = text.as_bytes();
-    if digits.len() != 2 * N || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return None;
-    }
-    let mut id = [0; N];
-    for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(id)
 }
 
 #[cfg(test)]

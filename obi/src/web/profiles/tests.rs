@@ -247,3 +247,83 @@ async fn without_samples_there_is_a_reason() {
     let filter = Filter { end: 1, ..Filter::default() };
     assert!(Profiles::off("x").ask(filter).await.is_err());
 }
+
+#[tokio::test]
+async fn what_is_not_there_is_told_from_what_is_idle() {
+    let app = app();
+    for query in
+        ["span=00000000000000ff", "trace=000000000000000000000000000000ff", "pid=9&span=0202020202020202"]
+    {
+        let (status, media, body) = get(&app, &format!("/api/v1/profiles?{query}&format=svg"), "*/*").await;
+        let text = String::from_utf8_lossy(&body);
+        assert_eq!((status.as_u16(), &*media), (404, "application/json"), "{query}: {text}");
+        assert!(
+            text.contains("no sample of ") && text.contains("00000000ff") != query.starts_with("pid"),
+            "{text}"
+        );
+    }
+    let (status, _, _) =
+        get(&app, "/api/v1/profiles/compare?span=0202020202020202&base_span=00000000000000ff", "").await;
+    assert_eq!(status, 404);
+    for format in ["svg", "pprof", "otlp", "json"] {
+        let (status, _, _) =
+            get(&app, &format!("/api/v1/profiles?service=nobody&format={format}"), "*/*").await;
+        assert_eq!(status, 200, "{format}");
+    }
+    // All of time is no more than what is held.
+    let all = "/api/v1/profiles?from=0&to=9999999999&format=json";
+    assert_eq!(json(&app, all).await["samples"], 10);
+}
+
+#[tokio::test]
+async fn only_reading_is_served() {
+    let app = app();
+    let status = async |method: &str, uri: &str| {
+        let request = extract::Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+        let response = app.clone().call(request).await.unwrap();
+        let status = response.status().as_u16();
+        (status, to_bytes(response.into_body(), 1 << 22).await.unwrap().len())
+    };
+    assert_eq!(status("HEAD", "/api/v1/profiles?format=svg").await, (200, 0));
+    assert_eq!(status("HEAD", "/api/v1/profiles?span=00000000000000ff").await, (404, 0));
+    for method in ["POST", "PUT", "DELETE"] {
+        assert_eq!(status(method, "/api/v1/profiles").await.0, 405, "{method}");
+        assert_eq!(status(method, "/api/v1/profiles/compare").await.0, 405, "{method}");
+    }
+}
+
+/// Answers wait for a place before samples are taken out for them, and those who gave up leave none behind.
+#[tokio::test]
+async fn few_profiles_are_made_at_a_time_and_scrapes_do_not_wait_for_them() {
+    let (asked, mut questions) = mpsc::channel::<Question>(64);
+    let (sender, mut commands) = mpsc::channel::<Command>(4);
+    std::thread::spawn(move || {
+        let (mut registry, mut stats) = (Registry::new(Limits::default()), Stats::default());
+        let store = Spans::new(StoreLimits::default());
+        while let Some(command) = commands.blocking_recv() {
+            command.answer(&mut Sources { registry: &mut registry, stats: &mut stats, store: &store });
+        }
+    });
+    let state = web::State::new(Handle::new(sender, Arc::new(|| ())), Arc::new(AtomicBool::new(true)));
+    let app = web::router(state.with_profiles(Profiles::new(asked, Arc::new(|| ()))));
+    let asking: Vec<_> = (0..16)
+        .map(|_| {
+            let app = app.clone();
+            tokio::spawn(async move { get(&app, "/api/v1/profiles", "*/*").await.0 })
+        })
+        .collect();
+    let first = questions.recv().await.unwrap();
+    let second = questions.recv().await.unwrap();
+    assert!(text(&app, "/metrics", "*/*").await.contains("obi_"));
+    // Nobody else has come this far.
+    assert!(questions.try_recv().is_err());
+    for question in [first, second] {
+        question.reply.send(Selection::default()).unwrap();
+    }
+    for _ in 2..16 {
+        questions.recv().await.unwrap().reply.send(Selection::default()).unwrap();
+    }
+    for asked in asking {
+        assert_eq!(asked.await.unwrap(), 200);
+    }
+}

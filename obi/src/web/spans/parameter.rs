@@ -3,6 +3,7 @@
 use super::{DEFAULT_LIMIT_AFTER, DEFAULT_LIMIT_NEWEST, MAX_LIMIT};
 use crate::export::store::{Filter, Order, Query, StatusFilter};
 use crate::span::SpanKind;
+use crate::span::context::parse_id;
 use crate::span::grpc::Code;
 use crate::web::Error;
 
@@ -64,9 +65,7 @@ fn parse_status(value: &str) -> Result<StatusFilter, &'static str> {
 }
 
 fn parse_trace_id(value: &str) -> Result<[u8; 16], &'static str> {
-    let is_hex = value.len() == 32 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let number = u128::from_str_radix(value, 16).ok().filter(|_| is_hex);
-    number.map(u128::to_be_bytes).ok_or("expected 32 hexadecimal digits")
+    parse_id(value).ok_or("expected 32 hexadecimal digits")
 }
 
 fn parse_milliseconds(value: &str) -> Result<u64, &'static str> {

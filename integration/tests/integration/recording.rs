@@ -1,0 +1,101 @@
+//! `obi profile`: what it writes, and what it says when there is nothing to write.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use integration::agent::{self, Agent, Config};
+use integration::patience::patience;
+use integration::process::{Ended, Program};
+
+use crate::failure::check;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+fn record(arguments: &[&str], output: &Path) -> Ended {
+    let mut command: Command = agent::command().unwrap();
+    command.arg("profile").args(arguments).arg("--output").arg(output);
+    Program::spawn("obi profile", command).unwrap().wait(patience(LIMIT)).unwrap()
+}
+
+/// Nobody is asked for what cannot be.
+#[test]
+fn wrong_usage_is_told_before_anything_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    fs::write(file("bad.pb.gz"), b"no profile").unwrap();
+    let bad = file("bad.pb.gz");
+    let bad = bad.to_str().unwrap();
+    for (arguments, output, code, words) in [
+        (
+            &["--pid", "1", "--seconds", "3600"][..],
+            "x.png",
+            2,
+            &["--output", "x.png", ".svg, .pb.gz or .otlp"][..],
+        ),
+        (&["--pid", "1", "--seconds", "3600", "--diff", bad], "x.otlp", 2, &["--diff", "x.otlp"]),
+        (&["--pid", "1", "--seconds", "3600", "--diff", bad], "x.svg", 2, &["--diff", bad]),
+        (
+            &["--pid", "1", "--seconds", "3600", "--diff", "/none.pb.gz"],
+            "x.svg",
+            2,
+            &["/none.pb.gz", "No such file"],
+        ),
+        (&["--pid", "1", "--seconds", "3600"], "none/x.svg", 1, &["none/x.svg", "there is no such folder"]),
+        (&["--pid", "1", "--seconds", "0"], "x.svg", 2, &["--seconds"]),
+        (&["--pid", "1"], "x.svg", 2, &["--seconds"]),
+        (&["--seconds", "1"], "x.svg", 2, &["--pid"]),
+        (&["--span", "12"], "x.svg", 2, &["--span 12", "16 hexadecimal digits"]),
+        (
+            &["--span", "00000000000000ff", "--address", "127.0.0.1:1"],
+            "x.svg",
+            1,
+            &["--span needs the agent"],
+        ),
+    ] {
+        check(&record(arguments, &file(output)), code, words);
+        assert!(!file(output).exists(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn what_is_recorded_is_written_and_what_is_not_there_is_said() {
+    let agent = Agent::start(Config::default().set("profile", "enabled", true)).unwrap();
+    let address = agent.address().to_string();
+    let mut spin = Command::new("python3");
+    spin.args(["-c", "while True: pass"]);
+    let spin = Program::spawn("spin", spin).unwrap();
+    let pid = spin.pid().to_string();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let ask =
+        |arguments: &[&str], name: &str| record(&[arguments, &["--address", &address]].concat(), &file(name));
+
+    // A process that has not been sampled yet has nothing to show: as long as that takes on this machine.
+    let mut base = ask(&["--pid", &pid, "--seconds", "2"], "base.pb.gz");
+    while base.code != 0 {
+        check(&base, 1, &["no samples of process ", &pid]);
+        base = ask(&["--pid", &pid, "--seconds", "2"], "base.pb.gz");
+    }
+    let base = file("base.pb.gz");
+    let base = base.to_str().unwrap();
+    for (more, name, begins) in [
+        (&[][..], "plain.svg", &b"<svg"[..]),
+        (&["--diff", base], "change.svg", b"<svg"),
+        (&[], "plain.otlp", b"\x0a"),
+    ] {
+        let recorded = ask(&[&["--pid", &pid, "--seconds", "2"], more].concat(), name);
+        check(&recorded, 0, &["wrote ", name, " samples, "]);
+        let written = fs::read(file(name)).unwrap();
+        assert!(written.windows(begins.len()).take(200).any(|window| window == begins), "{name}");
+    }
+
+    let nobody = ask(&["--service", "nobody-here", "--seconds", "2"], "x.svg");
+    check(&nobody, 1, &["no samples of nobody-here", "no such service used a CPU", "there are samples of "]);
+    let route = ask(&["--service", "nobody-here", "--route", "/none", "--seconds", "1", "--slow"], "x.svg");
+    check(&route, 1, &["no samples of slow requests of nobody-here, /none", "no such request"]);
+    let span = ask(&["--span", "00000000000000ff"], "x.svg");
+    check(&span, 1, &["404", "no sample of span 00000000000000ff is held"]);
+    assert!(!file("x.svg").exists());
+}
