@@ -1,0 +1,211 @@
+//! Profiles of programs whose call paths and CPU times are known: every name at every depth, every share.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::{fs, thread};
+
+use integration::agent::{Agent, Config};
+use integration::patience::patience;
+use integration::seed::{note, seeded};
+use integration::stack::sampled::{self, Sampled};
+use integration::stack::{Built, Language, Running, Tree, Truth, Variant, build, judge};
+
+/// More looks than usual, so that seconds are enough.
+const HERTZ: u32 = 199;
+/// Until its files have been looked at: an agent that is not optimised takes seconds for those of the whole machine.
+const WARM: Duration = Duration::from_secs(120);
+/// Until all samples can be asked for.
+const ARRIVED: Duration = Duration::from_secs(60);
+/// Between two looks at something that can only be asked for.
+const LOOK: Duration = Duration::from_millis(300);
+/// Whole stacks in a row after which a program's tables are taken to be there.
+const WHOLE: usize = 30;
+/// Of the samples that its CPU time would give: a hypervisor takes some of both.
+const LEAST: f64 = 0.7;
+
+/// What happens to a program while it is recorded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Nothing,
+    /// All of its files are deleted as soon as there is a sample of it.
+    Deleted,
+    /// It executes another program of its kind in its place, when it has counted.
+    Executes,
+}
+
+const OMITTED: &str = "-fomit-frame-pointer";
+
+/// In C and C++, with and without libraries, fixed and movable; Rust and Go with what they do by themselves.
+const CASES: &[(Event, Variant)] = &[
+    (Event::Nothing, Variant { has_libraries: true, flags: &["-O2", OMITTED], ..plain() }),
+    (Event::Executes, Variant { has_libraries: true, flags: &["-O1", OMITTED, "-no-pie"], ..plain() }),
+    (Event::Nothing, Variant { flags: &["-O1", OMITTED], ..plain() }),
+    (Event::Deleted, Variant { has_libraries: true, flags: &["-O2", OMITTED], ..plain() }),
+    (Event::Nothing, Variant { flags: &["-O2", OMITTED, "-static"], has_handler: true, ..plain() }),
+    (
+        Event::Nothing,
+        Variant { has_libraries: true, flags: &["-O1", OMITTED, "-g"], has_inlined: true, has_handler: true, ..plain() },
+    ),
+    (Event::Nothing, Variant { flags: &["-O2", OMITTED, "-static-pie"], threads: 3, ..plain() }),
+    (Event::Nothing, Variant { language: Language::Cpp, has_libraries: true, threads: 3, ..plain() }),
+    (
+        Event::Nothing,
+        Variant { language: Language::Cpp, flags: &["-O1", OMITTED, "-g", "-no-pie"], has_inlined: true, ..plain() },
+    ),
+    (
+        Event::Nothing,
+        Variant { language: Language::Rust, flags: &["-Copt-level=2"], has_libraries: true, ..plain() },
+    ),
+    (
+        Event::Nothing,
+        Variant {
+            language: Language::Rust,
+            flags: &["-Copt-level=1", "-Cdebuginfo=1", "-Crelocation-model=static"],
+            has_inlined: true,
+            threads: 3,
+            ..plain()
+        },
+    ),
+    (Event::Nothing, Variant { language: Language::Go, flags: &[], has_inlined: true, threads: 3, ..plain() }),
+    (
+        Event::Nothing,
+        Variant { language: Language::Go, flags: &["-ldflags=-s -w"], has_inlined: true, ..plain() },
+    ),
+    (
+        Event::Deleted,
+        Variant { language: Language::Go, flags: &["-buildmode=pie", "-ldflags=-s -w"], has_inlined: true, ..plain() },
+    ),
+];
+
+/// `Variant::default()`, for a table.
+const fn plain() -> Variant {
+    Variant {
+        language: Language::C,
+        flags: &["-O2", OMITTED],
+        has_libraries: false,
+        has_inlined: false,
+        has_handler: false,
+        threads: 1,
+        budget: 4,
+    }
+}
+
+/// A program, and what it executes in its place.
+struct Prepared {
+    built: Built,
+    next: Option<Built>,
+}
+
+fn prepare(rng: &mut fastrand::Rng, event: Event, variant: Variant) -> Prepared {
+    let mut make = || build(Tree::random(rng, &variant), variant).unwrap();
+    Prepared { built: make(), next: (event == Event::Executes).then(make) }
+}
+
+pub(super) fn unix_ns() -> u64 {
+    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos()).unwrap()
+}
+
+/// Samples of a service from a moment on, when `is_enough` holds of them.
+fn await_samples(
+    agent: SocketAddr,
+    service: &str,
+    window: impl Fn() -> std::ops::Range<u64>,
+    limit: Duration,
+    is_enough: impl Fn(&[Sampled]) -> bool,
+) -> Vec<Sampled> {
+    let deadline = Instant::now() + patience(limit);
+    loop {
+        let samples = sampled::fetch(agent, service, &window()).unwrap();
+        if is_enough(&samples) || Instant::now() > deadline {
+            return samples;
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn is_whole(sample: &Sampled) -> bool {
+    !sample.frames.iter().any(|frame| frame.name.starts_with("[truncated"))
+}
+
+/// Lets a program count when its files are known, and returns what it did and what the agent saw.
+fn record(agent: SocketAddr, built: &Built, running: &mut Running) -> (Truth, Vec<Sampled>) {
+    let service = &built.tree.service;
+    let begun = unix_ns();
+    let last_are_whole = |samples: &[Sampled]| {
+        samples.len() >= WHOLE && samples.iter().rev().take(WHOLE).all(is_whole)
+    };
+    let warm = await_samples(agent, service, || begun..unix_ns(), WARM, last_are_whole);
+    assert!(last_are_whole(&warm), "{service} does not become whole: {:?}", warm.last());
+    let truth = running.count(&built.tree).unwrap();
+    let period = 1e9 / f64::from(HERTZ);
+    let weight = |samples: &[Sampled]| samples.iter().map(|sample| f64::from(sample.weight)).sum::<f64>();
+    let least = LEAST * truth.total as f64 / period;
+    let window = || truth.window.clone();
+    let samples = await_samples(agent, service, window, ARRIVED, |samples| weight(samples) >= least);
+    assert!(weight(&samples) >= least, "{service}: {} samples of {} s", weight(&samples), truth.total as f64 / 1e9);
+    (truth, samples)
+}
+
+/// Names of one program do not turn up in the other, which was the same process before or after.
+fn check_apart(agent: SocketAddr, one: &Built, other: &Built, begun: u64) {
+    for (service, stranger) in [(one, other), (other, one)] {
+        let samples = sampled::fetch(agent, &service.tree.service, &(begun..unix_ns())).unwrap();
+        for sample in &samples {
+            let wrong = sample.frames.iter().find(|frame| stranger.tree.has(&frame.name));
+            assert!(wrong.is_none(), "{wrong:?} of {} in {}: {sample:?}", stranger.tree.service, service.tree.service);
+        }
+    }
+}
+
+/// Runs a program as the agent's only knowledge of it are its samples, and judges them.
+fn check(agent: SocketAddr, event: Event, program: &Prepared) -> Vec<String> {
+    let Prepared { built, next } = program;
+    let begun = unix_ns();
+    let mut running = Running::start(built, next.as_ref().map(|next| next.path.as_path())).unwrap();
+    if event == Event::Deleted {
+        let is_seen = |samples: &[Sampled]| !samples.is_empty();
+        await_samples(agent, &built.tree.service, || begun..unix_ns(), WARM, is_seen);
+        built.files.iter().for_each(|file| fs::remove_file(file).unwrap());
+    }
+    let mut wrong = Vec::new();
+    let (truth, samples) = record(agent, built, &mut running);
+    let Variant { language, flags, .. } = built.variant;
+    let mut told = |built: &Built, truth: &Truth, samples: &[Sampled]| {
+        let verdict = judge(&built.tree, &built.variant, truth, samples);
+        note(&format!(
+            "{:?} {:?} {:?}: {} samples, by path {:?}, {} on the way, {} outside, {:?} inlined, {} wrong",
+            language, flags, event, verdict.n, verdict.by_path, verdict.on_the_way, verdict.outside,
+            verdict.inlined, verdict.wrong.len()
+        ));
+        wrong.extend(verdict.wrong.iter().map(|why| format!("{language:?} {flags:?} {event:?}: {why}")));
+    };
+    told(built, &truth, &samples);
+    if let Some(next) = next {
+        running.await_next().unwrap();
+        let (truth, samples) = record(agent, next, &mut running);
+        told(next, &truth, &samples);
+        check_apart(agent, built, next, begun);
+    }
+    wrong
+}
+
+#[test]
+fn every_stack_and_every_share_is_that_of_the_program() {
+    let mut rng = seeded("truth");
+    let chosen = std::env::var("OBI_TEST_CASE").ok().map(|text| text.parse::<usize>().unwrap());
+    let cases = CASES.iter().enumerate().filter(|(case, _)| chosen.is_none_or(|chosen| chosen == *case));
+    let programs: Vec<(Event, Prepared)> =
+        cases.map(|(_, (event, variant))| (*event, prepare(&mut rng, *event, *variant))).collect();
+    let config = Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
+    let agent = Agent::start(config).unwrap();
+    let begun = Instant::now();
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let agent = agent.address();
+        let running: Vec<_> = { programs.iter() }
+            .map(|(event, program)| scope.spawn(move || check(agent, *event, program)))
+            .collect();
+        running.into_iter().flat_map(|one| one.join().unwrap()).collect()
+    });
+    note(&format!("truth: {} programs in {:.1} s", programs.len(), begun.elapsed().as_secs_f64()));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
