@@ -43,7 +43,13 @@ pub fn build(tree: Tree, variant: Variant) -> anyhow::Result<Built> {
         for number in 0..LIBRARIES {
             let file = folder.path().join(format!("lib{}{number}.so", tree.service));
             let text = c::functions(&tree, beside, Home::Library(number));
-            native(folder.path(), beside, &text, &file, &["-O2", "-fomit-frame-pointer", "-fPIC", "-shared"])?;
+            native(
+                folder.path(),
+                beside,
+                &text,
+                &file,
+                &["-O2", "-fomit-frame-pointer", "-fPIC", "-shared"],
+            )?;
             files.push(file);
         }
     }
@@ -88,7 +94,13 @@ fn libraries(tree: &Tree, variant: &Variant) -> Vec<String> {
 }
 
 /// C or C++; flags that name libraries have to stand behind the source.
-pub(super) fn native(folder: &Path, language: Language, text: &str, output: &Path, flags: &[&str]) -> anyhow::Result<()> {
+pub(super) fn native(
+    folder: &Path,
+    language: Language,
+    text: &str,
+    output: &Path,
+    flags: &[&str],
+) -> anyhow::Result<()> {
     let (compiler, ending) = if language == Language::Cpp { ("c++", "cc") } else { ("cc", "c") };
     let source = output.with_extension(ending);
     fs::write(&source, text)?;

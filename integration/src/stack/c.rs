@@ -29,10 +29,12 @@ typedef unsigned long word;
 static volatile word sink __attribute__((unused));
 ";
 
-/// Declarations of everything; each file has all of them.
-fn declarations(tree: &Tree) -> String {
+/// Declarations of everything that can be called from here; each file has all of them.
+fn declarations(tree: &Tree, language: Language) -> String {
     let mut text = String::from(HEAD);
-    for function in &tree.functions {
+    // Functions of a program in Rust are called by none in C.
+    let is_callable = |function: &&Function| language == Language::Cpp || function.scope.is_empty();
+    for function in tree.functions.iter().filter(is_callable) {
         let Function { name, scope, .. } = function;
         let _ = match scope.is_empty() {
             true => writeln!(text, "word {name}(word n, word path);"),
@@ -63,9 +65,11 @@ fn definition(tree: &Tree, function: &Function, language: Language) -> String {
     let Function { name, scope, room, constant, calls, inlined, .. } = function;
     let mut text = String::new();
     let work = if calls.is_empty() {
+        // Debug information of C++ knows the whole name of functions that other files may have, too.
+        let linkage = if language == Language::Cpp { "" } else { "static " };
         let _ = writeln!(
             text,
-            "static inline __attribute__((always_inline)) word {inlined}(word n) {{\n\
+            "{linkage}inline __attribute__((always_inline)) word {inlined}(word n) {{\n\
              \tword x = n;\n\tfor (word i = 0; i < n; i++)\n\t\tx = x * 6364136223846793005ul + i;\n\treturn x;\n}}"
         );
         format!("r = {inlined}(n); sink += r;")
@@ -74,7 +78,9 @@ fn definition(tree: &Tree, function: &Function, language: Language) -> String {
     };
     // Some frames are of no fixed size: the compiler needs a frame pointer for them whatever it is told.
     let own = match constant % 5 {
-        0 => "volatile char *own = (char *)__builtin_alloca(16 + (n & 63)); own[0] = (char)n; sink += (word)own[0];",
+        0 => {
+            "volatile char *own = (char *)__builtin_alloca(16 + (n & 63)); own[0] = (char)n; sink += (word)own[0];"
+        }
         _ => "",
     };
     let is_scoped = language == Language::Cpp && !scope.is_empty();
@@ -90,7 +96,7 @@ fn definition(tree: &Tree, function: &Function, language: Language) -> String {
 
 /// What lies in `home`, but for how the program begins.
 pub(super) fn functions(tree: &Tree, language: Language, home: Home) -> String {
-    let mut text = declarations(tree);
+    let mut text = declarations(tree, language);
     for function in tree.of(home) {
         text += &definition(tree, function, language);
     }
@@ -175,7 +181,8 @@ static void begin(word thread) {
 "#;
 
 const MAIN: &str = r#"
-static void *thread_main(void *thread) { return (void *)DRIVE((word)thread); }
+/* Not by a jump, which would leave nothing of it on the stack. */
+static void *thread_main(void *thread) { word r = DRIVE((word)thread); __asm__ volatile("" : "+r"(r)); return (void *)r; }
 int main(int argc, char **argv) {
 	struct sigaction action = { };
 	pthread_t threads[THREADS];
@@ -205,7 +212,8 @@ int main(int argc, char **argv) {
 /// happens when it begins to count.
 fn handler(tree: &Tree, path: usize) -> String {
     let first = &tree.functions[tree.paths[path][0]];
-    let name = if first.scope.is_empty() { first.name.clone() } else { format!("{}::{}", first.scope, first.name) };
+    let name =
+        if first.scope.is_empty() { first.name.clone() } else { format!("{}::{}", first.scope, first.name) };
     format!(
         "static void arm(word after) {{ struct itimerval t = {{ }}; t.it_value.tv_usec = (long)after; setitimer(ITIMER_PROF, &t, 0); }}\n\
          static void on_timer(int n) {{\n\

@@ -72,7 +72,7 @@ impl Default for Variant {
             has_inlined: false,
             has_handler: false,
             threads: 1,
-            budget: 4,
+            budget: 3,
         }
     }
 }

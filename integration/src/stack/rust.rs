@@ -87,7 +87,8 @@ pub(super) fn executable(tree: &Tree, variant: &Variant) -> String {
     debug_assert_eq!(variant.language, Language::Rust);
     let mut text = format!("#![allow(warnings)]\n{HEAD}");
     let foreign = tree.functions.iter().filter(|function| function.home != Home::Executable);
-    let names: String = foreign.map(|function| format!("fn {}(n: u64, path: u64) -> u64;\n", function.name)).collect();
+    let names: String =
+        foreign.map(|function| format!("fn {}(n: u64, path: u64) -> u64;\n", function.name)).collect();
     let _ = writeln!(text, "unsafe extern \"C\" {{ {names} }}");
     for function in tree.of(Home::Executable) {
         text += &definition(tree, function);

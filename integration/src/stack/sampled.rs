@@ -45,7 +45,8 @@ pub fn fetch(agent: SocketAddr, service: &str, window: &Range<u64>) -> anyhow::R
     // Parameters are seconds, of which a number of 64 bits keeps some hundred nanoseconds: cut exactly afterwards.
     #[expect(clippy::cast_precision_loss, reason = "cut exactly afterwards")]
     let (from, to) = ((window.start / 1_000) as f64 / 1e6 - 0.01, (window.end / 1_000) as f64 / 1e6 + 0.01);
-    let path = format!("/api/v1/profiles?service={}&from={from:.6}&to={to:.6}&format=otlp", fetch::encode(service));
+    let path =
+        format!("/api/v1/profiles?service={}&from={from:.6}&to={to:.6}&format=otlp", fetch::encode(service));
     let bytes = fetch::bytes(agent, &path)?;
     let data = ProfilesData::decode(&*bytes).context("decode an OTLP profile")?;
     if bytes.is_empty() {
@@ -53,8 +54,7 @@ pub fn fetch(agent: SocketAddr, service: &str, window: &Range<u64>) -> anyhow::R
     }
     let dictionary = data.dictionary.as_ref().context("a profile has a dictionary")?;
     let mut samples = Vec::new();
-    for profile in
-        data.resource_profiles.iter().flat_map(|of| &of.scope_profiles).flat_map(|of| &of.profiles)
+    for profile in data.resource_profiles.iter().flat_map(|of| &of.scope_profiles).flat_map(|of| &of.profiles)
     {
         read(profile, dictionary, &mut samples)?;
     }

@@ -10,9 +10,9 @@ use anyhow::Context as _;
 use fastrand::Rng;
 use tempfile::TempDir;
 
+use super::Language;
 use super::build::native;
 use super::tree::word;
-use super::Language;
 use crate::process::{Program, READY};
 
 /// A path of the server, and the function that only it calls.
@@ -114,7 +114,11 @@ fn definitions(routes: &[Route]) -> String {
             "KEEP static word {hot}(word n) {{\n\tword x = n;\n\tfor (word i = 0; i < n; i++)\n\
              \t\tx = x * 6364136223846793005ul + i;\n\treturn x + {number};\n}}"
         );
-        let _ = writeln!(choice, "\tif (!strncmp(request, \"GET {path}?\", {})) sink += {hot}(n);", path.len() + 5);
+        let _ = writeln!(
+            choice,
+            "\tif (!strncmp(request, \"GET {path}?\", {})) sink += {hot}(n);",
+            path.len() + 5
+        );
     }
     text + &choice + "}\n"
 }

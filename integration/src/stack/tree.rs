@@ -98,7 +98,8 @@ impl Tree {
         let number = self.paths.len();
         while path.len() < depth {
             let previous = path.last().map_or(Home::Executable, |last| self.functions[*last].home);
-            let home = if variant.has_libraries { next_home(rng, previous, variant.language) } else { previous };
+            let home =
+                if variant.has_libraries { next_home(rng, previous, variant.language) } else { previous };
             path.push(self.functions.len());
             self.functions.push(function(rng, variant.language, home, &self.service));
         }
@@ -113,7 +114,8 @@ impl Tree {
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         let is_in = |part: &str| name.contains(part);
-        self.functions.iter().any(|function| is_in(&function.name) || is_in(&function.inlined)) || is_in(&self.drive)
+        self.functions.iter().any(|function| is_in(&function.name) || is_in(&function.inlined))
+            || is_in(&self.drive)
     }
 
     /// The functions that lie in a file.
@@ -130,7 +132,13 @@ impl Tree {
     /// Numbers up to which a random one of `sum` (the last of them) means each path but the handler's.
     pub(super) fn cumulated(&self) -> Vec<u32> {
         let mut sum = 0;
-        self.shares.iter().map(|share| { sum += share; sum }).collect()
+        self.shares
+            .iter()
+            .map(|share| {
+                sum += share;
+                sum
+            })
+            .collect()
     }
 
     /// What a function that chooses between calls by path has to choose from: each callee once, with its paths; the last

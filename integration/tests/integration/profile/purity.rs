@@ -35,7 +35,9 @@ fn requests(server: SocketAddr, routes: &[Route], mut rng: fastrand::Rng) {
             let route = rng.choice(routes).unwrap();
             // From less than a look's distance to some of them.
             let rounds = rng.u32(100_000..12_000_000);
-            write!(stream, "GET {}?{rounds} HTTP/1.1\r\nhost: hot\r\n\r\n", route.path).unwrap();
+            // Written at once: the server takes what it reads for a request.
+            let request = format!("GET {}?{rounds} HTTP/1.1\r\nhost: hot\r\n\r\n", route.path);
+            stream.write_all(request.as_bytes()).unwrap();
             let (mut answer, mut read) = ([0; 256], 0);
             while !answer[..read].ends_with(b"ok") {
                 let n = stream.read(&mut answer[read..]).unwrap();
@@ -64,9 +66,10 @@ fn is_in_hook(sample: &Sampled) -> bool {
 fn check(server: &HotServer, samples: &[Sampled], spans: &HashMap<(String, String), &Span>, outside: f64) {
     let (mut right, mut wrong, mut without, mut late) = (0, 0, 0, Vec::new());
     for sample in samples {
-        let span = sample.span.as_ref().map(|ids| {
-            *spans.get(ids).unwrap_or_else(|| panic!("{ids:?} is no span: {sample:?}"))
-        });
+        let span = sample
+            .span
+            .as_ref()
+            .map(|ids| *spans.get(ids).unwrap_or_else(|| panic!("{ids:?} is no span: {sample:?}")));
         if let Some(span) = span
             && !(span.start_unix_nano.get()..=span.end_unix_nano.get()).contains(&sample.time)
         {
@@ -91,7 +94,10 @@ fn check(server: &HotServer, samples: &[Sampled], spans: &HashMap<(String, Strin
     assert!(late.is_empty(), "samples outside of their spans: {late:?}");
     assert_eq!(wrong, 0, "samples in spans of another route");
     assert!(f64::from(right) >= PURE * f64::from(right + without), "{without} of {right} have no span");
-    assert!(outside <= hooked as f64, "{outside} samples carried a request that had ended, {hooked} explain it");
+    assert!(
+        outside <= hooked as f64,
+        "{outside} samples carried a request that had ended, {hooked} explain it"
+    );
 }
 
 #[test]
@@ -101,9 +107,8 @@ fn a_sample_belongs_to_the_request_that_its_thread_served() {
     let mut agent = Agent::start(config).unwrap();
     let begun = unix_ns();
     let server = HotServer::start(&mut rng).unwrap();
-    let fetch = |agent: &Agent| {
-        sampled::fetch(agent.address(), &server.service, &(begun..unix_ns())).unwrap()
-    };
+    let fetch =
+        |agent: &Agent| sampled::fetch(agent.address(), &server.service, &(begun..unix_ns())).unwrap();
     let (limit, mut asked) = (Instant::now() + patience(LIMIT), 0);
     while fetch(&agent).iter().filter(|sample| hot(&server, sample).is_some()).count() < SAMPLES {
         assert!(Instant::now() < limit, "not enough samples");
@@ -116,9 +121,13 @@ fn a_sample_belongs_to_the_request_that_its_thread_served() {
         asked += CLIENTS * BATCH / KEPT * KEPT;
     }
     let is_own = |span: &&Span| span.kind == Kind::Server && span.service.name == server.service;
-    let spans = agent.spans_until(LIMIT, |spans| spans.iter().filter(is_own).count() >= asked).unwrap().to_vec();
-    let own: HashMap<(String, String), &Span> =
-        spans.iter().filter(is_own).map(|span| ((span.trace_id.clone(), span.span_id.clone()), span)).collect();
+    let spans =
+        agent.spans_until(LIMIT, |spans| spans.iter().filter(is_own).count() >= asked).unwrap().to_vec();
+    let own: HashMap<(String, String), &Span> = spans
+        .iter()
+        .filter(is_own)
+        .map(|span| ((span.trace_id.clone(), span.span_id.clone()), span))
+        .collect();
     assert_eq!(own.len(), asked, "spans");
     // All requests have ended; what still waits for its span gets it.
     let unlinked = |samples: &[Sampled]| {
@@ -133,6 +142,8 @@ fn a_sample_belongs_to_the_request_that_its_thread_served() {
         thread::sleep(Duration::from_millis(100));
     };
     let outside = [("outcome", "outside_span")];
-    let metrics = agent.metrics_until(LIMIT, |metrics| metrics.sum("obi_profile_links_total", &[("outcome", "linked")]) > 0.0);
+    let metrics = agent.metrics_until(LIMIT, |metrics| {
+        metrics.sum("obi_profile_links_total", &[("outcome", "linked")]) > 0.0
+    });
     check(&server, &samples, &own, metrics.unwrap().sum("obi_profile_links_total", &outside));
 }

@@ -1,6 +1,7 @@
 //! Profiles of programs whose call paths and CPU times are known: every name at every depth, every share.
 
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{fs, thread};
 
@@ -20,6 +21,8 @@ const ARRIVED: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(300);
 /// Whole stacks in a row after which a program's tables are taken to be there.
 const WHOLE: usize = 30;
+/// Programs that run at the same time: the agent needs some of the CPUs, too.
+const AT_ONCE: usize = 4;
 /// Of the samples that its CPU time would give: a hypervisor takes some of both.
 const LEAST: f64 = 0.7;
 
@@ -44,13 +47,24 @@ const CASES: &[(Event, Variant)] = &[
     (Event::Nothing, Variant { flags: &["-O2", OMITTED, "-static"], has_handler: true, ..plain() }),
     (
         Event::Nothing,
-        Variant { has_libraries: true, flags: &["-O1", OMITTED, "-g"], has_inlined: true, has_handler: true, ..plain() },
+        Variant {
+            has_libraries: true,
+            flags: &["-O1", OMITTED, "-g"],
+            has_inlined: true,
+            has_handler: true,
+            ..plain()
+        },
     ),
     (Event::Nothing, Variant { flags: &["-O2", OMITTED, "-static-pie"], threads: 3, ..plain() }),
     (Event::Nothing, Variant { language: Language::Cpp, has_libraries: true, threads: 3, ..plain() }),
     (
         Event::Nothing,
-        Variant { language: Language::Cpp, flags: &["-O1", OMITTED, "-g", "-no-pie"], has_inlined: true, ..plain() },
+        Variant {
+            language: Language::Cpp,
+            flags: &["-O1", OMITTED, "-g", "-no-pie"],
+            has_inlined: true,
+            ..plain()
+        },
     ),
     (
         Event::Nothing,
@@ -66,14 +80,22 @@ const CASES: &[(Event, Variant)] = &[
             ..plain()
         },
     ),
-    (Event::Nothing, Variant { language: Language::Go, flags: &[], has_inlined: true, threads: 3, ..plain() }),
+    (
+        Event::Nothing,
+        Variant { language: Language::Go, flags: &[], has_inlined: true, threads: 3, ..plain() },
+    ),
     (
         Event::Nothing,
         Variant { language: Language::Go, flags: &["-ldflags=-s -w"], has_inlined: true, ..plain() },
     ),
     (
         Event::Deleted,
-        Variant { language: Language::Go, flags: &["-buildmode=pie", "-ldflags=-s -w"], has_inlined: true, ..plain() },
+        Variant {
+            language: Language::Go,
+            flags: &["-buildmode=pie", "-ldflags=-s -w"],
+            has_inlined: true,
+            ..plain()
+        },
     ),
 ];
 
@@ -86,7 +108,7 @@ const fn plain() -> Variant {
         has_inlined: false,
         has_handler: false,
         threads: 1,
-        budget: 4,
+        budget: 3,
     }
 }
 
@@ -115,9 +137,10 @@ fn await_samples(
 ) -> Vec<Sampled> {
     let deadline = Instant::now() + patience(limit);
     loop {
-        let samples = sampled::fetch(agent, service, &window()).unwrap();
-        if is_enough(&samples) || Instant::now() > deadline {
-            return samples;
+        // Refused while functions of other programs are still being looked up.
+        let samples = sampled::fetch(agent, service, &window());
+        if samples.as_ref().is_ok_and(|samples| is_enough(samples)) || Instant::now() > deadline {
+            return samples.unwrap();
         }
         thread::sleep(LOOK);
     }
@@ -131,9 +154,8 @@ fn is_whole(sample: &Sampled) -> bool {
 fn record(agent: SocketAddr, built: &Built, running: &mut Running) -> (Truth, Vec<Sampled>) {
     let service = &built.tree.service;
     let begun = unix_ns();
-    let last_are_whole = |samples: &[Sampled]| {
-        samples.len() >= WHOLE && samples.iter().rev().take(WHOLE).all(is_whole)
-    };
+    let last_are_whole =
+        |samples: &[Sampled]| samples.len() >= WHOLE && samples.iter().rev().take(WHOLE).all(is_whole);
     let warm = await_samples(agent, service, || begun..unix_ns(), WARM, last_are_whole);
     assert!(last_are_whole(&warm), "{service} does not become whole: {:?}", warm.last());
     let truth = running.count(&built.tree).unwrap();
@@ -142,7 +164,12 @@ fn record(agent: SocketAddr, built: &Built, running: &mut Running) -> (Truth, Ve
     let least = LEAST * truth.total as f64 / period;
     let window = || truth.window.clone();
     let samples = await_samples(agent, service, window, ARRIVED, |samples| weight(samples) >= least);
-    assert!(weight(&samples) >= least, "{service}: {} samples of {} s", weight(&samples), truth.total as f64 / 1e9);
+    assert!(
+        weight(&samples) >= least,
+        "{service}: {} samples of {} s",
+        weight(&samples),
+        truth.total as f64 / 1e9
+    );
     (truth, samples)
 }
 
@@ -152,7 +179,12 @@ fn check_apart(agent: SocketAddr, one: &Built, other: &Built, begun: u64) {
         let samples = sampled::fetch(agent, &service.tree.service, &(begun..unix_ns())).unwrap();
         for sample in &samples {
             let wrong = sample.frames.iter().find(|frame| stranger.tree.has(&frame.name));
-            assert!(wrong.is_none(), "{wrong:?} of {} in {}: {sample:?}", stranger.tree.service, service.tree.service);
+            assert!(
+                wrong.is_none(),
+                "{wrong:?} of {} in {}: {sample:?}",
+                stranger.tree.service,
+                service.tree.service
+            );
         }
     }
 }
@@ -174,9 +206,17 @@ fn check(agent: SocketAddr, event: Event, program: &Prepared) -> Vec<String> {
         let verdict = judge(&built.tree, &built.variant, truth, samples);
         note(&format!(
             "{:?} {:?} {:?}: {} samples, by path {:?}, {} on the way, {} outside, {:?} inlined, {} wrong",
-            language, flags, event, verdict.n, verdict.by_path, verdict.on_the_way, verdict.outside,
-            verdict.inlined, verdict.wrong.len()
+            language,
+            flags,
+            event,
+            verdict.n,
+            verdict.by_path,
+            verdict.on_the_way,
+            verdict.outside,
+            verdict.inlined,
+            verdict.wrong.len()
         ));
+        verdict.wrong.iter().for_each(|why| note(why));
         wrong.extend(verdict.wrong.iter().map(|why| format!("{language:?} {flags:?} {event:?}: {why}")));
     };
     told(built, &truth, &samples);
@@ -199,12 +239,19 @@ fn every_stack_and_every_share_is_that_of_the_program() {
     let config = Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
     let agent = Agent::start(config).unwrap();
     let begun = Instant::now();
+    let left = Mutex::new(programs.iter());
     let wrong: Vec<String> = thread::scope(|scope| {
-        let agent = agent.address();
-        let running: Vec<_> = { programs.iter() }
-            .map(|(event, program)| scope.spawn(move || check(agent, *event, program)))
-            .collect();
-        running.into_iter().flat_map(|one| one.join().unwrap()).collect()
+        let (agent, left) = (agent.address(), &left);
+        let work = move || -> Vec<String> {
+            let mut wrong = Vec::new();
+            loop {
+                let next = left.lock().unwrap().next();
+                let Some((event, program)) = next else { return wrong };
+                wrong.extend(check(agent, *event, program));
+            }
+        };
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
     note(&format!("truth: {} programs in {:.1} s", programs.len(), begun.elapsed().as_secs_f64()));
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
