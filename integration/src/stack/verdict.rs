@@ -292,3 +292,93 @@ fn shown(sample: &Sampled) -> String {
     };
     format!("    at {}, kernel {:?}\n    {shown}", sample.time, sample.kernel)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(name: &str, file: &str) -> Frame {
+        Frame { name: name.to_owned(), file: file.to_owned() }
+    }
+
+    /// A stack at the leaf of a path, leaf first.
+    fn at_leaf(tree: &Tree, path: usize) -> Sampled {
+        let file = format!("/somewhere/{}", tree.service);
+        let below = [frame("_start", &file), frame("__libc_start_main", "/libc.so.6"), frame("main", &file)];
+        let path = tree.paths[path].iter().map(|function| frame(&tree.functions[*function].shown, &file));
+        let mut frames: Vec<Frame> =
+            below.into_iter().chain([frame(&tree.drive, &file)]).chain(path).collect();
+        frames.reverse();
+        Sampled { time: 1, weight: 1, frames, kernel: Vec::new(), span: None }
+    }
+
+    #[test]
+    fn every_kind_of_mistake_is_found() {
+        let mut rng = fastrand::Rng::with_seed(7);
+        let variant = Variant { has_handler: true, ..Variant::default() };
+        let tree = Tree::random(&mut rng, &variant);
+        // The handler's path last, of which no sample is taken here.
+        let truth = Truth { window: 0..9, paths: vec![100, 100, 100, 100, 100, 0], total: 500 };
+        let right: Vec<Sampled> = (0..500).map(|n| at_leaf(&tree, n % 5)).collect();
+        let check = |what: &str, is_right: bool, change: &dyn Fn(&mut Vec<Sampled>)| {
+            let mut samples = right.clone();
+            change(&mut samples);
+            let verdict = judge(&tree, &variant, &truth, &samples);
+            assert_eq!(verdict.wrong.is_empty(), is_right, "{what}: {:?}", verdict.wrong);
+        };
+        check("as it is", true, &|_| {});
+        check("a clock above the driver", true, &|all| {
+            let drive = all[0].frames.len() - 4;
+            all[0].frames.drain(..drive);
+            all[0].frames.insert(0, frame("clock_gettime", "[vdso]"));
+        });
+        check("on its way", true, &|all| _ = all[0].frames.remove(0));
+        check("many are on their way", false, &|all| {
+            for sample in &mut all[..100] {
+                sample.frames.remove(0);
+            }
+        });
+        check("a name is another", false, &|all| all[3].frames[5].name = "other".to_owned());
+        check("a frame is missing", false, &|all| _ = all[3].frames.remove(5));
+        check("a frame is there twice", false, &|all| {
+            let again = all[3].frames[5].clone();
+            all[3].frames.insert(5, again);
+        });
+        check("a caller is above the leaf", false, &|all| {
+            let caller = all[3].frames[2].clone();
+            all[3].frames.insert(0, caller);
+        });
+        check("the root is missing", false, &|all| _ = all[3].frames.pop());
+        check("the file is another", false, &|all| all[3].frames[2].file = "/lib/libc.so.6".to_owned());
+        check("the walk broke off", false, &|all| {
+            all[3].frames.push(frame("[truncated: no table]", ""));
+        });
+        check("nothing but the leaf", false, &|all| all[3].frames.truncate(1));
+        check("a share by chance", true, &|all| {
+            for sample in &mut all[..15] {
+                *sample = at_leaf(&tree, 0);
+            }
+        });
+        check("a share that is no chance", false, &|all| {
+            for sample in &mut all[..150] {
+                *sample = at_leaf(&tree, 0);
+            }
+        });
+        check("one look instead of many", true, &|all| {
+            all.truncate(6);
+            all[0].weight = 3;
+        });
+        check("a handler that was not there", true, &|all| {
+            let path = tree.handler.expect("it has one");
+            let mut above = at_leaf(&tree, path).frames;
+            above.truncate(tree.paths[path].len());
+            above.extend([frame("on_timer", "/x"), frame("libc.so.6+0x3c050", "/libc.so.6")]);
+            above.append(&mut all[3].frames);
+            all[3].frames = above;
+        });
+        check("a handler's path without its handler", false, &|all| {
+            let path = tree.handler.expect("it has one");
+            all[3] = at_leaf(&tree, path);
+        });
+    }
+}

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::origins::UNDER_WAY;
 use super::*;
 use crate::profile::choose::{Filter, Pace};
 use crate::profile::join::{EXPORT_WAIT, Ended};

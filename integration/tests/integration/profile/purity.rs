@@ -1,6 +1,6 @@
 //! Samples and the requests they were taken in: a server with a thread per connection, two routes with a hot function each.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
@@ -54,16 +54,23 @@ fn hot<'a>(server: &'a HotServer, sample: &Sampled) -> Option<&'a str> {
     Some(&route.path)
 }
 
-/// The agent's own code ran, at the end of the response.
+/// The agent's own program ran, in a call that moves bytes.
 fn is_in_hook(sample: &Sampled) -> bool {
-    sample.kernel.iter().any(|name| name.contains("bpf_"))
+    sample.span.is_none() && sample.kernel.iter().any(|name| name.starts_with("bpf_prog_"))
 }
 
+/// What the samples of the server must be, and `others` of whoever asked.
+///
 /// A sample is refused a span when it carries the number of a request that has ended. For a thread that serves one request
 /// after the other that is physically possible in one place only: inside the agent's hook at the send, between the
 /// moment that becomes the end of the span and the moment, some microseconds later, at which the thread is told to
 /// serve nothing.
-fn check(server: &HotServer, samples: &[Sampled], spans: &HashMap<(String, String), &Span>, outside: f64) {
+fn check(
+    server: &HotServer,
+    (samples, others): (&[Sampled], &[Sampled]),
+    spans: &HashMap<(String, String), &Span>,
+    outside: f64,
+) {
     let (mut right, mut wrong, mut without, mut late) = (0, 0, 0, Vec::new());
     for sample in samples {
         let span = sample
@@ -85,7 +92,9 @@ fn check(server: &HotServer, samples: &[Sampled], spans: &HashMap<(String, Strin
     let elsewhere = samples.iter().filter(|sample| hot(server, sample).is_none());
     let elsewhere: Vec<&Sampled> = elsewhere.collect();
     let linked = elsewhere.iter().filter(|sample| sample.span.is_some()).count();
-    let hooked = elsewhere.iter().filter(|sample| sample.span.is_none() && is_in_hook(sample)).count();
+    let hooked: Vec<&Sampled> = samples.iter().chain(others).filter(|sample| is_in_hook(sample)).collect();
+    hooked.iter().for_each(|sample| note(&format!("purity: in a hook: {}", sample.kernel.join(" < "))));
+    let hooked = hooked.len();
     note(&format!(
         "purity: {right} hot samples in a span of their route, {wrong} of another, {without} in none; {} elsewhere, {linked} of \
          them in a span; {outside} refused for their time, {hooked} without a span inside a hook",
@@ -141,9 +150,13 @@ fn a_sample_belongs_to_the_request_that_its_thread_served() {
         }
         thread::sleep(Duration::from_millis(100));
     };
+    let asking: BTreeSet<&str> = spans.iter().map(|span| span.service.name.as_str()).collect();
+    let others: Vec<Sampled> = { asking.iter().filter(|service| **service != server.service) }
+        .flat_map(|service| sampled::fetch(agent.address(), service, &(begun..unix_ns())).unwrap())
+        .collect();
     let outside = [("outcome", "outside_span")];
     let metrics = agent.metrics_until(LIMIT, |metrics| {
         metrics.sum("obi_profile_links_total", &[("outcome", "linked")]) > 0.0
     });
-    check(&server, &samples, &own, metrics.unwrap().sum("obi_profile_links_total", &outside));
+    check(&server, (&samples, &others), &own, metrics.unwrap().sum("obi_profile_links_total", &outside));
 }

@@ -112,15 +112,17 @@ const fn plain() -> Variant {
     }
 }
 
-/// A program, and what it executes in its place.
-struct Prepared {
-    built: Built,
-    next: Option<Built>,
+/// Trees of a program and of what it executes in its place, if it does.
+struct Planned {
+    event: Event,
+    variant: Variant,
+    trees: Vec<Tree>,
 }
 
-fn prepare(rng: &mut fastrand::Rng, event: Event, variant: Variant) -> Prepared {
-    let mut make = || build(Tree::random(rng, &variant), variant).unwrap();
-    Prepared { built: make(), next: (event == Event::Executes).then(make) }
+fn plan(rng: &mut fastrand::Rng, (event, variant): &(Event, Variant)) -> Planned {
+    let programs = if *event == Event::Executes { 2 } else { 1 };
+    let trees = (0..programs).map(|_| Tree::random(rng, variant)).collect();
+    Planned { event: *event, variant: *variant, trees }
 }
 
 pub(super) fn unix_ns() -> u64 {
@@ -189,11 +191,14 @@ fn check_apart(agent: SocketAddr, one: &Built, other: &Built, begun: u64) {
     }
 }
 
-/// Runs a program as the agent's only knowledge of it are its samples, and judges them.
-fn check(agent: SocketAddr, event: Event, program: &Prepared) -> Vec<String> {
-    let Prepared { built, next } = program;
+/// Compiles and runs a program, judges what the agent tells of it; says what is wrong.
+fn check(agent: SocketAddr, planned: &Planned) -> Vec<String> {
+    let event = planned.event;
+    let compiled = planned.trees.iter().map(|tree| build(tree.clone(), planned.variant).unwrap());
+    let compiled: Vec<Built> = compiled.collect();
+    let (built, next) = (&compiled[0], compiled.get(1));
     let begun = unix_ns();
-    let mut running = Running::start(built, next.as_ref().map(|next| next.path.as_path())).unwrap();
+    let mut running = Running::start(built, next.map(|next| next.path.as_path())).unwrap();
     if event == Event::Deleted {
         let is_seen = |samples: &[Sampled]| !samples.is_empty();
         await_samples(agent, &built.tree.service, || begun..unix_ns(), WARM, is_seen);
@@ -232,10 +237,12 @@ fn check(agent: SocketAddr, event: Event, program: &Prepared) -> Vec<String> {
 #[test]
 fn every_stack_and_every_share_is_that_of_the_program() {
     let mut rng = seeded("truth");
+    let all: Vec<Planned> = CASES.iter().map(|case| plan(&mut rng, case)).collect();
+    // One program of a run that is repeated: its place in the table.
     let chosen = std::env::var("OBI_TEST_CASE").ok().map(|text| text.parse::<usize>().unwrap());
-    let cases = CASES.iter().enumerate().filter(|(case, _)| chosen.is_none_or(|chosen| chosen == *case));
-    let programs: Vec<(Event, Prepared)> =
-        cases.map(|(_, (event, variant))| (*event, prepare(&mut rng, *event, *variant))).collect();
+    let wanted = |case: &usize| chosen.is_none_or(|chosen| chosen == *case);
+    let programs: Vec<Planned> =
+        all.into_iter().enumerate().filter(|(case, _)| wanted(case)).map(|(_, planned)| planned).collect();
     let config = Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
     let agent = Agent::start(config).unwrap();
     let begun = Instant::now();
@@ -246,8 +253,8 @@ fn every_stack_and_every_share_is_that_of_the_program() {
             let mut wrong = Vec::new();
             loop {
                 let next = left.lock().unwrap().next();
-                let Some((event, program)) = next else { return wrong };
-                wrong.extend(check(agent, *event, program));
+                let Some(planned) = next else { return wrong };
+                wrong.extend(check(agent, planned));
             }
         };
         let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
