@@ -29,6 +29,24 @@ pub struct Answer {
 /// # Errors
 /// When the connection fails or the answer is no HTTP.
 pub fn get(address: SocketAddr, path: &str, accept: &str) -> anyhow::Result<Answer> {
+    let (answer, body) = ask(address, path, accept)?;
+    Ok(Answer { body: String::from_utf8(body).context("body is not UTF-8")?, ..answer })
+}
+
+/// Fetches `path`, whose body need not be text.
+///
+/// # Errors
+/// When the connection fails, the answer is no HTTP or its status not 200.
+pub fn bytes(address: SocketAddr, path: &str) -> anyhow::Result<Vec<u8>> {
+    let (answer, body) = ask(address, path, "*/*")?;
+    if answer.status != 200 {
+        bail!("{address}{path} answered {}: {}", answer.status, String::from_utf8_lossy(&body));
+    }
+    Ok(body)
+}
+
+/// An answer, and its body apart.
+fn ask(address: SocketAddr, path: &str, accept: &str) -> anyhow::Result<(Answer, Vec<u8>)> {
     let timeout = patience(TIMEOUT);
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
@@ -45,11 +63,9 @@ pub fn get(address: SocketAddr, path: &str, accept: &str) -> anyhow::Result<Answ
         .iter()
         .find(|header| header.name.eq_ignore_ascii_case("content-type"))
         .map(|header| String::from_utf8_lossy(header.value).into_owned());
-    Ok(Answer {
-        status: response.code.context("a whole head has a status")?,
-        content_type: content_type.unwrap_or_default(),
-        body: String::from_utf8(bytes[length..].to_vec()).context("body is not UTF-8")?,
-    })
+    let status = response.code.context("a whole head has a status")?;
+    let content_type = content_type.unwrap_or_default();
+    Ok((Answer { status, content_type, body: String::new() }, bytes.split_off(length)))
 }
 
 /// Fetches `path` and parses its JSON.

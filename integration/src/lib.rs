@@ -13,6 +13,7 @@
 //! - [`alertmanager`]: a real one, and who it notifies; [`traffic`]: requests of which a share fails.
 //! - [`rpc`]: calls over gRPC, servers, clients, and what happened. [`websocket`]: the same for WebSockets.
 //! - [`accuracy`]: what happened against what the agent says.
+//! - [`stack`]: programs whose stacks are known, and what a profile of them must show.
 //! - [`seed`]: repeatable randomness.
 //! - [`kernel`]: other kernels than this machine's.
 
@@ -37,6 +38,7 @@ pub mod seed;
 pub mod server;
 pub mod shape;
 pub mod span;
+pub mod stack;
 pub mod traffic;
 pub mod websocket;
 pub mod wire;

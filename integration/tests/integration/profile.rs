@@ -1,5 +1,8 @@
 //! Samples of the whole machine with the requests they were taken in, by real servers under load.
 
+mod purity;
+mod truth;
+
 use std::time::{Duration, Instant};
 
 use integration::agent::{Agent, Config};

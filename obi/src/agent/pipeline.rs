@@ -115,11 +115,11 @@ impl Pipeline {
                 if let (Some(Verdict::Watch), Some(tls)) = (verdict, &self.tls) {
                     tls.begun(tgid);
                 }
-                self.renewed(tgid);
+                self.renewed(tgid, event.header.time);
             }
             PROCESS_FORK => {
                 let _ = processes.fork(tgid, event.parent);
-                self.renewed(tgid);
+                self.renewed(tgid, event.header.time);
             }
             PROCESS_EXIT => {
                 processes.exit(tgid, event.header.time);
@@ -129,9 +129,9 @@ impl Pipeline {
         }
     }
 
-    fn renewed(&mut self, tgid: u32) {
+    fn renewed(&mut self, tgid: u32, time: u64) {
         if let Some(profile) = &mut self.outlet.profile {
-            profile.renewed(tgid);
+            profile.renewed(tgid, time);
         }
     }
 

@@ -54,8 +54,8 @@ enum Notice {
     Ended(Vec<Ended>),
     /// Who a process is.
     Called(u32, Arc<Origin>),
-    /// A process is another one, or runs another program.
-    Renewed(u32),
+    /// A process is another one, or runs another program, since a monotonic time.
+    Renewed(u32, u64),
 }
 
 /// What the pipeline is told.
@@ -273,9 +273,9 @@ impl Tell {
         self.tell(Notice::Called(pid, Arc::new(origin)));
     }
 
-    /// A process is another one, or runs another program.
-    pub(super) fn renewed(&mut self, pid: u32) {
-        self.tell(Notice::Renewed(pid));
+    /// A process is another one, or runs another program, since `time` (`CLOCK_MONOTONIC`).
+    pub(super) fn renewed(&mut self, pid: u32, time: u64) {
+        self.tell(Notice::Renewed(pid, time));
     }
 
     /// What the sampler tells.

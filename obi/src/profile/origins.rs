@@ -1,6 +1,9 @@
 //! Who processes are: told after their first samples, changed by exec, and pids are used again.
 //!
-//! In: pids, in the order of time, and who they are. Out: an [`Origin`] for each sample. Refuses to know samples.
+//! In: pids with the times of their samples, and who they are. Out: an [`Origin`] for each sample. Refuses to know samples.
+//!
+//! That a process has become another program is told by other means than its samples come: of both, either may be here
+//! first. So what a process was before stays known for a while, with the time until when.
 
 use std::sync::Arc;
 
@@ -22,23 +25,37 @@ struct Slot {
     users: u32,
 }
 
+/// What a process was.
+#[derive(Debug)]
+struct Former {
+    id: u32,
+    /// Its samples are older than this.
+    until: u64,
+}
+
+/// How long samples may be under way, ns: they wait a second for a list of mappings.
+pub(super) const UNDER_WAY: u64 = 5_000_000_000;
+
 /// Origins of the samples that are held.
 #[derive(Debug, Default)]
 pub(super) struct Origins {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     current: HashMap<u32, u32, RandomState>,
+    /// Each uses its slot as a sample does.
+    former: HashMap<u32, Former, RandomState>,
 }
 
 impl Origins {
-    /// The present one of a process, for one more sample; and whether somebody should tell who it is: for the first of
-    /// its samples only.
-    pub(super) fn of(&mut self, pid: u32) -> (OriginId, bool) {
-        if let Some(id) = self.current.get(&pid) {
-            if let Some(slot) = &mut self.slots[*id as usize] {
+    /// That of a process at a time, for one more sample; and whether somebody should tell who it is: for the first of its
+    /// samples only.
+    pub(super) fn of(&mut self, pid: u32, time: u64) -> (OriginId, bool) {
+        let former = self.former.get(&pid).filter(|former| time < former.until);
+        if let Some(id) = former.map(|former| former.id).or_else(|| self.current.get(&pid).copied()) {
+            if let Some(slot) = &mut self.slots[id as usize] {
                 slot.users += 1;
             }
-            return (OriginId(*id), false);
+            return (OriginId(id), false);
         }
         let id = self.add(pid, 2);
         (OriginId(id), true)
@@ -55,14 +72,24 @@ impl Origins {
         }
     }
 
-    /// What comes from the process now is of something else. Whoever has no name yet gets that of what follows: a shell's
-    /// child, sampled before it became its program.
-    pub(super) fn renews(&mut self, pid: u32) {
+    /// What came from the process since `time` is of something else; returns what it was. Whoever has no name yet gets that
+    /// of what follows: a shell's child, sampled before it became its program.
+    pub(super) fn renews(&mut self, pid: u32, time: u64) -> Option<OriginId> {
         let is_told = |id: &u32| self.slots[*id as usize].as_ref().is_some_and(|slot| slot.is_told);
-        if self.current.get(&pid).is_some_and(is_told)
-            && let Some(id) = self.current.remove(&pid)
-        {
-            self.release(OriginId(id));
+        let id = self.current.get(&pid).copied().filter(is_told)?;
+        self.current.remove(&pid);
+        if let Some(older) = self.former.insert(pid, Former { id, until: time }) {
+            self.release(OriginId(older.id));
+        }
+        Some(OriginId(id))
+    }
+
+    /// No sample older than [`UNDER_WAY`] comes any more.
+    pub(super) fn forget(&mut self, now: u64) {
+        let is_over = |_: &u32, former: &mut Former| former.until.saturating_add(UNDER_WAY) < now;
+        let over: Vec<Former> = self.former.extract_if(is_over).map(|(_, former)| former).collect();
+        for former in over {
+            self.release(OriginId(former.id));
         }
     }
 
@@ -116,13 +143,15 @@ mod tests {
     #[test]
     fn a_name_told_late_holds_for_earlier_samples_and_not_across_exec() {
         let mut origins = Origins::default();
-        let (first, asks) = origins.of(7);
-        let (second, asks_again) = origins.of(7);
+        let (first, asks) = origins.of(7, 10);
+        let (second, asks_again) = origins.of(7, 20);
         assert_eq!((asks, asks_again, first), (true, false, second));
         origins.is_called(7, origin(7, "shell"));
-        origins.renews(7);
-        let (third, asks) = origins.of(7);
+        assert_eq!(origins.renews(7, 30), Some(first));
+        let (third, asks) = origins.of(7, 30);
         assert!(asks && third != first);
+        let (late, asks) = origins.of(7, 29);
+        assert!(!asks && late == first, "a sample of the program before that comes late");
         origins.is_called(7, origin(7, "program"));
         assert_eq!((&*origins.get(first).executable, &*origins.get(third).executable), ("shell", "program"));
     }
@@ -131,18 +160,23 @@ mod tests {
     fn nothing_is_left_when_all_samples_have_gone() {
         let mut origins = Origins::default();
         for pid in 1..100 {
-            let (a, _) = origins.of(pid);
-            let (b, _) = origins.of(pid);
+            let (a, _) = origins.of(pid, 1);
+            let (b, _) = origins.of(pid, 2);
             if pid % 3 == 0 {
                 origins.is_called(pid, origin(pid, "told"));
             }
             if pid % 2 == 0 {
-                origins.renews(pid);
+                origins.renews(pid, 3);
             }
             origins.release(a);
             origins.release(b);
         }
-        assert!(origins.current.is_empty() && origins.slots.len() <= 2);
+        assert!(origins.former.len() == 16, "every sixth was told and renewed");
+        origins.forget(3 + UNDER_WAY);
+        assert_eq!(origins.former.len(), 16);
+        origins.forget(4 + UNDER_WAY);
+        assert!(origins.former.is_empty() && origins.current.is_empty());
+        assert!(origins.slots.iter().all(Option::is_none));
         origins.is_called(3, origin(3, "nobody"));
         assert!(origins.current.is_empty());
     }

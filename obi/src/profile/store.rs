@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::join::{Served, Waiting};
-use super::origins::{OriginId, Origins};
+use super::origins::{OriginId, Origins, UNDER_WAY};
 use super::rank::Ranks;
 use super::sample::Origin;
 use crate::red::RouteKey;
@@ -172,7 +172,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
     /// [`Self::is_called`] is to be called once that is known.
     pub fn push(&mut self, taken: Taken<'_, P>) -> bool {
         let stack = self.intern(&taken);
-        let (origin, asks) = self.origins.of(taken.pid);
+        let (origin, asks) = self.origins.of(taken.pid, taken.time);
         self.bytes += size_of::<Held<P>>();
         self.counts.kept += 1;
         let number = self.first + self.samples.len() as u64;
@@ -201,9 +201,25 @@ impl<P: Clone + Eq + Hash> Store<P> {
         self.origins.is_called(pid, origin);
     }
 
-    /// The process is another program now, or another process: what it was called holds for older samples only.
-    pub fn renews(&mut self, pid: u32) {
-        self.origins.renews(pid);
+    /// The process is another program since `time`, or another process: what it was called holds for older samples only.
+    /// Returns, as [`Self::push`] does, whether somebody has to tell who it is.
+    pub fn renews(&mut self, pid: u32, time: u64) -> bool {
+        let Some(old) = self.origins.renews(pid, time) else { return false };
+        // Samples may have been here sooner than the news, and wait for their places in any order.
+        let recent =
+            self.samples.iter_mut().rev().take_while(|held| held.time.saturating_add(UNDER_WAY) >= time);
+        let mut asks = false;
+        for held in recent.filter(|held| held.time >= time && held.origin == old) {
+            let (origin, is_first) = self.origins.of(pid, held.time);
+            self.origins.release(std::mem::replace(&mut held.origin, origin));
+            asks |= is_first;
+        }
+        asks
+    }
+
+    /// To be called now and then: what has become of processes long ago is forgotten.
+    pub fn forget(&mut self, now: u64) {
+        self.origins.forget(now);
     }
 
     /// `n` samples were lost before they came here, noticed at `now`.

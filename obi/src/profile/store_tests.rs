@@ -153,12 +153,37 @@ fn losses_are_told_with_the_time_they_fall_in() {
     assert_eq!(store.export(4 * SECOND, false).lost, 0);
 }
 
+/// What a process was called at the time of a sample, whichever of sample, exec and name is told first.
+#[test]
+fn samples_around_an_exec_belong_to_the_program_of_their_time() {
+    let mut store = Store::new(1 << 20);
+    assert!(store.push(taken(10, 0, 7, &[1])));
+    store.is_called(7, origin(7, "before"));
+    // Taken in the next program, but read before anybody said so.
+    assert!(!store.push(taken(40, 0, 7, &[2])));
+    assert!(store.renews(7, 30), "somebody has to say what it is now");
+    // And one of the former program that was still waiting for its places.
+    assert!(!store.push(taken(20, 0, 7, &[3])));
+    assert!(!store.push(taken(50, 0, 7, &[4])));
+    store.is_called(7, origin(7, "after"));
+    let names = |store: &Store<u64>| -> Vec<(u64, String)> {
+        let chosen = store.choose(&ALL);
+        chosen.samples.iter().map(|sample| (sample.time, sample.origin.service.name.to_string())).collect()
+    };
+    let mut found = names(&store);
+    found.sort_unstable();
+    let expected = [(10, "before"), (20, "before"), (40, "after"), (50, "after")];
+    assert_eq!(found, expected.map(|(time, name)| (time, name.to_owned())));
+    store.forget(30 + UNDER_WAY + 1);
+    assert_eq!(names(&store).len(), 4);
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Push { exchange: u64, pid: u32, stack: u64, depth: usize, weight: u32 },
     End { exchange: u64, back: u64 },
     Called(u32),
-    Renewed(u32),
+    Renewed(u32, u64),
     Export,
 }
 
@@ -168,7 +193,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(exchange, pid, stack, depth, weight)| Step::Push { exchange, pid, stack, depth, weight }),
         2 => (1_u64..9, 0_u64..50).prop_map(|(exchange, back)| Step::End { exchange, back }),
         1 => (1_u32..5).prop_map(Step::Called),
-        1 => (1_u32..5).prop_map(Step::Renewed),
+        1 => (1_u32..5, 0_u64..50).prop_map(|(pid, back)| Step::Renewed(pid, back)),
         1 => Just(Step::Export),
     ]
 }
@@ -194,7 +219,7 @@ proptest! {
                     held_back.push(store.choose(&ALL));
                 }
                 Step::Called(pid) => store.is_called(pid, origin(pid, "x")),
-                Step::Renewed(pid) => store.renews(pid),
+                Step::Renewed(pid, back) => _ = store.renews(pid, now.saturating_sub(back)),
                 Step::Export => exported += store.export(now, now % 2 == 0).samples.len() as u64,
             }
             prop_assert!(store.bytes <= limit);

@@ -136,8 +136,10 @@ impl Sampler {
             match self.notices.try_recv() {
                 Ok(Notice::Ended(spans)) => self.state.told.push_back((now, spans)),
                 Ok(Notice::Called(pid, origin)) => self.store.is_called(pid, origin),
-                Ok(Notice::Renewed(pid)) => {
-                    self.store.renews(pid);
+                Ok(Notice::Renewed(pid, time)) => {
+                    if self.store.renews(pid, time) {
+                        self.state.unasked.push(pid);
+                    }
                     if self.state.makers.remove(&pid).is_some() {
                         self.state.outdated.insert(pid);
                     }
@@ -366,6 +368,7 @@ impl Sampler {
 
     fn keep_house(&mut self, now: u64) {
         self.state.clock.get_or_insert_with(Clock::now).tick();
+        self.store.forget(now);
         if let Err(error) = self.profiler.attach_online() {
             tracing::debug!(%error, "no CPU is sampled");
         }
