@@ -25,7 +25,7 @@ use self::case::{CASES, Case};
 use crate::gate;
 
 /// `count` calls on a machine of ordinary speed, a few on one that is slow.
-fn calls(count: usize) -> usize {
+pub(crate) fn calls(count: usize) -> usize {
     count.div_ceil(usize::try_from(slowness()).unwrap_or(usize::MAX)).max(count.min(6))
 }
 
@@ -33,10 +33,10 @@ fn calls(count: usize) -> usize {
 const AT_ONCE: usize = 4;
 
 /// What is to be found out about one row.
-struct Row {
-    name: String,
-    ledger: Ledger,
-    sight: Sight,
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) ledger: Ledger,
+    pub(crate) sight: Sight,
 }
 
 /// Each way to read, write, cut and end on its own, between raw ends.
@@ -134,7 +134,7 @@ fn row(server: &Server, kind: Kind, rng: &mut fastrand::Rng) -> Row {
 
 /// Judges every row after all of them have run; fails with all that are not as they should be.
 #[track_caller]
-fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view: View) {
+pub(crate) fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view: View) {
     let exact: Vec<&Ledger> =
         rows.iter().filter(|row| row.sight == Sight::Exact).map(|row| &row.ledger).collect();
     assert!(gate::settle(agent, &exact), "the agent does not show a request after it ended");
