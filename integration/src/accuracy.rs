@@ -200,6 +200,15 @@ impl Ledger {
 }
 
 impl Report {
+    /// Adds the findings of another comparison.
+    pub fn add(&mut self, other: &Self) {
+        self.missing.extend(other.missing.iter().cloned());
+        self.phantom.extend(other.phantom.iter().cloned());
+        self.duplicate.extend(other.duplicate.iter().cloned());
+        self.wrong.extend(other.wrong.iter().cloned());
+        self.expected += other.expected;
+    }
+
     /// Whether spans and truth agree.
     #[must_use]
     pub fn is_exact(&self) -> bool {

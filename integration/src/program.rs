@@ -150,6 +150,17 @@ pub fn threads() -> anyhow::Result<PathBuf> {
     c("threads", &["ssl", "crypto"])
 }
 
+/// Makes all that the tests inside other kernels need: there is no network, and compilers take long there.
+///
+/// # Errors
+/// As the functions that make them.
+pub fn prepare() -> anyhow::Result<()> {
+    for make in [python_packages, node_packages, multiplex, threads, || c("io_uring_server", &["uring"])] {
+        make()?;
+    }
+    Ok(())
+}
+
 /// `NAME.java`, compiled: a class path.
 ///
 /// # Errors

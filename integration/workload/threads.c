@@ -1,6 +1,7 @@
 /*
- * Workload of many threads over TLS: `threads serve` has one for each connection, `threads call PORT THREADS MS SEED`
- * makes requests of random shapes for MS milliseconds in as many, over connections that last a few requests.
+ * Workload of many threads over TLS: `threads serve` has one for each connection, `threads call PORT THREADS MS MOST
+ * SEED` makes requests of random shapes in as many, over connections that last a few requests, for MS milliseconds or
+ * until each thread has made MOST.
  *
  * In: requests of the protocol in integration/src/shape.rs without options; `TLS_CERTIFICATE` and `TLS_KEY`. Out:
  * `ready PORT`, or a JSON line for each exchange. OpenSSL on blocking sockets, by both kinds of calls. Objects end and
@@ -229,7 +230,7 @@ static void serve(void)
 /* === client === */
 
 static struct sockaddr_in server;
-static uint64_t deadline, seed;
+static uint64_t deadline, most, seed;
 
 static const char *const methods[] = { "GET", "GET", "GET", "POST", "PUT", "HEAD" };
 static const unsigned statuses[] = { 200, 200, 200, 201, 301, 400, 404, 429, 500, 503 };
@@ -271,7 +272,7 @@ static void *call(void *argument)
 {
 	uint64_t chance = seed ^ ((uint64_t)(intptr_t)argument + 1) * UINT64_C(0x9e3779b97f4a7c15);
 
-	while (now_ns() < deadline) {
+	for (uint64_t made = 0; made < most && now_ns() < deadline;) {
 		int fd = socket(AF_INET, SOCK_STREAM, 0);
 		struct end *end;
 
@@ -280,7 +281,7 @@ static void *call(void *argument)
 		end = begin(fd, chance);
 		if (SSL_connect(end->ssl) != 1)
 			fail("SSL_connect");
-		for (uint32_t left = 1 + below(end, REQUESTS_MOST); left && now_ns() < deadline; left--)
+		for (uint32_t left = 1 + below(end, REQUESTS_MOST); left && made < most && now_ns() < deadline; left--, made++)
 			call_once(end);
 		chance = end->chance;
 		finish(end, fd);
@@ -298,7 +299,8 @@ static void call_all(char **arguments)
 				       .sin_port = htons(atoi(arguments[0])),
 				       .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
 	deadline = now_ns() + strtoull(arguments[2], NULL, 10) * 1000000;
-	seed = strtoull(arguments[3], NULL, 10);
+	most = strtoull(arguments[3], NULL, 10);
+	seed = strtoull(arguments[4], NULL, 10);
 	context = SSL_CTX_new(TLS_client_method());
 	if (!context || !threads)
 		fail("SSL_CTX_new");
@@ -316,8 +318,8 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 2 && !strcmp(argv[1], "serve"))
 		serve();
-	if (argc != 6 || strcmp(argv[1], "call")) {
-		fputs("usage: threads serve | threads call PORT THREADS MS SEED\n", stderr);
+	if (argc != 7 || strcmp(argv[1], "call")) {
+		fputs("usage: threads serve | threads call PORT THREADS MS MOST SEED\n", stderr);
 		return 2;
 	}
 	call_all(argv + 2);

@@ -23,6 +23,8 @@ pub struct Load {
     pub threads: usize,
     /// They begin no exchange later.
     pub lasts: Duration,
+    /// Exchanges of each.
+    pub most: usize,
     /// Seed of the shapes.
     pub seed: u64,
 }
@@ -54,7 +56,7 @@ pub fn call(address: &Address, load: Load) -> anyhow::Result<Made> {
     let service = service("client-threads");
     let mut command = Command::new(program::threads()?);
     command.arg("call").arg(server.port().to_string()).arg(load.threads.to_string());
-    command.arg(load.lasts.as_millis().to_string()).arg(load.seed.to_string());
+    command.arg(load.lasts.as_millis().to_string()).arg(load.most.to_string()).arg(load.seed.to_string());
     command.env("OTEL_SERVICE_NAME", &service);
     let lines = run("client-threads", command, load.lasts + LIMIT)?;
     let exchanges: Vec<(Shape, Truth)> = lines.iter().map(|line| exchange(line)).collect::<anyhow::Result<_>>()?;

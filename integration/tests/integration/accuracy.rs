@@ -6,6 +6,7 @@
 mod case;
 mod io_uring;
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use integration::accuracy::{Ledger, Report};
@@ -145,14 +146,19 @@ pub(crate) fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view
     };
     let metrics = agent.metrics_until(gate::PATIENCE, is_counted).unwrap();
     let spans = agent.spans().unwrap();
-    let failed: Vec<String> =
-        rows.iter().filter_map(|row| verdict(row, row.ledger.compare(spans), before, &metrics)).collect();
-    let n_exchanges: usize = rows.iter().map(|row| row.ledger.len()).sum();
+    let mut whole = Report::default();
+    let mut failed = Vec::new();
+    for row in &rows {
+        let report = row.ledger.compare(spans);
+        whole.add(&report);
+        failed.extend(verdict(row, report, before, &metrics));
+    }
+    let lost = gate::lost(&metrics, rows.iter().flat_map(|row| row.ledger.roles()).collect::<BTreeSet<_>>().iter());
     let set = view.set;
     if let Some(cost) = cost(before, &metrics) {
         note(&format!("{set}: {cost:.0} ns of kernel programs per span"));
     }
-    note(&format!("{set}: {} of {} rows failed, {n_exchanges} spans expected", failed.len(), rows.len()));
+    gate::tell(&format!("{set}: {} of {} rows failed", failed.len(), rows.len()), &whole, lost);
     assert!(failed.is_empty(), "hook set {set}:\n{}", failed.join("\n"));
 }
 

@@ -16,7 +16,6 @@ use integration::rpc::peer::{self, Library, RpcServer};
 use integration::seed::{note, seeded};
 use integration::server::{Server, encrypted, nginx};
 use integration::shape::Shape;
-use integration::span;
 
 use crate::accuracy::{Row, calls, check};
 use crate::gate;
@@ -107,24 +106,17 @@ fn check_calls(agent: &mut Agent, ledger: &RpcLedger, view: View, passage: Passa
     let what = format!("{}: gRPC", view.set);
     if view.sight(passage) == Sight::Exact {
         multiplexed::assert_exact(agent, ledger, &what);
-    } else {
-        let metrics = agent.metrics_until(gate::PATIENCE, |metrics| are_counted(metrics, ledger)).unwrap();
-        let mut report = ledger.compare(agent.spans().unwrap());
-        let missing = std::mem::take(&mut report.missing);
-        assert!(are_counted(&metrics, ledger), "{what}: missing and not counted: {missing:?}");
-        assert!(report.is_exact(), "{what}: {report}");
     }
-    note(&format!("{what}: {} spans expected", ledger.compare(&[]).expected));
-}
-
-/// Spans and losses together are no less than what was sent.
-fn are_counted(metrics: &Exposition, ledger: &RpcLedger) -> bool {
-    ledger.roles().iter().all(|(kind, service)| {
-        let side = if *kind == span::Kind::Server { "server" } else { "client" };
-        let labels = [("service_name", service.as_str()), ("side", side)];
-        let accounted = metrics.sum("obi_spans_total", &labels) + metrics.sum("obi_lost_total", &labels);
-        accounted >= ledger.count(*kind, service) as f64
-    })
+    let unaccounted = |metrics: &Exposition| {
+        gate::unaccounted(metrics, &ledger.roles(), |kind, service| ledger.count(kind, service))
+    };
+    let metrics =
+        agent.metrics_until(gate::PATIENCE, |metrics| unaccounted(metrics).is_empty()).unwrap();
+    let mut report = ledger.compare(agent.spans().unwrap());
+    gate::tell(&what, &report, gate::lost(&metrics, &ledger.roles()));
+    let missing = std::mem::take(&mut report.missing);
+    assert_eq!(unaccounted(&metrics), [""; 0], "{what}: missing and not counted: {missing:?}");
+    assert!(report.is_exact(), "{what}: {report}");
 }
 
 /// Records that the kernel makes, where it can: nginx writes plain bytes to its sockets, and files with `SSL_sendfile`.

@@ -14,7 +14,7 @@ use integration::exposition::Exposition;
 use integration::hook::{Passage, Sight};
 use integration::load;
 use integration::otlp::certificate::Certificates;
-use integration::patience::patience;
+use integration::patience::{patience, slowness};
 use integration::seed::{note, seeded};
 use integration::server::{Server, encrypted, language};
 use integration::span;
@@ -25,6 +25,8 @@ use crate::gate;
 const LASTS: Duration = Duration::from_secs(9);
 /// Of the client, which are as many connections, and so as many threads of the server.
 const THREADS: usize = 250;
+/// Exchanges of each of them, on a machine of ordinary speed.
+const EXCHANGES: usize = 24;
 /// Streams at a time of each connection of HTTP/2.
 const STREAMS: usize = 100;
 /// Calls of each of its clients: afterwards the next one begins, with a connection of its own.
@@ -50,7 +52,8 @@ fn many_threads() {
     let lasts = patience(LASTS);
     let begun = Instant::now();
     let is_over = AtomicBool::new(false);
-    let load = Load { threads: THREADS, lasts, seed: rng.u64(..) };
+    let most = EXCHANGES * usize::try_from(slowness()).unwrap();
+    let load = Load { threads: THREADS, lasts, most, seed: rng.u64(..) };
     let (first, second) = (rng.fork(), rng.fork());
     let is_over = &is_over;
     let parts = thread::scope(|scope| {
@@ -68,10 +71,12 @@ fn many_threads() {
         let many_streams = |server: Server, how: (Kind, bool), mut rng: fastrand::Rng, sight: Sight| {
             scope.spawn(move || {
                 let mut ledger = Ledger::default();
-                while !is_over.load(Ordering::Relaxed) {
+                loop {
                     multiplex(&mut ledger, &server, how, &mut rng);
+                    if is_over.load(Ordering::Relaxed) {
+                        return Part { server, ledger, sight };
+                    }
                 }
-                Part { server, ledger, sight }
             })
         };
         let over_tls = many_streams(encrypted, (Kind::Http2Node, true), first, view.sight(Passage::Library));
@@ -107,38 +112,13 @@ fn multiplex(ledger: &mut Ledger, server: &Server, (kind, tls): (Kind, bool), rn
 
 /// Services of which spans and losses together are fewer than what was sent.
 fn unaccounted(metrics: &Exposition, ledger: &Ledger) -> Vec<String> {
-    let mut found = Vec::new();
-    for (kind, service) in ledger.roles() {
-        let side = if kind == span::Kind::Server { "server" } else { "client" };
-        let labels = [("service_name", service.as_str()), ("side", side)];
-        let (seen, lost) = (metrics.sum("obi_spans_total", &labels), metrics.sum("obi_lost_total", &labels));
-        let sent = ledger.count(kind, &service) as f64;
-        if seen + lost < sent {
-            found.push(format!("{service} ({side}): {sent} sent, {seen} seen, {lost} lost"));
-        }
-    }
-    found
+    gate::unaccounted(metrics, &ledger.roles(), |kind, service| ledger.count(kind, service))
 }
 
 /// What is wrong with a part; prints what came of it.
 fn verdict(part: &Part, mut report: Report, metrics: &Exposition) -> Option<String> {
-    let lost: f64 = part
-        .ledger
-        .roles()
-        .iter()
-        .map(|(kind, service)| {
-            let side = if *kind == span::Kind::Server { "server" } else { "client" };
-            metrics.sum("obi_lost_total", &[("service_name", service), ("side", side)])
-        })
-        .sum();
-    let Report { missing, phantom, duplicate, wrong, .. } = &report;
-    note(&format!(
-        "{}: {} missing, {lost} lost, {} wrong, {} spans expected",
-        part.server.name,
-        missing.len(),
-        phantom.len() + duplicate.len() + wrong.len(),
-        report.expected
-    ));
+    let lost = gate::lost(metrics, &part.ledger.roles());
+    gate::tell(&part.server.name, &report, lost);
     let mut wrong = unaccounted(metrics, &part.ledger);
     // What is seen everywhere may be lost for want of room, but then it is exactly what is missing.
     if part.sight == Sight::Exact && report.missing.len() as f64 != lost {
