@@ -59,7 +59,8 @@ pub fn call(address: &Address, load: Load) -> anyhow::Result<Made> {
     command.arg(load.lasts.as_millis().to_string()).arg(load.most.to_string()).arg(load.seed.to_string());
     command.env("OTEL_SERVICE_NAME", &service);
     let lines = run("client-threads", command, load.lasts + LIMIT)?;
-    let exchanges: Vec<(Shape, Truth)> = lines.iter().map(|line| exchange(line)).collect::<anyhow::Result<_>>()?;
+    let exchanges: Vec<(Shape, Truth)> =
+        lines.iter().map(|line| exchange(line)).collect::<anyhow::Result<_>>()?;
     if exchanges.is_empty() {
         bail!("client-threads made no exchange within {:?}", load.lasts);
     }

@@ -174,7 +174,8 @@ impl Running {
         for name in ["status", "output", "console"] {
             fs::write(path(name), "")?;
         }
-        let share = Share::start(files.path(), &[folder, std::env::current_exe()?, machine.image.root.clone()])?;
+        let share =
+            Share::start(files.path(), &[folder, std::env::current_exe()?, machine.image.root.clone()])?;
         let mut command = Command::new("setpriv");
         // QEMU ends with `timeout`, and that with us.
         command.args(["--pdeathsig", "TERM", "timeout", "--kill-after=5", &job.limit.as_secs().to_string()]);

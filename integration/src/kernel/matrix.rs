@@ -229,7 +229,8 @@ impl Plan {
             );
         }
         let cost = cost(&outcome.output).map_or(String::new(), |cost| format!(", {cost} ns/span"));
-        let findings: Vec<String> = findings.iter().map(|(group, found)| format!("{group}: {found}")).collect();
+        let findings: Vec<String> =
+            findings.iter().map(|(group, found)| format!("{group}: {found}")).collect();
         Ok(format!("{passed} tests{cost}; {}", findings.join("; ")))
     }
 }

@@ -37,7 +37,8 @@ fn row(rng: &mut fastrand::Rng, server: &Server, kinds: &[Kind], how: (bool, Sig
         let done = done.unwrap_or_else(|error| panic!("{} by {}: {error:#}", server.name, kind.name()));
         ledger.enter(&calls, &done, &server.roles());
     }
-    Row { name: server.name.clone(), ledger, sight }
+    let has_frames = kinds.contains(&Kind::Http2Curl);
+    Row { name: server.name.clone(), ledger, sight, has_frames }
 }
 
 /// Sockets at nginx, blocking threads, memory BIOs, and what OpenSSL does inside curl.
@@ -110,8 +111,7 @@ fn check_calls(agent: &mut Agent, ledger: &RpcLedger, view: View, passage: Passa
     let unaccounted = |metrics: &Exposition| {
         gate::unaccounted(metrics, &ledger.roles(), |kind, service| ledger.count(kind, service))
     };
-    let metrics =
-        agent.metrics_until(gate::PATIENCE, |metrics| unaccounted(metrics).is_empty()).unwrap();
+    let metrics = agent.metrics_until(gate::PATIENCE, |metrics| unaccounted(metrics).is_empty()).unwrap();
     let mut report = ledger.compare(agent.spans().unwrap());
     gate::tell(&what, &report, gate::lost(&metrics, &ledger.roles()));
     let missing = std::mem::take(&mut report.missing);
@@ -125,8 +125,7 @@ fn check_calls(agent: &mut Agent, ledger: &RpcLedger, view: View, passage: Passa
 fn kernel_tls() {
     let mut rng = seeded("TLS of the kernel");
     let certificates = Certificates::new().unwrap();
-    let servers =
-        ["TLSv1.2", "TLSv1.3"].map(|name| encrypted::nginx_by_kernel(&certificates, name).unwrap());
+    let servers = ["TLSv1.2", "TLSv1.3"].map(|name| encrypted::nginx_by_kernel(&certificates, name).unwrap());
     let mut agent = agent_that_probes(&["/libssl.so"]);
     let view = agent.view().unwrap();
     let before = agent.metrics().unwrap();
@@ -146,7 +145,10 @@ fn kernel_tls() {
     let is_required = std::env::var_os(KERNEL_TLS).is_some();
     note(&format!("{}: {sent} streams sent by the kernel's TLS, {received} received", view.set));
     if is_required {
-        assert!(sent > offloaded_before.0 + 1 && received > offloaded_before.1, "nothing was handed to the kernel");
+        assert!(
+            sent > offloaded_before.0 + 1 && received > offloaded_before.1,
+            "nothing was handed to the kernel"
+        );
     }
 }
 
