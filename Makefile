@@ -69,7 +69,7 @@ kernel-smoke:
 	$(CARGO) build --workspace --bins
 	tests=$(TESTS) && $(SUDO) $(TARGET)/debug/kernels smoke --tests "$$tests"
 
-test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes an hour)
+test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes two hours)
 	$(CARGO) build --workspace --bins
 	tests=$(TESTS) && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
 

@@ -41,6 +41,8 @@ pub enum Passage {
     SpliceFromTcp,
     /// `splice` out of a unix socket.
     SpliceFromUnix,
+    /// Through a TLS library, where probes see them whatever the set.
+    Library,
 }
 
 /// What a test demands.
@@ -86,6 +88,8 @@ impl View {
             (Socket, Passage::SpliceFromUnix) => Sight::Blind,
             // The registers of the thread are not those of the call that io_uring makes for it.
             (Socket | Syscall, Passage::IoUring) => Sight::Counted,
+            // Such probes are preempted, but never skipped.
+            (_, Passage::Library) => Sight::Exact,
             (_, Passage::UnixCall | Passage::SpliceFromUnix) if self.is_preempted => Sight::Blind,
             _ if self.is_preempted => Sight::Counted,
             (_, Passage::Call | Passage::UnixCall | Passage::SpliceFromTcp) => Sight::Exact,
@@ -127,6 +131,7 @@ mod tests {
             assert_eq!(HookSet::by_name(set.name()), Some(set));
             assert_eq!(View { set, is_preempted: false }.sight(Passage::Call), Sight::Exact);
             assert_eq!(View { set, is_preempted: true }.sight(Passage::Call), Sight::Counted);
+            assert_eq!(View { set, is_preempted: true }.sight(Passage::Library), Sight::Exact);
         }
         assert_eq!(HookSet::by_name("auto"), None);
     }

@@ -127,18 +127,38 @@ pub fn node_packages() -> anyhow::Result<PathBuf> {
     })
 }
 
-/// `NAME.c`, compiled with liburing.
+/// `NAME.c`, compiled with these libraries.
 ///
 /// # Errors
-/// When the compiler or library is missing or it refuses.
-pub fn c(name: &str) -> anyhow::Result<PathBuf> {
+/// When the compiler or a library is missing or it refuses.
+pub fn c(name: &str, libraries: &[&str]) -> anyhow::Result<PathBuf> {
     let file = source(&format!("{name}.c"));
     compiled(&file, name, |output| {
         let mut command = Command::new("cc");
-        command.args(["-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-o"]);
-        command.arg(output).arg(&file).arg("-luring");
+        command.args(["-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"]);
+        command.arg(output).arg(&file);
+        command.args(libraries.iter().map(|library| format!("-l{library}")));
         command
     })
+}
+
+/// Server and client of many threads over TLS.
+///
+/// # Errors
+/// As [`c`].
+pub fn threads() -> anyhow::Result<PathBuf> {
+    c("threads", &["ssl", "crypto"])
+}
+
+/// Makes all that the tests inside other kernels need: there is no network, and compilers take long there.
+///
+/// # Errors
+/// As the functions that make them.
+pub fn prepare() -> anyhow::Result<()> {
+    for make in [python_packages, node_packages, multiplex, threads, || c("io_uring_server", &["uring"])] {
+        make()?;
+    }
+    Ok(())
 }
 
 /// `NAME.java`, compiled: a class path.

@@ -4,6 +4,7 @@
 //! attributed to it. Refuses to know the agent.
 
 mod curl;
+pub mod threads;
 
 use std::path::Path;
 use std::process::Command;

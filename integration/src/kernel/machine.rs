@@ -168,12 +168,14 @@ impl Running {
         let files = tempfile::Builder::new().prefix("obi-kernel").tempdir()?;
         let path = |name: &str| files.path().join(name);
         let folder = std::env::current_dir()?;
-        let initramfs = [machine.initramfs.clone(), initramfs::command(&script(job, &folder)?)?].concat();
+        let script = modules(&machine.image) + &script(job, &folder)?;
+        let initramfs = [machine.initramfs.clone(), initramfs::command(&script)?].concat();
         fs::write(path("initramfs"), initramfs)?;
         for name in ["status", "output", "console"] {
             fs::write(path(name), "")?;
         }
-        let share = Share::start(files.path(), &[folder, std::env::current_exe()?])?;
+        let share =
+            Share::start(files.path(), &[folder, std::env::current_exe()?, machine.image.root.clone()])?;
         let mut command = Command::new("setpriv");
         // QEMU ends with `timeout`, and that with us.
         command.args(["--pdeathsig", "TERM", "timeout", "--kill-after=5", &job.limit.as_secs().to_string()]);
@@ -263,6 +265,13 @@ fn arguments(machine: &Machine, job: &Job, files: &Path, share: &Path) -> Vec<St
     let words =
         flags.into_iter().chain(fixed.iter().flatten().copied()).chain(made.iter().flatten().copied());
     words.map(str::to_owned).chain(port("status")).chain(port("output")).collect()
+}
+
+/// Puts the kernel's modules where it looks for those that it loads by itself.
+fn modules(image: &Image) -> String {
+    let folder = format!("/lib/modules/{}", image.release);
+    let from = format!("{}{folder}", image.root.display());
+    format!("mkdir -p /lib/modules && ln -sfn {} {} || exit 125\n", quoted(&from), quoted(&folder))
 }
 
 /// The shell script that becomes the command.

@@ -25,6 +25,35 @@ pub fn nginx(certificates: &Certificates) -> anyhow::Result<Server> {
     nginx::files_at(Files::Sendfile, port, &listen)
 }
 
+/// nginx with static files, whose records the kernel makes, where it can and OpenSSL hands them over; only of one
+/// `protocol`, as nginx calls it.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn nginx_by_kernel(certificates: &Certificates, protocol: &str) -> anyhow::Result<Server> {
+    let port = free_port()?;
+    let (certificate, key) = (certificates.path("server.pem"), certificates.path("server.key"));
+    // The kernel knows few ciphers.
+    let listen = format!(
+        "listen 127.0.0.1:{port} ssl reuseport; ssl_certificate {}; ssl_certificate_key {}; ssl_protocols {protocol}; \
+         ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; \
+         ssl_conf_command Options KTLS;",
+        certificate.display(),
+        key.display()
+    );
+    nginx::files_at(Files::Sendfile, port, &listen)
+}
+
+/// A program in C with a thread for each connection, for [`crate::client::threads`].
+///
+/// # Errors
+/// When it cannot be compiled or does not get ready.
+pub fn threads(certificates: &Certificates) -> anyhow::Result<Server> {
+    let mut command = Command::new(program::threads()?);
+    command.arg("serve");
+    Server::start_encrypted("threads", command, certificates, Features { framings: KEPT, ..Features::full() })
+}
+
 /// Python's `http.server`, a thread per connection: blocking reads and writes. It ends connections without saying so in
 /// TLS, which curl takes for an error: bodies that end with the connection are left out.
 ///

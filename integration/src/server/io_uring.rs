@@ -23,5 +23,5 @@ pub fn io_uring() -> anyhow::Result<Server> {
         has_clock: false,
         ..Features::full()
     };
-    Server::start("io-uring", Command::new(program::c("io_uring_server")?), features)
+    Server::start("io-uring", Command::new(program::c("io_uring_server", &["uring"])?), features)
 }

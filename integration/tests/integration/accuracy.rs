@@ -6,6 +6,7 @@
 mod case;
 mod io_uring;
 
+use std::collections::BTreeSet;
 use std::thread;
 
 use integration::accuracy::{Ledger, Report};
@@ -25,7 +26,7 @@ use self::case::{CASES, Case};
 use crate::gate;
 
 /// `count` calls on a machine of ordinary speed, a few on one that is slow.
-fn calls(count: usize) -> usize {
+pub(crate) fn calls(count: usize) -> usize {
     count.div_ceil(usize::try_from(slowness()).unwrap_or(usize::MAX)).max(count.min(6))
 }
 
@@ -33,10 +34,12 @@ fn calls(count: usize) -> usize {
 const AT_ONCE: usize = 4;
 
 /// What is to be found out about one row.
-struct Row {
-    name: String,
-    ledger: Ledger,
-    sight: Sight,
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) ledger: Ledger,
+    pub(crate) sight: Sight,
+    /// Of HTTP/2: what is lost takes names with it that others refer to.
+    pub(crate) has_frames: bool,
 }
 
 /// Each way to read, write, cut and end on its own, between raw ends.
@@ -55,7 +58,7 @@ fn raw_ends() {
         let mut ledger = Ledger::default();
         let plan = Plan { seed, concurrency: 3, rate: 0, connections };
         gate::follow(&mut ledger, &server.server, &plan);
-        Row { name: case.name.to_owned(), ledger, sight: view.sight(case.passage) }
+        Row { name: case.name.to_owned(), ledger, sight: view.sight(case.passage), has_frames: false }
     };
     let cases: Vec<(usize, &Case, u64)> = CASES
         .iter()
@@ -121,6 +124,7 @@ fn programs() {
         name: "all servers by all clients".to_owned(),
         ledger: whole,
         sight: view.sight(Passage::Call),
+        has_frames: false,
     }];
     check(&mut agent, &before, rows.into(), view);
 }
@@ -129,12 +133,17 @@ fn row(server: &Server, kind: Kind, rng: &mut fastrand::Rng) -> Row {
     let calls = load::calls(rng, &server.features, kind, calls(40));
     let mut ledger = Ledger::default();
     gate::call(&mut ledger, kind, server, &calls, 4);
-    Row { name: format!("{} by {}", server.name, kind.name()), ledger, sight: Sight::Exact }
+    Row {
+        name: format!("{} by {}", server.name, kind.name()),
+        ledger,
+        sight: Sight::Exact,
+        has_frames: false,
+    }
 }
 
 /// Judges every row after all of them have run; fails with all that are not as they should be.
 #[track_caller]
-fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view: View) {
+pub(crate) fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view: View) {
     let exact: Vec<&Ledger> =
         rows.iter().filter(|row| row.sight == Sight::Exact).map(|row| &row.ledger).collect();
     assert!(gate::settle(agent, &exact), "the agent does not show a request after it ended");
@@ -145,14 +154,23 @@ fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view: View) {
     };
     let metrics = agent.metrics_until(gate::PATIENCE, is_counted).unwrap();
     let spans = agent.spans().unwrap();
-    let failed: Vec<String> =
-        rows.iter().filter_map(|row| verdict(row, row.ledger.compare(spans), before, &metrics)).collect();
-    let n_exchanges: usize = rows.iter().map(|row| row.ledger.len()).sum();
+    let mut whole = Report::default();
+    let mut failed = Vec::new();
+    for row in &rows {
+        let report = match row.sight {
+            Sight::Counted if row.has_frames => row.ledger.compare_damaged(spans),
+            _ => row.ledger.compare(spans),
+        };
+        whole.add(&report);
+        failed.extend(verdict(row, report, before, &metrics));
+    }
+    let lost =
+        gate::lost(&metrics, rows.iter().flat_map(|row| row.ledger.roles()).collect::<BTreeSet<_>>().iter());
     let set = view.set;
     if let Some(cost) = cost(before, &metrics) {
         note(&format!("{set}: {cost:.0} ns of kernel programs per span"));
     }
-    note(&format!("{set}: {} of {} rows failed, {n_exchanges} spans expected", failed.len(), rows.len()));
+    gate::tell(&format!("{set}: {} of {} rows failed", failed.len(), rows.len()), &whole, lost);
     assert!(failed.is_empty(), "hook set {set}:\n{}", failed.join("\n"));
 }
 

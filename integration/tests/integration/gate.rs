@@ -12,7 +12,7 @@ use integration::seed::note;
 use integration::server::Server;
 use integration::server::shape::ShapeServer;
 use integration::shape::Shape;
-use integration::span::Span;
+use integration::span::{Kind as Side, Span};
 
 /// How long the agent may take to show what has happened. Its bar is 1 s; a busy machine is slower.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
@@ -67,6 +67,47 @@ pub(crate) fn losses(metrics: &Exposition, ledger: &Ledger) -> String {
     counted.map(|sample| format!("{} {:?} {}\n", sample.name, sample.labels, sample.value)).collect()
 }
 
+/// What the agent says it did not see of these sides of services.
+pub(crate) fn lost<'a>(metrics: &Exposition, roles: impl IntoIterator<Item = &'a (Side, String)>) -> f64 {
+    let of = |(kind, service): &(Side, String)| {
+        metrics.sum("obi_lost_total", &[("service_name", service), ("side", side(*kind))])
+    };
+    roles.into_iter().map(of).sum()
+}
+
+/// The sides of services of which spans and losses together are fewer than the `count` of what was sent.
+pub(crate) fn unaccounted<'a>(
+    metrics: &Exposition,
+    roles: impl IntoIterator<Item = &'a (Side, String)>,
+    count: impl Fn(Side, &str) -> usize,
+) -> Vec<String> {
+    let mut found = Vec::new();
+    for role in roles {
+        let (kind, service) = role;
+        let labels = [("service_name", service.as_str()), ("side", side(*kind))];
+        let (seen, lost) = (metrics.sum("obi_spans_total", &labels), lost(metrics, [role]));
+        let sent = count(*kind, service) as f64;
+        if seen + lost < sent {
+            found.push(format!("{service} ({}): {sent} sent, {seen} seen, {lost} lost", side(*kind)));
+        }
+    }
+    found
+}
+
+fn side(kind: Side) -> &'static str {
+    match kind {
+        Side::Server => "server",
+        Side::Client => "client",
+    }
+}
+
+/// One line of what came of it, which the matrix of kernels reads.
+pub(crate) fn tell(what: &str, report: &Report, lost: f64) {
+    let wrong = report.phantom.len() + report.duplicate.len() + report.wrong.len();
+    let (missing, expected) = (report.missing.len(), report.expected);
+    note(&format!("{what}: {missing} missing, {lost} lost, {wrong} wrong, {expected} spans expected"));
+}
+
 /// Connections of the whole machine that are not covered, for reasons that start with `reason`.
 pub(crate) fn uncovered(metrics: &Exposition, reason: &str) -> f64 {
     metrics
@@ -88,13 +129,11 @@ pub(crate) fn assert_exact(agent: &mut Agent, ledger: &Ledger) {
 pub(crate) fn miscounted(metrics: &Exposition, ledger: &Ledger) -> Vec<String> {
     let mut wrong = Vec::new();
     for (kind, service) in ledger.roles() {
-        let (side, name) = match kind {
-            integration::span::Kind::Server => ("server", "http_server_request_duration_seconds_count"),
-            integration::span::Kind::Client => ("client", "http_client_request_duration_seconds_count"),
-        };
+        let side = side(kind);
+        let name = format!("http_{side}_request_duration_seconds_count");
         let expected = ledger.count(kind, &service) as f64;
         for (name, labels, expected) in [
-            (name, &[("service_name", service.as_str())][..], expected),
+            (name.as_str(), &[("service_name", service.as_str())][..], expected),
             ("obi_spans_total", &[("service_name", &service), ("side", side)], expected),
             ("obi_lost_total", &[("service_name", &service), ("side", side)], 0.0),
         ] {
@@ -112,12 +151,7 @@ pub(crate) fn miscounted(metrics: &Exposition, ledger: &Ledger) -> Vec<String> {
 pub(crate) fn is_counted(before: &Exposition, metrics: &Exposition, ledger: &Ledger) -> bool {
     let is_uncovered = uncovered(metrics, "unreadable") > uncovered(before, "unreadable");
     is_uncovered
-        || ledger.roles().iter().all(|(kind, service)| {
-            let side = if *kind == integration::span::Kind::Server { "server" } else { "client" };
-            let labels = [("service_name", service.as_str()), ("side", side)];
-            let accounted = metrics.sum("obi_spans_total", &labels) + metrics.sum("obi_lost_total", &labels);
-            accounted >= ledger.count(*kind, service) as f64
-        })
+        || unaccounted(metrics, &ledger.roles(), |kind, service| ledger.count(kind, service)).is_empty()
 }
 
 /// Runs a client of `kind` and enters what it did.

@@ -175,7 +175,7 @@ fn check_grpc(agent: &mut Agent, libraries: &[Library], certificates: Option<&Ce
 }
 
 #[track_caller]
-fn assert_exact(agent: &mut Agent, ledger: &RpcLedger, what: &str) {
+pub(crate) fn assert_exact(agent: &mut Agent, ledger: &RpcLedger, what: &str) {
     agent.spans_until(gate::PATIENCE, |spans| ledger.is_complete(spans)).unwrap();
     let is_alive = gate::Barrier::start().pass(agent);
     let report = ledger.compare(agent.spans().unwrap());

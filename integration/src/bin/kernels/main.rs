@@ -14,6 +14,7 @@ use integration::kernel::machine::{Job, Machine};
 use integration::kernel::matrix::{Plan, Target};
 use integration::kernel::program::SETS;
 use integration::kernel::release::{RELEASES, Release};
+use integration::program as workload;
 
 #[derive(Debug, Parser)]
 #[command(about = "Boots Debian's kernels under QEMU and runs commands there")]
@@ -63,8 +64,8 @@ struct Matrix {
     /// Only these series
     #[arg(long)]
     kernel: Vec<String>,
-    /// Only these tests (beginnings of names)
-    #[arg(long, default_values = TESTS)]
+    /// Only these tests (beginnings of names); without it those that every kernel must pass
+    #[arg(long)]
     test: Vec<String>,
     /// Only these sets
     #[arg(long, value_parser = SETS)]
@@ -81,8 +82,10 @@ struct Smoke {
     tests: PathBuf,
 }
 
-/// What the matrix runs: the accuracy gate, and what is left behind by an agent that is killed.
-const TESTS: [&str; 2] = ["accuracy::", "failure::sudden_death_leaves_nothing"];
+/// What the matrix runs: the accuracy gate in the clear and encrypted, and what is left behind by an agent that is killed.
+const TESTS: [&str; 3] = ["accuracy::", "encrypted::", "failure::sudden_death_leaves_nothing"];
+/// Only where the kernel preempts itself.
+const PREEMPTED_TESTS: &str = "stress::";
 /// Rows of the accuracy gate that pass through most of a hook set.
 const SMOKE_ROWS: &str = "keep-alive,chunked both ways,pipelined,unix,writev";
 /// One for each processor of the machine that this was made for.
@@ -109,6 +112,7 @@ fn list() -> anyhow::Result<ExitCode> {
 
 impl Matrix {
     fn run(self) -> anyhow::Result<ExitCode> {
+        workload::prepare()?;
         let named = |release: &Release| {
             self.kernel.is_empty() || self.kernel.iter().any(|name| name == release.series)
         };
@@ -121,7 +125,8 @@ impl Matrix {
             targets,
             sets: SETS.into_iter().filter(is_wanted).collect(),
             tests: self.tests,
-            filters: self.test,
+            preempted: if self.test.is_empty() { vec![PREEMPTED_TESTS.to_owned()] } else { Vec::new() },
+            filters: if self.test.is_empty() { TESTS.map(str::to_owned).into() } else { self.test },
             // As for tests on this machine.
             environment: std::env::vars().filter(|(name, _)| name == "OBI_TEST_ROWS").collect(),
             choice: true,
@@ -138,6 +143,7 @@ impl Smoke {
             sets: vec!["fentry", "kprobe"],
             tests: self.tests,
             filters: vec!["accuracy::raw_ends".to_owned()],
+            preempted: Vec::new(),
             environment: vec![("OBI_TEST_ROWS".to_owned(), SMOKE_ROWS.to_owned())],
             choice: false,
             machines: MACHINES,

@@ -28,8 +28,18 @@ fn exact_or_counted() {
     }
     let rows = vec![
         // They use ordinary calls: no excuse.
-        Row { name: "its clients".to_owned(), ledger: clients, sight: view.sight(Passage::Call) },
-        Row { name: "io_uring".to_owned(), ledger: servers, sight: view.sight(Passage::IoUring) },
+        Row {
+            name: "its clients".to_owned(),
+            ledger: clients,
+            sight: view.sight(Passage::Call),
+            has_frames: false,
+        },
+        Row {
+            name: "io_uring".to_owned(),
+            ledger: servers,
+            sight: view.sight(Passage::IoUring),
+            has_frames: false,
+        },
     ];
     check(&mut agent, &before, rows, view);
 }
