@@ -129,7 +129,7 @@ fn held(pid: u32, field: &str) -> BTreeMap<u64, Vec<String>> {
 /// Threads that read what belongs to other users: the first always, and each may have begun or not.
 const READERS: [&str; 1] = ["tls"];
 /// As well where stacks are sampled.
-const PROFILE_READERS: [&str; 5] = ["tls", "profile", "namer", "mapping", "tables"];
+const PROFILE_READERS: [&str; 6] = ["tls", "profile", "namer", "obi-symbols", "mapping", "tables"];
 
 /// The threads that name processes and find TLS libraries hold `kept`, all others nothing; there is no way to more.
 #[track_caller]
@@ -278,7 +278,7 @@ fn profiled(capabilities: &[&str]) -> (Agent, Named) {
         command.args(arguments);
         Program::spawn(name, command).unwrap()
     };
-    let spin = start("python3", &["-c", "while True: pass"]);
+    let spin = start("/usr/bin/python3", &["-c", "while True: pass"]);
     let copy = start("dd", &["if=/dev/zero", "of=/dev/null", "bs=1M"]);
     let of = |program: &Program, runtime: &str| {
         let path = format!("/api/v1/profiles?format=json&pid={}", program.pid());

@@ -82,7 +82,8 @@ fn node_with_basic_prof() {
     check(&hot, &function, "v8js");
 }
 
-/// No agent library and no flag: `jcmd` makes any JVM from 17 on write down what it has compiled.
+/// No agent library: `jcmd` makes any JVM from 17 on write down what it has compiled. The flags only see to it that the
+/// function is compiled once, before that, and stays a function.
 #[test]
 fn java_asked_by_jcmd() {
     let function = made_up("java");
@@ -99,7 +100,11 @@ fn java_asked_by_jcmd() {
         compile.arg("-d").arg(folder).arg(folder.join("Spin.java"));
         process::run("javac", compile, patience(TOOL)).unwrap();
         let mut command = Command::new("java");
-        command.args(["-Xmx64m", "-cp"]).arg(folder).arg("Spin");
+        command.args(["-Xmx64m", "-Xbatch", "-XX:TieredStopAtLevel=1"]);
+        command
+            .args(["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Spin::*", "-cp"])
+            .arg(folder)
+            .arg("Spin");
         command
     });
     let mut ask = Command::new("jcmd");

@@ -404,7 +404,8 @@ mod tests {
     #[test]
     fn links_stay_below_the_root_of_the_process() {
         let fake = Fake::new();
-        let outside = tempfile::tempdir().unwrap();
+        // Not below `/tmp`, which inside is a link to it.
+        let outside = tempfile::tempdir_in("/var/tmp").unwrap();
         fs::write(outside.path().join("perf-17.map"), b"1000 10 outside\n").unwrap();
         let tmp = fake.folder.path().join("root/tmp");
         fs::remove_dir(&tmp).unwrap();
