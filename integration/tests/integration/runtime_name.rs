@@ -76,7 +76,8 @@ fn node_with_basic_prof() {
     );
     let hot = start("spin.js", &source, |folder| {
         let mut command = Command::new("node");
-        command.arg("--perf-basic-prof").arg(folder.join("spin.js"));
+        // It leaves a log where it runs.
+        command.arg("--perf-basic-prof").arg(folder.join("spin.js")).current_dir(folder);
         command
     });
     check(&hot, &function, "v8js");
