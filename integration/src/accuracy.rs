@@ -167,7 +167,7 @@ impl Ledger {
     }
 
     /// The same where bytes of HTTP/2 may have passed unseen: header blocks refer to those before them, so a span may
-    /// not know its method or status, and counts only the body that was seen. What it tells must be true.
+    /// not know its method or status, or a size. What it tells must be true.
     #[must_use]
     pub fn compare_damaged(&self, spans: &[Span]) -> Report {
         self.compare_by(spans, untruths)
@@ -349,13 +349,15 @@ fn differences(expected: &Expected, span: &Span) -> Option<String> {
 fn untruths(expected: &Expected, span: &Span) -> Option<String> {
     let method = span.text("http.request.method").unwrap_or("_OTHER");
     let status = span.number("http.response.status_code");
-    let at_most = |name: &str, most: Option<u64>| {
-        span.number(name).is_none_or(|seen| most.is_none_or(|most| seen <= most))
+    let is_size = |name: &str, expected: Option<u64>| {
+        span.number(name).is_none_or(|seen| expected.is_none_or(|expected| seen == expected))
     };
+    let is_error = span.status == "error";
     let is_true = (method == "_OTHER" || method == expected.method)
         && (status.is_none() || expected.status.allows(status))
-        && at_most("http.request.body.size", expected.request_bytes)
-        && at_most("http.response.body.size", expected.response_bytes);
+        && (status.is_none() || expected.is_error.is_none_or(|expected| expected == is_error))
+        && is_size("http.request.body.size", expected.request_bytes)
+        && is_size("http.response.body.size", expected.response_bytes);
     (!is_true).then(|| format!("{} [{}]", describe(span), expected.shape))
 }
 
@@ -416,7 +418,9 @@ mod tests {
         check(|span| drop(span.attributes.insert("http.request.method".into(), json!("_OTHER"))), 0);
         check(|span| drop(span.attributes.insert("http.request.method".into(), json!("PUT"))), 1);
         check(|span| drop(span.attributes.insert("http.response.status_code".into(), json!(404))), 1);
-        check(|span| drop(span.attributes.insert("http.response.body.size".into(), json!(16))), 0);
+        check(|span| drop(span.attributes.insert("http.response.body.size".into(), json!(16))), 1);
+        check(|span| drop(span.attributes.remove("http.response.body.size")), 0);
+        check(|span| span.status = "error".into(), 1);
         check(|span| drop(span.attributes.insert("http.response.body.size".into(), json!(18))), 1);
     }
 }
