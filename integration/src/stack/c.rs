@@ -52,12 +52,13 @@ fn call(tree: &Tree, callee: usize) -> String {
 /// `r = ` whatever this path calls.
 fn dispatch(tree: &Tree, calls: &[(usize, usize)]) -> String {
     let mut text = String::new();
-    let choices = Tree::choices(calls);
-    for (callee, paths) in &choices[..choices.len() - 1] {
-        let is_one: Vec<String> = paths.iter().map(|path| format!("path == {path}")).collect();
-        let _ = write!(text, "if ({}) r = {}; else ", is_one.join(" || "), call(tree, *callee));
+    for (is_one, callee) in Tree::choices(calls, |path| format!("path == {path}"), " || ") {
+        if let Some(is_one) = is_one {
+            let _ = write!(text, "if ({is_one}) r = {}; else ", call(tree, callee));
+        } else {
+            let _ = write!(text, "r = {};", call(tree, callee));
+        }
     }
-    let _ = write!(text, "r = {};", call(tree, choices[choices.len() - 1].0));
     text
 }
 

@@ -76,14 +76,10 @@ fn call(tree: &Tree, callee: usize) -> String {
 }
 
 fn dispatch(tree: &Tree, calls: &[(usize, usize)]) -> String {
-    let choices = Tree::choices(calls);
     let mut text = String::from("switch path {\n");
-    for (number, (callee, paths)) in choices.iter().enumerate() {
-        let label = match number + 1 == choices.len() {
-            true => "default".to_owned(),
-            false => format!("case {}", paths.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")),
-        };
-        let _ = writeln!(text, "\t{label}:\n\t\tr = {}", call(tree, *callee));
+    for (paths, callee) in Tree::choices(calls, |path| path.to_string(), ", ") {
+        let label = paths.map_or("default".to_owned(), |paths| format!("case {paths}"));
+        let _ = writeln!(text, "\t{label}:\n\t\tr = {}", call(tree, callee));
     }
     text + "\t}"
 }

@@ -25,6 +25,7 @@ static TOTAL: AtomicU64 = AtomicU64::new(0);
 extern "C" fn on_go(_: i32) { GO.store(true, SeqCst); }
 fn clock_of(id: i32) -> u64 {
     let mut time = Time { seconds: 0, nanoseconds: 0 };
+    // SAFETY: writes one `Time`, which has the layout of the C side.
     unsafe { clock_gettime(id, &mut time) };
     time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
 }
@@ -38,6 +39,7 @@ fn random_below(state: &mut u64, n: u64) -> u64 {
 fn move_on(allowed: u64, round: u64) {
     let cpus: Vec<u64> = (0..64).filter(|cpu| allowed >> cpu & 1 == 1).collect();
     let one = 1u64 << cpus[round as usize % cpus.len()];
+    // SAFETY: reads the eight bytes of `one`.
     unsafe { sched_setaffinity(0, 8, &one) };
 }
 "#;
@@ -46,19 +48,16 @@ fn call(tree: &Tree, callee: usize) -> String {
     let Function { name, scope, home, .. } = &tree.functions[callee];
     match home {
         Home::Executable => format!("crate::{scope}::{name}(n, path)"),
+        // SAFETY: (of the text) the library that is made beside it defines this function, of these types.
         Home::Library(_) => format!("unsafe {{ crate::{name}(n, path) }}"),
     }
 }
 
 fn dispatch(tree: &Tree, calls: &[(usize, usize)]) -> String {
-    let choices = Tree::choices(calls);
     let mut text = String::from("match path { ");
-    for (number, (callee, paths)) in choices.iter().enumerate() {
-        let pattern = match number + 1 == choices.len() {
-            true => "_".to_owned(),
-            false => paths.iter().map(usize::to_string).collect::<Vec<_>>().join(" | "),
-        };
-        let _ = write!(text, "{pattern} => {}, ", call(tree, *callee));
+    for (paths, callee) in Tree::choices(calls, |path| path.to_string(), " | ") {
+        let pattern = paths.as_deref().unwrap_or("_");
+        let _ = write!(text, "{pattern} => {}, ", call(tree, callee));
     }
     text + "}"
 }
@@ -139,6 +138,7 @@ fn begin(thread: usize, all: &Barrier) {
 }
 fn main() {
     let mut allowed = 0;
+    // SAFETY: the handler only stores to an atomic; eight bytes of `allowed` are written.
     unsafe { signal(10, on_go); sched_getaffinity(0, 8, &mut allowed); }
     let all = Barrier::new(THREADS);
     println!("ready");

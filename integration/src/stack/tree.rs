@@ -141,9 +141,13 @@ impl Tree {
             .collect()
     }
 
-    /// What a function that chooses between calls by path has to choose from: each callee once, with its paths; the last
-    /// is for all paths that are left.
-    pub(super) fn choices(calls: &[(usize, usize)]) -> Vec<(usize, Vec<usize>)> {
+    /// What a function that chooses between calls by path has to choose from: each callee once, with its paths as the
+    /// language writes them; the last has none, it is for all paths that are left.
+    pub(super) fn choices(
+        calls: &[(usize, usize)],
+        write: impl Fn(usize) -> String,
+        separator: &str,
+    ) -> Vec<(Option<String>, usize)> {
         let mut choices: Vec<(usize, Vec<usize>)> = Vec::new();
         for (path, callee) in calls {
             match choices.iter_mut().find(|(known, _)| known == callee) {
@@ -151,7 +155,10 @@ impl Tree {
                 None => choices.push((*callee, vec![*path])),
             }
         }
-        choices
+        let n = choices.len();
+        let written = |paths: Vec<usize>| paths.into_iter().map(&write).collect::<Vec<_>>().join(separator);
+        let choices = choices.into_iter().enumerate();
+        choices.map(|(nth, (callee, paths))| ((nth + 1 < n).then(|| written(paths)), callee)).collect()
     }
 }
 

@@ -126,14 +126,7 @@ mod tests {
         sys_admin: false,
     };
 
-    const ALL: Capabilities = Capabilities {
-        bpf: true,
-        perfmon: true,
-        sys_ptrace: true,
-        dac_read_search: true,
-        syslog: true,
-        sys_admin: true,
-    };
+    const ALL: Capabilities = Capabilities::ALL;
 
     #[test]
     fn each_capability_has_a_consequence() {

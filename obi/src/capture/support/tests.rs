@@ -4,20 +4,24 @@ use super::*;
 use crate::capture::bpf::create::{self, Kind};
 use crate::capture::kernel_types::KERNEL_BTF;
 
+impl Capabilities {
+    pub(crate) const ALL: Self = Self {
+        bpf: true,
+        perfmon: true,
+        sys_ptrace: true,
+        dac_read_search: true,
+        syslog: true,
+        sys_admin: true,
+    };
+}
+
 impl Support {
     /// A machine that has all that every set needs.
     pub(crate) fn invented(sets: Vec<SetSupport>) -> Self {
         Self {
             checks: vec![Check::available("a"), Check::limited("b", "less", "add it")],
             sets,
-            capabilities: Capabilities {
-                bpf: true,
-                perfmon: true,
-                sys_ptrace: true,
-                dac_read_search: true,
-                syslog: true,
-                sys_admin: true,
-            },
+            capabilities: Capabilities::ALL,
             pid_namespace: PidNamespace { initial: true, own_pid: 1 },
             types: None,
         }
