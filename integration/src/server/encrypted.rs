@@ -76,14 +76,17 @@ pub fn python_asyncio(certificates: &Certificates) -> anyhow::Result<Server> {
     Server::start_encrypted("python-asyncio", command, certificates, Features::full())
 }
 
-/// Node's `https`: OpenSSL inside the executable, and a BIO of its own.
+/// Node's `https`: OpenSSL inside the executable, and a BIO of its own. With more to be sent than a socket's buffer of
+/// 16 KiB takes, Node 20 stops its parser, feeds it what TLS has read already, takes that for an error (`HPE_PAUSED`) and
+/// closes: pipelined responses have to be small.
 ///
 /// # Errors
 /// When it does not get ready.
 pub fn node(certificates: &Certificates) -> anyhow::Result<Server> {
     let mut command = Command::new("node");
     command.arg(program::source("server.js"));
-    Server::start_encrypted("node", command, certificates, Features { framings: KEPT, ..Features::full() })
+    let features = Features { framings: KEPT, pipelined_sizes: &[0, 1, 700, 1_999], ..Features::full() };
+    Server::start_encrypted("node", command, certificates, features)
 }
 
 /// Node's `http2`.

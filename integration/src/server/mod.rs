@@ -43,6 +43,8 @@ pub struct Features {
     pub has_body_always: bool,
     /// Several requests may be under way on one connection.
     pub has_pipelining: bool,
+    /// Response body sizes that it can be asked for while several requests are under way; empty means as above.
+    pub pipelined_sizes: &'static [u64],
     /// It pauses as asked and reports its handling time.
     pub has_clock: bool,
 }
@@ -67,6 +69,7 @@ impl Features {
             request_framings: REQUEST_FRAMINGS,
             has_body_always: true,
             has_pipelining: true,
+            pipelined_sizes: &[],
             has_clock: true,
         }
     }

@@ -10,7 +10,7 @@ use super::{Language, Variant};
 
 /// Iterations of a leaf's loop per visit: a fraction of a millisecond to a few, at random, so that no rhythm of the
 /// program can be that of the sampler.
-pub(super) const ROUNDS: (u32, u32) = (100_000, 1_400_000);
+pub(super) const ROUNDS: (u32, u32) = (400_000, 5_600_000);
 
 const HEAD: &str = "\
 #ifndef _GNU_SOURCE

@@ -46,7 +46,8 @@ impl Client {
             Self::Asyncio(1) => load::calls(rng, features, Kind::Python, count),
             // What ends a connection cannot have requests behind it.
             Self::Asyncio(_) => {
-                load::calls(rng, &Features { framings: KEPT, ..*features }, Kind::Python, count)
+                let sizes = if features.sizes.is_empty() { features.pipelined_sizes } else { features.sizes };
+                load::calls(rng, &Features { framings: KEPT, sizes, ..*features }, Kind::Python, count)
             }
         }
     }
