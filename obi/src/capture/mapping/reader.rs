@@ -27,6 +27,8 @@ pub enum Answer {
     Listed(u32, Vec<u8>, u64),
     /// A process has gone, some time before this.
     Gone(u32, u64),
+    /// We may not read what a process maps: what the side-band has told stands.
+    Hidden(u32),
     /// A file is known now that was not.
     Opened(Arc<Backing>, Arc<ExecutableFile>),
     /// A file's name means another file now.
@@ -76,8 +78,14 @@ impl Looker {
         match want {
             Want::List(tgid) => {
                 let began = monotonic();
-                let Ok(process) = Process::open(tgid) else { return Some(Answer::Gone(tgid, began)) };
-                Some(Answer::Listed(tgid, process.maps().unwrap_or_default(), began))
+                let maps = Process::open(tgid).and_then(|process| process.maps());
+                Some(match maps {
+                    Ok(text) => Answer::Listed(tgid, text, began),
+                    Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => {
+                        Answer::Gone(tgid, began)
+                    }
+                    Err(_) => Answer::Hidden(tgid),
+                })
             }
             Want::Open(opening) => self.open(&opening),
             Want::Confirm(opening) => self.confirm(opening),
@@ -176,4 +184,30 @@ impl Reader {
 pub(super) fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use caps::CapSet;
+
+    fn look(tgid: u32) -> Answer {
+        // In a thread of its own, since there is no way back.
+        let work = move || {
+            for set in [CapSet::Effective, CapSet::Permitted] {
+                caps::clear(None, set).unwrap();
+            }
+            Looker::new(1).look(Want::List(tgid)).unwrap()
+        };
+        std::thread::spawn(work).join().unwrap()
+    }
+
+    #[test]
+    fn what_may_not_be_read_is_not_taken_for_nothing() {
+        let own = std::process::id();
+        assert!(matches!(look(own), Answer::Listed(tgid, text, _) if tgid == own && !text.is_empty()));
+        // The first process holds more capabilities than none.
+        assert!(matches!(look(1), Answer::Hidden(1)));
+        assert!(matches!(look(u32::MAX / 2), Answer::Gone(..)));
+    }
 }

@@ -272,6 +272,7 @@ impl Resolver {
             match answer {
                 Answer::Listed(tgid, text, began) => self.processes.listed(tgid, &text, began),
                 Answer::Gone(tgid, time) => self.processes.gone(tgid, time),
+                Answer::Hidden(tgid) => self.processes.not_awaited(tgid),
                 Answer::Opened(backing, file) => {
                     self.files.insert(file.id, (file, now));
                     opened.insert(Arc::as_ptr(&backing));
