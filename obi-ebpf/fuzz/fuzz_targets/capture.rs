@@ -9,7 +9,7 @@ use obi_ebpf_host::{Faults, Kernel, Segment};
 fuzz_target!(|data: &[u8]| {
     let Some((&[settings, limit, reason], mut data)) = data.split_first_chunk::<3>() else { return };
     let often = |bit: u8| if settings & bit != 0 { 64 } else { 0 };
-    let faults = Faults { ring: often(1), user: often(2), note: 0, spare: often(4) };
+    let faults = Faults { ring: often(1), user: often(2), note: 0, spare: often(4), steps: often(16) };
     let mut kernel = Kernel::boot(u64::from(limit), 64 + 32 * u32::from(limit), faults);
     let mut ledger = Ledger::default();
     let mut connection = kernel.connect(settings & 8 != 0);

@@ -33,6 +33,7 @@ struct host_faults {
 	u32 user;
 	u32 note;
 	u32 spare;
+	u32 steps;
 };
 
 static struct host_faults faults;

@@ -22,6 +22,8 @@ pub struct Faults {
     pub note: u32,
     /// Allocating spare memory.
     pub spare: u32,
+    /// Going on with a walk: it is cut off.
+    pub steps: u32,
 }
 
 #[repr(C)]

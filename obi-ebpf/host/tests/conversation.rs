@@ -159,8 +159,9 @@ proptest! {
         user in prop_oneof![Just(0u32), 1u32..30],
         ring in prop_oneof![Just(0u32), 1u32..100],
         spare in prop_oneof![Just(0u32), 1u32..200],
+        steps in prop_oneof![Just(0u32), 1u32..100],
     ) {
-        let plan = Plan { damage, head_limit: 8192, faults: Faults { ring, user, spare, note: 0 }, ..plan };
+        let plan = Plan { damage, head_limit: 8192, faults: Faults { ring, user, spare, note: 0, steps }, ..plan };
         let conversation = conversation(plan.seed, n).with_plain_bodies();
         let played = play(&conversation, &plan);
         let begun = conversation.exchanges.iter().filter(|e| e.request.head.start < played.requests).count() as u64;

@@ -6,8 +6,8 @@ use obi_ebpf_host::{Connection, Faults, Kernel, Segment};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const SETTINGS: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 1, 0, 0, 16, 0];
-const FULL: Faults = Faults { ring: 256, user: 0, note: 0, spare: 0 };
-const NONE: Faults = Faults { ring: 0, user: 0, note: 0, spare: 0 };
+const FULL: Faults = Faults { ring: 256, user: 0, note: 0, spare: 0, steps: 0 };
+const NONE: Faults = Faults { ring: 0, user: 0, note: 0, spare: 0, steps: 0 };
 
 struct Story {
     kernel: Kernel,

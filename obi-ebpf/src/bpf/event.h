@@ -179,6 +179,9 @@ struct end_event {
 	__u8 pad[6];
 };
 
+/* Of body_bytes below: some of the stream's DATA may have passed unseen. */
+#define BODY_UNKNOWN 0xffffffffffffffffULL
+
 /*
  * An HTTP/2 frame (RFC 9113 §4): HEADERS, CONTINUATION, PUSH_PROMISE, SETTINGS, RST_STREAM with their payload, padding
  * and priority included, GOAWAY with its first eight bytes, DATA as a mark without payload, and only when it ends its
@@ -191,7 +194,7 @@ struct frame_event {
 	/* When the first byte of the frame arrived at the host (received) or was sent; of DATA: when the last byte of the
 	 * stream's content in this direction had passed, 0: there was none. */
 	__u64 arrival;
-	__u64 body_bytes;  /* with END_STREAM or FRAME_APART: DATA of this stream in this direction, without padding; else meaningless */
+	__u64 body_bytes;  /* with END_STREAM or FRAME_APART: DATA of this stream in this direction, without padding, or BODY_UNKNOWN; else meaningless */
 	/*
 	 * Messages of gRPC's framing begun in that DATA; meaningless for other content. 0xffffffff: not known, or other
 	 * content. When HEADERS that end their stream are the first ones in their direction, both numbers are 0,

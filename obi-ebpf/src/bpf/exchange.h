@@ -393,6 +393,29 @@ static __always_inline void lose_unseen(struct connection *k)
 	k->n_unasked = 0;
 }
 
+/*
+ * Requests do not wait for answers here, and an unknown number of either has passed unseen: from here on nobody knows
+ * which answer is whose. The direction that is lost is not looked for again. Exchanges are told no more, only counted,
+ * by what passes in the other direction: answers without requests, or requests without answers (request_complete()).
+ */
+static __always_inline bool counts_requests(struct connection *k)
+{
+	return response_cursor(k)->mode == MODE_IGNORED;
+}
+
+static __always_inline void lose_order(struct connection *k, bool requests)
+{
+	const struct cursor *other = requests ? response_cursor(k) : request_cursor(k);
+	if (other->mode == MODE_IGNORED)
+		tally_uncovered(k, UNCOVERED_UNREADABLE); /* nothing to count by is left */
+	if (!requests)
+		return;
+	k->flags |= CONNECTION_UNREADABLE;
+	if (k->n_unasked)
+		tally_lost(k, LOSS_GAP, k->n_unasked);
+	k->n_unasked = 0;
+}
+
 /* At the end of a connection `n` bytes have not been seen in the direction of its requests. */
 static __always_inline void lose_last(struct connection *k, u32 n)
 {

@@ -119,6 +119,12 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	u32 flags = FLAG_LAST_PIECE;
 	k->n_requests++;
 	k->tgid = bpf_get_current_pid_tgid() >> 32;
+	if (s->n_requests++)
+		k->pipelined = 1;
+	if (k->pipelined && k->flags & CONNECTION_DAMAGED) {
+		/* The first time that it shows; or its answer is in a direction that is lost: see lose_order(). */
+		come_to(s, OUTCOME_DOUBTFUL, LOSS_GAP);
+	}
 	if (c->flags & CURSOR_METHOD_HEAD)
 		noted |= NOTE_HEAD;
 	if (c->flags & CURSOR_METHOD_CONNECT)

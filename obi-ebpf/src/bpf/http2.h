@@ -64,10 +64,15 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 	};
 	r->header.flags = flags | (f->joined ? FRAME_JOINED : 0);
 	r->arrival = f->type != FRAME_DATA ? c->arrival : known ? f->data.last : 0;
-	r->body_bytes = known ? f->data.bytes : 0;
 	/* A stream that had no content is not remembered, but one may have been forgotten. */
-	r->messages = known ? f->data.unknown ? MESSAGES_UNKNOWN : f->data.messages
-		      : f->n_spilled || f->joined ? MESSAGES_UNKNOWN : 0;
+	if (known) {
+		r->body_bytes = f->data.unknown == NEVER_OPENED ? BODY_UNKNOWN : f->data.bytes;
+		r->messages = f->data.unknown ? MESSAGES_UNKNOWN : f->data.messages;
+	} else {
+		bool forgotten = f->n_spilled || f->joined;
+		r->body_bytes = forgotten ? BODY_UNKNOWN : 0;
+		r->messages = forgotten ? MESSAGES_UNKNOWN : 0;
+	}
 	r->offset = s->offset - s->gap; /* what is left of the gap lies behind */
 	r->sequence = f->sequence;
 	r->stream = f->stream;

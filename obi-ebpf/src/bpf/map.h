@@ -174,7 +174,7 @@ struct segment {
 	u32 detail;   /* of the outcome: a scan_result or a loss_reason */
 	struct ending ending; /* of what is lost with it */
 	u32 unreadable; /* 1: nothing of it can be read, and nothing of the connection was so far */
-	u32 pad;
+	u32 n_requests; /* heads of requests completed in it */
 };
 
 /* An object of a TLS library (SSL *) in a process. */
@@ -213,7 +213,7 @@ struct connection {
 	u8 protocol;    /* enum protocol */
 	u8 encrypted;   /* 1: its bytes are read at a TLS library */
 	u8 websocket_closed; /* as in websocket_event.closed */
-	u8 pad;
+	u8 pipelined;   /* 1: two requests have come in one segment: answers are not waited for */
 	/* Of HTTP/2: */
 	u32 last_stream; /* highest identifier of a stream that a request has opened */
 	u32 last_ended;  /* the stream whose response has ended last */

@@ -30,6 +30,7 @@ enum outcome {
 	OUTCOME_LOST,        /* the bytes cannot be followed; detail: loss_reason */
 	OUTCOME_IGNORED,     /* no HTTP/1, here or ever; detail: scan_result */
 	OUTCOME_MISFRAMED,   /* what has been taken for a body was none: nothing behind it can be trusted */
+	OUTCOME_DOUBTFUL,    /* of a damaged connection: requests do not wait for answers, whose these are is not known */
 };
 
 static __always_inline void come_to(struct segment *s, u32 outcome, u32 detail)
@@ -151,6 +152,12 @@ static __always_inline bool lose(struct connection *k, struct segment *s)
 	how->loss = s->detail;
 	how->keeps_request = !requests;
 	k->flags |= CONNECTION_DAMAGED;
+	if (s->outcome == OUTCOME_DOUBTFUL && counts_requests(k))
+		return true;
+	if (k->pipelined) {
+		lose_order(k, requests);
+		return !requests || c->mode != MODE_START || s->outcome == OUTCOME_DOUBTFUL;
+	}
 	if (requests && s->detail == LOSS_GAP && c->mode == MODE_START && k->flags & CONNECTION_HTTP)
 		lose_unseen(k);
 	else if (requests && s->detail != LOSS_FRAMING)
@@ -200,6 +207,8 @@ SHARED int settle(struct connection *k, struct segment *s)
 	if (lose(k, s))
 		end_pending(k, &s->ending);
 	barrier();
+	if (s->outcome == OUTCOME_DOUBTFUL && counts_requests(k))
+		goto out;
 	if (s->outcome == OUTCOME_MISFRAMED) {
 		tally_uncovered(k, UNCOVERED_UNREADABLE);
 		ignore_connection(k);
@@ -215,7 +224,7 @@ SHARED int settle(struct connection *k, struct segment *s)
 			k->n_abandoned = 0;
 		else
 			lose_ahead(k);
-		cursor_reset(cursor_of(k, s), MODE_RESYNC);
+		cursor_reset(cursor_of(k, s), k->pipelined ? MODE_IGNORED : MODE_RESYNC);
 	}
 behind:
 	/* Behind a gap a head may begin. */

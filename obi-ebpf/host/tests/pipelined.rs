@@ -1,0 +1,192 @@
+//! Requests that do not wait for answers, on a connection that cannot be followed for a while: no request gets the answer
+//! to another, and what is not told is counted.
+
+use obi_ebpf::*;
+use obi_ebpf_host::ledger::{Account, Fate, Ledger};
+use obi_ebpf_host::{Connection, Faults, Kernel, Segment};
+use proptest::prelude::*;
+
+/// What happens to a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Damage {
+    None,
+    /// Nobody sees it; the next one tells that bytes are missing.
+    Missed,
+    /// Its bytes cannot be read.
+    Opaque,
+    /// The walk along it is cut off somewhere.
+    Cut,
+}
+
+#[derive(Debug, Clone)]
+struct Exchange {
+    request_body: u16,
+    request_is_chunked: bool,
+    response_body: u16,
+    /// Its request's last bytes move with those of the next one, if that is of the same batch.
+    goes_on: bool,
+}
+
+/// Requests that are sent before any of them is answered.
+#[derive(Debug, Clone)]
+struct Batch {
+    exchanges: Vec<Exchange>,
+    /// Of the segment with the nth request, and with the nth response.
+    damage: [Vec<Damage>; 2],
+}
+
+const MOST: usize = 6;
+
+fn batches() -> impl Strategy<Value = Vec<Batch>> {
+    let body = prop_oneof![Just(0_u16), 1_u16..3000];
+    let exchange = (body.clone(), any::<bool>(), body, prop::bool::weighted(0.7)).prop_map(
+        |(request_body, request_is_chunked, response_body, goes_on)| Exchange {
+            request_body,
+            request_is_chunked,
+            response_body,
+            goes_on,
+        },
+    );
+    let damage = prop_oneof![
+        8 => Just(Damage::None),
+        1 => Just(Damage::Missed),
+        1 => Just(Damage::Opaque),
+        1 => Just(Damage::Cut),
+    ];
+    let damages = move || proptest::collection::vec(damage.clone(), MOST);
+    let batch = (proptest::collection::vec(exchange, 1..=MOST), [damages(), damages()])
+        .prop_map(|(exchanges, damage)| Batch { exchanges, damage });
+    proptest::collection::vec(batch, 1..6).prop_map(|mut batches| {
+        // The first batch is whole, and shows what kind of connection this is.
+        let first = &mut batches[0];
+        first.damage = [vec![Damage::None; MOST], vec![Damage::None; MOST]];
+        let again = first.exchanges[0].clone();
+        first.exchanges.insert(0, Exchange { goes_on: true, ..again });
+        first.exchanges.truncate(MOST);
+        batches
+    })
+}
+
+struct Line {
+    kernel: Kernel,
+    connection: Connection,
+    ledger: Ledger,
+    time: u64,
+    unseen: [u32; 2],
+}
+
+impl Line {
+    fn pass(&mut self, sending: bool, bytes: &[u8], damage: Damage) {
+        self.time += 1000;
+        let unseen = &mut self.unseen[usize::from(sending)];
+        let length = u32::try_from(bytes.len()).expect("short");
+        if damage == Damage::Missed {
+            *unseen += length;
+            return;
+        }
+        let gap = std::mem::take(unseen);
+        let steps = if damage == Damage::Cut { 64 } else { 0 };
+        self.kernel.set_faults(Faults { steps, ..Faults::default() });
+        let segment =
+            if damage == Damage::Opaque { Segment::Opaque(length, false) } else { Segment::Buffer(bytes) };
+        self.kernel.segment(&mut self.connection, sending, gap, segment, self.time);
+        self.ledger.read(&self.kernel);
+    }
+}
+
+fn request(id: usize, exchange: &Exchange) -> Vec<u8> {
+    let n = usize::from(exchange.request_body);
+    let body = vec![b'x'; n];
+    let (framing, body) = match exchange.request_is_chunked {
+        true if n == 0 => ("Transfer-Encoding: chunked".to_owned(), b"0\r\n\r\n".to_vec()),
+        true => {
+            let size = format!("{n:x}\r\n");
+            ("Transfer-Encoding: chunked".to_owned(), [size.as_bytes(), &body, b"\r\n0\r\n\r\n"].concat())
+        }
+        false => (format!("Content-Length: {n}"), body),
+    };
+    [format!("POST /{id} HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes(), &body].concat()
+}
+
+fn response(id: usize, exchange: &Exchange) -> Vec<u8> {
+    let n = usize::from(exchange.response_body);
+    let head = format!("HTTP/1.1 200 OK\r\nId: {id}\r\nContent-Length: {n}\r\n\r\n");
+    [head.as_bytes(), &vec![b'y'; n]].concat()
+}
+
+fn play(batches: &[Batch], server: bool) -> Line {
+    let mut kernel = Kernel::boot(1, 8192, Faults::default());
+    let connection = kernel.connect(false);
+    let mut line = Line { kernel, connection, ledger: Ledger::default(), time: 0, unseen: [0; 2] };
+    let mut first = 0;
+    for batch in batches {
+        let mut waiting = Vec::new();
+        for (nth, exchange) in batch.exchanges.iter().enumerate() {
+            waiting.extend(request(first + nth, exchange));
+            if !exchange.goes_on || nth + 1 == batch.exchanges.len() {
+                line.pass(!server, &std::mem::take(&mut waiting), batch.damage[0][nth]);
+            }
+        }
+        for (nth, exchange) in batch.exchanges.iter().enumerate() {
+            line.pass(server, &response(first + nth, exchange), batch.damage[1][nth]);
+        }
+        first += batch.exchanges.len();
+    }
+    line.time += 1000;
+    if line.unseen == [0, 0] {
+        line.kernel.end(&mut line.connection, CLOSE_REMOTE, line.time);
+    } else {
+        let requests = line.unseen[usize::from(!server)];
+        line.kernel.end_unseen(&mut line.connection, requests, line.time);
+    }
+    line.ledger.read(&line.kernel);
+    line
+}
+
+/// The ids in a request's and in a response's head.
+fn ids(account: &Account) -> (Option<usize>, Option<usize>) {
+    let between = |head: &[u8], from: &str, to: char| -> Option<usize> {
+        String::from_utf8_lossy(head).split_once(from)?.1.split(to).next()?.parse().ok()
+    };
+    (between(&account.request.head, " /", ' '), between(&account.response.head, "Id: ", '\r'))
+}
+
+fn cases(n: u32) -> ProptestConfig {
+    let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
+    ProptestConfig { failure_persistence: None, max_shrink_iters: 5000, ..ProptestConfig::with_cases(n) }
+}
+
+proptest! {
+    #![proptest_config(cases(3000))]
+
+    #[test]
+    fn no_request_gets_the_answer_to_another(batches in batches(), server in any::<bool>()) {
+        let line = play(&batches, server);
+        let exchanges: Vec<&Exchange> = batches.iter().flat_map(|batch| &batch.exchanges).collect();
+        for (number, account) in &line.ledger.accounts {
+            if account.fate != Fate::Whole {
+                let lost = matches!(account.fate, Fate::Abandoned(_) | Fate::Forgotten | Fate::Dropped);
+                // An answer that no request came for: the kernel side counts it.
+                let alone = account.fate == Fate::Open && account.ahead && !account.request.begun;
+                prop_assert!(lost || alone, "{number:#x} is {:?}: {account:?}", account.fate);
+                continue;
+            }
+            let (Some(asked), Some(answered)) = ids(account) else {
+                return Err(TestCaseError::fail(format!("a head without its id: {account:?}")));
+            };
+            prop_assert_eq!(asked, answered, "{:?}", account);
+            let truth = exchanges[asked];
+            prop_assert_eq!(account.request.ended, Some(truth.request_body.into()), "{:?}", account);
+            prop_assert_eq!(account.response.ended, Some(truth.response_body.into()), "{:?}", account);
+        }
+        let delivered = line.ledger.delivered();
+        let lost = line.ledger.abandoned() + line.kernel.lost();
+        let n = exchanges.len() as u64;
+        prop_assert!(delivered + lost <= n, "{delivered} told, {lost} lost of {n}");
+        // With one direction whole, that one is counted by; its end is known when nothing is missing there.
+        let damaged = |way: usize| batches.iter().any(|batch| batch.damage[way].iter().any(|d| *d != Damage::None));
+        if !damaged(0) || !damaged(1) {
+            prop_assert_eq!(delivered + lost, n, "{} told, {} lost", delivered, lost);
+        }
+    }
+}
