@@ -151,7 +151,7 @@ fn spans() -> Vec<Span> {
             client_address: Some("10.1.2.3".parse().unwrap()),
             client_port: 40_000,
             user_agent: "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36".to_owned(),
-            response_body_bytes: 2_048,
+            response_body_bytes: Some(2_048),
             ..Http::default()
         });
         span

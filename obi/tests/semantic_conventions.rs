@@ -117,8 +117,8 @@ fn exchange() -> Exchange<'static> {
             ..Request::default()
         },
         response: Some(Response { status: Some(200) }),
-        request_body_bytes: 3,
-        response_body_bytes: 7,
+        request_body_bytes: Some(3),
+        response_body_bytes: Some(7),
         failure: None,
         encrypted: false,
         semantics: Semantics::Http,

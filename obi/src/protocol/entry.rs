@@ -199,8 +199,8 @@ impl Entry {
             ended: ended.max(self.started),
             request: self.text.request(),
             response: self.response,
-            request_body_bytes: self.request_body_bytes,
-            response_body_bytes: self.response_body_bytes,
+            request_body_bytes: Some(self.request_body_bytes),
+            response_body_bytes: Some(self.response_body_bytes),
             failure,
             semantics: self.semantics(failure),
         })

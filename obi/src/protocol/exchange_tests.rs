@@ -21,7 +21,8 @@ impl Sink for Lines {
     fn exchange(&mut self, exchange: &Exchange<'_>) {
         let Exchange { arrival, started, ended, request, failure, .. } = exchange;
         let status = exchange.response.and_then(|response| response.status).unwrap_or(0);
-        let (sent, received) = (exchange.request_body_bytes, exchange.response_body_bytes);
+        let [sent, received] = [exchange.request_body_bytes, exchange.response_body_bytes]
+            .map(|bytes| bytes.map_or("?".to_owned(), |bytes| bytes.to_string()));
         let failure = failure.map_or("", Failure::error_type);
         self.0.push(format!(
             "{:?} {} {}?{} {status} {sent}/{received} {arrival}-{started}-{ended} {failure}",

@@ -142,10 +142,10 @@ pub struct Exchange<'a> {
     pub request: Request<'a>,
     /// The response head, if one was seen whole.
     pub response: Option<Response>,
-    /// Body bytes, without chunk framing.
-    pub request_body_bytes: u64,
-    /// Body bytes, without chunk framing.
-    pub response_body_bytes: u64,
+    /// Body bytes, without chunk framing. `None` when some may have passed unseen.
+    pub request_body_bytes: Option<u64>,
+    /// As `request_body_bytes`.
+    pub response_body_bytes: Option<u64>,
     /// Set when the exchange did not end with a whole response.
     pub failure: Option<Failure>,
     /// What it was beyond a request and its response.

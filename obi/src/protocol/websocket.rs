@@ -107,8 +107,8 @@ fn exchange<'a>(request: &'a Upgraded, end: &websocket_event) -> Exchange<'a> {
         ended: end.header.time.max(request.ended),
         request: request.text.request(),
         response: Some(Response { status: Some(SWITCHING_PROTOCOLS) }),
-        request_body_bytes: from_client.0,
-        response_body_bytes: from_server.0,
+        request_body_bytes: Some(from_client.0),
+        response_body_bytes: Some(from_server.0),
         failure: failure(request.side, end),
         semantics: Semantics::WebSocket(WebSocket {
             request_messages: from_client.1,
@@ -155,8 +155,10 @@ mod tests {
             let Exchange { started, ended, request_body_bytes, response_body_bytes, failure, .. } = exchange;
             let Semantics::WebSocket(socket) = exchange.semantics else { panic!("{exchange:?}") };
             let WebSocket { request_messages, response_messages, close_code, closed_by } = socket;
+            let [from_client, from_server] =
+                [request_body_bytes, response_body_bytes].map(|bytes| bytes.expect("counted"));
             self.0.push(format!(
-                "{} {started}-{ended} {request_body_bytes}/{response_body_bytes} \
+                "{} {started}-{ended} {from_client}/{from_server} \
                  {request_messages}/{response_messages} {close_code:?} {closed_by:?} {}",
                 exchange.request.path,
                 failure.map_or("", Failure::error_type),

@@ -379,13 +379,11 @@ fn expire_series<L: Dimensions, C: Clone + Default>(
 impl Requests {
     fn observe_bodies(&mut self, http: &Http, (born, created): (u64, u64)) {
         let has_response = http.status.is_some() || http.status_unknown;
-        for (bodies, bytes, known) in [
-            (&mut self.request_body, http.request_body_bytes, true),
-            (&mut self.response_body, http.response_body_bytes, has_response),
+        for (bodies, bytes) in [
+            (&mut self.request_body, http.request_body_bytes),
+            (&mut self.response_body, http.response_body_bytes.filter(|_| has_response)),
         ] {
-            if !known || (bytes == 0 && bodies.is_none()) {
-                continue;
-            }
+            let Some(bytes) = bytes.filter(|bytes| *bytes != 0 || bodies.is_some()) else { continue };
             let new = || Box::new(Bodies { born, created, sizes: Sizes::default() });
             bodies.get_or_insert_with(new).sizes.observe(&SIZE_BOUNDS, bytes);
         }

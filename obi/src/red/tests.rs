@@ -316,13 +316,18 @@ fn series_of_the_greedy_expire_sooner_while_room_is_scarce() {
 #[test]
 fn bodies_are_counted_from_the_first_one_on() {
     let mut registry = Registry::new(Limits::default());
-    for (request, response, status) in [(0, 0, Some(200)), (0, 700, Some(200)), (5, 0, Some(200))] {
+    for (request, response, status) in [
+        (Some(0), Some(0), Some(200)),
+        (Some(0), Some(700), Some(200)),
+        (Some(5), Some(0), Some(200)),
+        (None, None, Some(200)),
+    ] {
         registry.record(&span_with(SpanKind::Server, |http| {
             (http.request_body_bytes, http.response_body_bytes, http.status) = (request, response, status);
         }));
     }
     registry.record(&span_with(SpanKind::Server, |http| {
-        (http.response_body_bytes, http.status) = (9, None);
+        (http.response_body_bytes, http.status) = (Some(9), None);
     }));
     let snapshot = registry.snapshot();
     let sizes = |bodies: &Option<Box<Bodies>>| bodies.as_ref().map(|b| (b.sizes.count(), b.sizes.sum()));

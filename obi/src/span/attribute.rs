@@ -103,9 +103,9 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
         if let Some(status) = http.status {
             self.number("http.response.status_code", status.into());
         }
-        self.number("http.request.body.size", http.request_body_bytes);
+        self.known("http.request.body.size", http.request_body_bytes);
         if http.status.is_some() || http.status_unknown {
-            self.number("http.response.body.size", http.response_body_bytes);
+            self.known("http.response.body.size", http.response_body_bytes);
         }
     }
 
@@ -146,9 +146,9 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
         self.text("error.type", http.error_type);
         self.ends(http);
         self.number("obi.websocket.client.messages", socket.client_messages.into());
-        self.number("obi.websocket.client.bytes", http.request_body_bytes);
+        self.known("obi.websocket.client.bytes", http.request_body_bytes);
         self.number("obi.websocket.server.messages", socket.server_messages.into());
-        self.number("obi.websocket.server.bytes", http.response_body_bytes);
+        self.known("obi.websocket.server.bytes", http.response_body_bytes);
         if let Some(code) = socket.close_code {
             self.number("obi.websocket.close_code", code.into());
         }
@@ -188,6 +188,13 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
     fn text(&mut self, name: &'static str, value: &str) {
         if !value.is_empty() {
             (self.visit)(name, AttributeValue::Str(value));
+        }
+    }
+
+    /// A number that is not always known.
+    fn known(&mut self, name: &'static str, value: Option<u64>) {
+        if let Some(value) = value {
+            self.number(name, value);
         }
     }
 

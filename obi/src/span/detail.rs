@@ -136,10 +136,10 @@ pub struct Http {
     pub client_port: u16,
     /// `user_agent.original`.
     pub user_agent: String,
-    /// `http.request.body.size`, bytes.
-    pub request_body_bytes: u64,
-    /// `http.response.body.size`, bytes.
-    pub response_body_bytes: u64,
+    /// `http.request.body.size`, bytes; `None` when some may have passed unseen.
+    pub request_body_bytes: Option<u64>,
+    /// `http.response.body.size`, bytes; as `request_body_bytes`.
+    pub response_body_bytes: Option<u64>,
 }
 
 /// Attributes of a remote procedure call, semantic-convention meaning.

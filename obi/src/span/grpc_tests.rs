@@ -26,8 +26,8 @@ fn exchange(side: Side, http: Option<u16>, failure: Option<Failure>) -> Exchange
             ..Request::default()
         },
         response: http.map(|status| Response { status: Some(status) }),
-        request_body_bytes: 0,
-        response_body_bytes: 0,
+        request_body_bytes: Some(0),
+        response_body_bytes: Some(0),
         failure,
         semantics: Semantics::Http,
     }

@@ -59,8 +59,8 @@ fn a_span_has_all_its_fields() {
         http.error_type = "503";
         http.client_address = Some("10.0.0.9".parse().unwrap());
         http.client_port = 51_234;
-        http.request_body_bytes = 300;
-        http.response_body_bytes = 70_000;
+        http.request_body_bytes = Some(300);
+        http.response_body_bytes = Some(70_000);
         http.user_agent = "curl/8".to_owned();
     });
     server.parent_span_id = Some([7; 8]);
@@ -242,7 +242,8 @@ proptest! {
         (span.start, span.end, span.trace_flags) = (start, end, flags);
         span.trace_state = state;
         let http = span.detail.http_mut();
-        (http.path, http.query, http.user_agent, http.request_body_bytes) = (path, query, agent, bytes);
+        (http.path, http.query, http.user_agent) = (path, query, agent);
+        http.request_body_bytes = Some(bytes);
         let mut chunk = Chunk::new(1);
         let payload = chunk.push(&span, kept).expect("full with one");
         let request = ExportTraceServiceRequest::decode(payload.bytes).unwrap();

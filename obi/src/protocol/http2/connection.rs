@@ -97,7 +97,7 @@ impl Connection {
     /// The same, where a header block helps to know.
     pub(super) fn is_request_head(&mut self, is_sent: bool, head: &Head) -> Option<bool> {
         if self.side.is_none() {
-            let asks = head.has(Name::Method) || head.has(Name::Path) || head.has(Name::Authority);
+            let asks = super::is_request_head(head);
             if asks != head.has(Name::Status) {
                 self.side = Some(if asks == is_sent { Side::Client } else { Side::Server });
             }

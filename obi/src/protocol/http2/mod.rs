@@ -27,7 +27,7 @@ use super::{Failure, Limits, Sink, UnderWay};
 use connection::Connection;
 use connections::Connections;
 use direction::{Block, Spare};
-use hpack::Head;
+use hpack::{Head, Name};
 use obi_ebpf::{FRAME_APART, FRAME_FIRST_PIECE, ORDINAL_BITS, frame_event};
 use outcome::Reset;
 use stream::End;
@@ -198,7 +198,7 @@ impl Http2 {
                 }
             }
             stream.touched = frame.header.time;
-            stream.request.note(frame, block.is_end, request_gaps);
+            stream.request.note(frame, block.is_end, is_request_head(head), request_gaps);
         });
         if connection.refused_above.is_some_and(|last| block.stream > last) {
             return self.refuse(slot, frame.header.time, sink);
@@ -214,7 +214,7 @@ impl Http2 {
         let is_tunnel = self.streams.change(slot, |stream| {
             stream.touched = frame.header.time;
             stream.answer(head, block.is_end);
-            stream.response.note(frame, block.is_end, gaps);
+            stream.response.note(frame, block.is_end, head.has(Name::Status), gaps);
             stream.is_tunnel() && stream.is_asked && !stream.is_settled && !block.is_end
         });
         if is_tunnel {
@@ -250,8 +250,8 @@ impl Http2 {
         let stream = &mut self.streams[slot];
         stream.touched = frame.header.time;
         match is_request {
-            true => stream.request.note(frame, true, request_gaps),
-            false => stream.response.note(frame, true, response_gaps),
+            true => stream.request.note(frame, true, false, request_gaps),
+            false => stream.response.note(frame, true, false, response_gaps),
         }
         self.finish_if_over(slot, sink);
     }
@@ -342,6 +342,10 @@ impl Http2 {
         let connection = &mut self.connections[self.streams[slot].connection];
         self.streams.release(slot, connection);
     }
+}
+
+fn is_request_head(head: &Head) -> bool {
+    [Name::Method, Name::Path, Name::Authority].into_iter().any(|name| head.has(name))
 }
 
 fn stream_loss(reason: &'static str, connection: &Connection) -> Loss {

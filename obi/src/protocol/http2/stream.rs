@@ -15,13 +15,16 @@ use obi_ebpf::{ORDINAL_BITS, frame_event};
 
 /// `frame_event.messages` that could not be counted.
 const MESSAGES_UNKNOWN: u32 = u32::MAX;
+/// `frame_event.body_bytes` of a stream of which some data may have passed unseen.
+const BODY_UNKNOWN: u64 = u64::MAX;
 
 /// What was seen of one direction of a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Half {
     /// Time of its last byte.
     pub(super) ended: Option<u64>,
-    pub(super) body_bytes: u64,
+    /// Of its data, if none has passed unseen.
+    body_bytes: Option<u64>,
     messages: Option<u32>,
     /// All that was seen of its data is in these two.
     is_counted: bool,
@@ -74,13 +77,15 @@ pub(super) struct End {
 }
 
 impl Half {
-    /// Takes what the record of a header block or of the last data tells of the data up to it.
-    pub(super) fn note(&mut self, frame: &frame_event, is_end: bool, gaps: u32) {
-        self.gaps = gaps;
-        // With the block that opens the stream and ends it there was no data, whatever the record says.
-        let has_data = self.is_begun || frame.type_ == DATA;
-        self.is_begun = true;
-        self.body_bytes = if has_data { frame.body_bytes } else { 0 };
+    /// Takes what the record of a header block or of the last data tells of the data up to it. `is_head`: it has fields
+    /// that only the head of a message has.
+    pub(super) fn note(&mut self, frame: &frame_event, is_end: bool, is_head: bool, gaps: u32) {
+        // With the block that opens the stream and ends it there was no data, whatever the record says. The head may be
+        // missing, and this be the trailers.
+        let is_first = !self.is_begun && (is_head || self.gaps == gaps);
+        let has_data = !is_first || frame.type_ == DATA;
+        (self.gaps, self.is_begun) = (gaps, true);
+        self.body_bytes = if has_data { bytes(frame) } else { Some(0) };
         self.messages = if has_data { messages(frame) } else { Some(0) };
         self.latest = last_data(frame).unwrap_or(frame.header.time);
         if is_end && self.ended.is_none() {
@@ -92,16 +97,29 @@ impl Half {
     /// Takes what a record tells of the data before a stream that ends without a frame for it.
     pub(super) fn count(&mut self, frame: &frame_event) {
         if self.ended.is_none() {
-            (self.body_bytes, self.messages, self.is_counted) = (frame.body_bytes, messages(frame), true);
+            (self.body_bytes, self.messages, self.is_counted) = (bytes(frame), messages(frame), true);
             self.latest = last_data(frame).unwrap_or(self.latest);
         }
     }
 
-    /// Messages, if all that have passed were counted; `gaps` are those of its direction now.
-    fn messages(&self, gaps: u32) -> Option<u32> {
-        let is_empty = !self.is_begun && self.gaps == gaps;
-        if is_empty { Some(0) } else { self.messages.filter(|_| self.is_counted) }
+    /// Nothing has passed; `gaps` are those of its direction now.
+    fn is_empty(&self, gaps: u32) -> bool {
+        !self.is_begun && self.gaps == gaps
     }
+
+    /// Bytes of data, if all that have passed were counted.
+    fn body_bytes(&self, gaps: u32) -> Option<u64> {
+        if self.is_empty(gaps) { Some(0) } else { self.body_bytes.filter(|_| self.is_counted) }
+    }
+
+    /// Messages, if all that have passed were counted.
+    fn messages(&self, gaps: u32) -> Option<u32> {
+        if self.is_empty(gaps) { Some(0) } else { self.messages.filter(|_| self.is_counted) }
+    }
+}
+
+fn bytes(frame: &frame_event) -> Option<u64> {
+    Some(frame.body_bytes).filter(|bytes| *bytes != BODY_UNKNOWN)
 }
 
 fn messages(frame: &frame_event) -> Option<u32> {
@@ -153,7 +171,9 @@ impl Stream {
         (self.arrival, self.started) = (request.arrival, request.started);
         self.is_asked = true;
         self.text = request.text;
-        self.request = Half { ended: Some(request.ended), body_bytes: request.body_bytes, ..self.request };
+        let body_bytes = Some(request.body_bytes);
+        self.request =
+            Half { ended: Some(request.ended), body_bytes, is_begun: true, is_counted: true, ..self.request };
     }
 
     /// Takes a header block of the response: an interim head, the final one, or trailers.
@@ -183,7 +203,8 @@ impl Stream {
     /// may leave an empty last frame unread.
     pub(super) fn response_ended(&self) -> Option<u64> {
         let Half { ended, body_bytes, is_counted, latest, .. } = self.response;
-        let is_all = is_counted && self.promised == Some(body_bytes) && !self.content().is_rpc();
+        let is_all =
+            is_counted && body_bytes.is_some() && self.promised == body_bytes && !self.content().is_rpc();
         if is_all { Some(latest) } else { ended }
     }
 
@@ -218,6 +239,7 @@ impl Stream {
             None if end.failure.is_none() => Some(Response { status: None }),
             answer => answer,
         };
+        let (request_gaps, response_gaps) = connection.gaps();
         Some(Exchange {
             number: number(connection.number, self.id),
             side: connection.side?,
@@ -230,8 +252,8 @@ impl Stream {
             ended: end.ended.max(self.started),
             request: self.text.request(),
             response: answer,
-            request_body_bytes: self.request.body_bytes,
-            response_body_bytes: self.response.body_bytes,
+            request_body_bytes: self.request.body_bytes(request_gaps),
+            response_body_bytes: self.response.body_bytes(response_gaps),
             failure: end.failure,
             semantics,
         })

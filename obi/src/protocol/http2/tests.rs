@@ -25,7 +25,8 @@ impl Sink for Lines {
         let Exchange { number, arrival, started, ended, request, failure, .. } = exchange;
         let status = exchange.response.map_or("none".into(), |response| format!("{:?}", response.status));
         let status = status.trim_start_matches("Some(").trim_end_matches(')');
-        let (sent, received) = (exchange.request_body_bytes, exchange.response_body_bytes);
+        let [sent, received] = [exchange.request_body_bytes, exchange.response_body_bytes]
+            .map(|bytes| bytes.map_or("?".to_owned(), |bytes| bytes.to_string()));
         let failure = failure.map_or("", Failure::error_type);
         let rpc = match exchange.semantics {
             Semantics::Rpc(rpc) => format!(

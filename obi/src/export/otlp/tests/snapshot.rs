@@ -103,10 +103,10 @@ fn a_snapshot_becomes_histograms_with_exemplars() {
 fn everything_of_the_snapshot_goes_out() {
     let mut registry = registry();
     registry.record(&span_with(SpanKind::Server, |http| {
-        http.request_body_bytes = 100;
-        http.response_body_bytes = 9_000;
+        http.request_body_bytes = Some(100);
+        http.response_body_bytes = Some(9_000);
     }));
-    registry.record(&span_with(SpanKind::Client, |http| http.request_body_bytes = 7));
+    registry.record(&span_with(SpanKind::Client, |http| http.request_body_bytes = Some(7)));
     registry.record(&call_ended(SpanKind::Server, Code::DEADLINE_EXCEEDED));
     registry.record(&call_ended(SpanKind::Client, Code::OK));
     registry.record(&websocket(SpanKind::Server));

@@ -54,6 +54,20 @@ fn ends_that_may_have_been_missed() {
     let trailers = c.at(30).headers(Server, 1, true, &[("grpc-status", "0")]);
     let called = "Server 1 POST /s.S/M? None 0/0 20-20-30  rpc Some(0)  Some(0)/Some(0) Some(2000000)";
     check(&[asked, trailers], &[called]);
+    // The trailers tell what was carried, unless that passed unseen, too.
+    for (body_bytes, messages, told) in [
+        (42_750, 3, "0/42750 20-20-30  rpc Some(0)  Some(0)/Some(3)"),
+        (u64::MAX, u32::MAX, "0/? 20-20-30  rpc Some(0)  Some(0)/None"),
+    ] {
+        let mut c = Connection::server(7);
+        let asked = c.at(20).headers(Client, 1, true, &CALL);
+        let _lost = c.headers(Server, 1, false, &RPC_OK);
+        let payload = c.encoder(Server).encode(&[("grpc-status", "0")], Coding::Eager);
+        let flags = END_HEADERS | END_STREAM;
+        let trailers =
+            c.at(30).frame(Server, &Frame { kind: HEADERS, flags, stream: 1, payload, body_bytes, messages });
+        check(&[asked, trailers], &[&format!("Server 1 POST /s.S/M? None {told} Some(2000000)")]);
+    }
     let mut c = Connection::server(7);
     let asked = get(&mut c, 1);
     let _lost = c.headers(Server, 1, false, &OK);
@@ -63,7 +77,7 @@ fn ends_that_may_have_been_missed() {
     let asked = c.at(20).headers(Client, 1, false, &POST);
     let _lost = c.data_end(Client, 1, 5, 0);
     let next = get(&mut c, 3);
-    check_open(&[asked, next, ok(&mut c, 1)], &["Server 1 POST /p? 200 0/0 20-20-30 "], 1);
+    check_open(&[asked, next, ok(&mut c, 1)], &["Server 1 POST /p? 200 ?/0 20-20-30 "], 1);
 }
 
 #[test]
