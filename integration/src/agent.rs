@@ -265,9 +265,13 @@ impl Agent {
     pub fn view(&self) -> anyhow::Result<View> {
         let status: serde_json::Value = fetch::json(self.address, "/api/v1/status")?;
         let not_seen = status["not_seen"].as_array().context("the status has no `not_seen`")?;
-        let is_preempted =
-            |spot: &serde_json::Value| spot.as_str().is_some_and(|spot| spot.contains("preempted"));
-        Ok(View { set: self.hook_set()?, is_preempted: not_seen.iter().any(is_preempted) })
+        let says =
+            |word: &str| not_seen.iter().any(|spot| spot.as_str().is_some_and(|spot| spot.contains(word)));
+        Ok(View {
+            set: self.hook_set()?,
+            is_preempted: says("preempted"),
+            has_short_walks: says("pieces of one system call"),
+        })
     }
 
     /// What it says of TLS: which files are probed, who is not covered.

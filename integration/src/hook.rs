@@ -26,6 +26,8 @@ pub struct View {
     pub set: HookSet,
     /// The agent says that the kernel skips its programs while one of them is preempted.
     pub is_preempted: bool,
+    /// The agent says that it follows one system call only so far.
+    pub has_short_walks: bool,
 }
 
 /// A way for bytes to pass that some set cannot follow.
@@ -43,6 +45,8 @@ pub enum Passage {
     SpliceFromUnix,
     /// Through a TLS library, where probes see them whatever the set.
     Library,
+    /// By ordinary calls that move hundreds of pieces at once.
+    LongCall,
 }
 
 /// What a test demands.
@@ -92,7 +96,10 @@ impl View {
             (_, Passage::Library) => Sight::Exact,
             (_, Passage::UnixCall | Passage::SpliceFromUnix) if self.is_preempted => Sight::Blind,
             _ if self.is_preempted => Sight::Counted,
-            (_, Passage::Call | Passage::UnixCall | Passage::SpliceFromTcp) => Sight::Exact,
+            (_, Passage::LongCall) if self.has_short_walks => Sight::Counted,
+            (_, Passage::Call | Passage::LongCall | Passage::UnixCall | Passage::SpliceFromTcp) => {
+                Sight::Exact
+            }
             (Fentry | Kprobe, Passage::IoUring) => Sight::Exact,
             (Fentry | Kprobe | Syscall, Passage::SpliceFromUnix) => Sight::Exact,
         }
@@ -129,9 +136,12 @@ mod tests {
     fn names_lead_back() {
         for set in HookSet::ALL {
             assert_eq!(HookSet::by_name(set.name()), Some(set));
-            assert_eq!(View { set, is_preempted: false }.sight(Passage::Call), Sight::Exact);
-            assert_eq!(View { set, is_preempted: true }.sight(Passage::Call), Sight::Counted);
-            assert_eq!(View { set, is_preempted: true }.sight(Passage::Library), Sight::Exact);
+            let view = View { set, is_preempted: false, has_short_walks: true };
+            assert_eq!(view.sight(Passage::Call), Sight::Exact);
+            assert_eq!(view.sight(Passage::LongCall), Sight::Counted);
+            let view = View { set, is_preempted: true, has_short_walks: false };
+            assert_eq!(view.sight(Passage::Call), Sight::Counted);
+            assert_eq!(view.sight(Passage::Library), Sight::Exact);
         }
         assert_eq!(HookSet::by_name("auto"), None);
     }

@@ -81,7 +81,7 @@ pub(super) const CASES: &[Case] = &[
         vec![close.clone(), Shape { response_bytes: 0, ..close.clone() }, Shape { old: true, ..close }]
     }),
     case!("large bodies", || vec![large(RequestFraming::Length), large(RequestFraming::Chunked)]),
-    case!("large heads", || [3_000, 9_000, 60_000].map(long_head).into()),
+    case!("large heads", || [3_000, 9_000, 60_000].map(long_head).into(), passage: Passage::LongCall),
     case!("interim responses", || vec![Shape { interim: 2, ..Shape::default() }; 3]),
     case!("heads byte by byte", || vec![Shape { head_pieces: 0, ..Shape::default() }; 3],
         segmentation: Segmentation::Bytewise),
@@ -109,11 +109,11 @@ pub(super) const CASES: &[Case] = &[
     case!("sendmsg", mixed, writes: &[WriteMode::Sendmsg]),
     case!("sendmmsg", mixed, writes: &[WriteMode::Sendmmsg]),
     case!("sendmmsg of a hundred", || vec![Shape::default(); 100], depth: 100,
-        writes: &[WriteMode::Sendmmsg]),
+        writes: &[WriteMode::Sendmmsg], passage: Passage::LongCall),
     case!("sendmmsg of many sizes", || {
         let four = || [chunked(40_000), long_head(2_000), chunked(300), chunked(90_000)];
         [four(), four(), four()].concat()
-    }, depth: 8, writes: &[WriteMode::Sendmmsg]),
+    }, depth: 8, writes: &[WriteMode::Sendmmsg], passage: Passage::LongCall),
     case!("sendfile", mixed, writes: &[WriteMode::Sendfile]),
     case!("splice in", mixed, writes: &[WriteMode::Splice]),
     case!("IPv6", mixed, family: Family::V6, reads: READS, writes: &WriteMode::ALL),

@@ -27,6 +27,8 @@ pub enum BlindSpot {
     MultipathTcp,
     /// What happens on a processor while one of the set's programs there is preempted: the kernel skips it then.
     Preemption,
+    /// What lies behind some hundred messages or pieces of one system call: programs without loops go no further.
+    LongCalls,
 }
 
 impl BlindSpot {
@@ -47,6 +49,7 @@ impl BlindSpot {
             Self::UnixSplice => "splice out of a unix socket",
             Self::MultipathTcp => "Multipath TCP",
             Self::Preemption => "what happens while a kernel program is preempted",
+            Self::LongCalls => "what lies behind a hundred pieces of one system call",
         }
     }
 
@@ -66,6 +69,9 @@ impl BlindSpot {
             Self::Preemption => {
                 "this kernel preempts itself and skips programs then; counted in obi_bpf_program_misses_total, and \
                  in obi_lost_total"
+            }
+            Self::LongCalls => {
+                "before 5.17 programs have no loops that go further; counted in obi_lost_total as steps"
             }
         }
     }
@@ -93,5 +99,6 @@ pub fn blind_spots(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Vec
         ],
     };
     let preempted = unless(!is_preempted, BlindSpot::Preemption);
-    found.into_iter().chain([preempted]).flatten().collect()
+    let long_calls = unless(types.function("bpf_loop").is_some(), BlindSpot::LongCalls);
+    found.into_iter().chain([preempted, long_calls]).flatten().collect()
 }
