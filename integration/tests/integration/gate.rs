@@ -7,7 +7,8 @@ use integration::accuracy::{Ledger, Report};
 use integration::agent::Agent;
 use integration::client::{self, Kind};
 use integration::exposition::Exposition;
-use integration::plan::{Call, Plan, ServerPlan};
+use integration::patience::slowness;
+use integration::plan::{Address, Call, ConnectionPlan, Plan, ServerPlan};
 use integration::seed::note;
 use integration::server::Server;
 use integration::server::shape::ShapeServer;
@@ -160,6 +161,12 @@ pub(crate) fn call(ledger: &mut Ledger, kind: Kind, server: &Server, calls: &[Ca
     let done = client::call(kind, &server.address, calls, concurrency)
         .unwrap_or_else(|error| panic!("{} by {}: {error:#}", server.name, kind.name()));
     ledger.enter(calls, &done, &server.roles());
+}
+
+/// A connection that keeps the client alive for a while: the agent reads its name meanwhile, later on a slow machine.
+pub(crate) fn lasting(address: &Address) -> ConnectionPlan {
+    let delay = 300_000 * slowness().min(10);
+    ConnectionPlan::new(address, vec![Call::new(Shape { delay, ..Shape::default() })])
 }
 
 /// Runs the raw client by `plan` against `server` and enters what it did.

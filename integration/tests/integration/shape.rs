@@ -58,7 +58,8 @@ impl Bench {
     }
 
     #[track_caller]
-    fn run(&mut self, connections: Vec<ConnectionPlan>) {
+    fn run(&mut self, mut connections: Vec<ConnectionPlan>) {
+        connections.push(gate::lasting(&self.server().address));
         let plan = Plan { seed: self.rng.u64(..), concurrency: 4, rate: 0, connections };
         gate::follow(&mut self.ledger, &self.server.server, &plan);
     }

@@ -5,10 +5,11 @@
 use std::path::Path;
 
 use integration::hook::Passage;
-use integration::patience::slowness;
 use integration::plan::{Address, Call, ConnectionPlan, Segmentation, ServerPlan, Serving};
 use integration::shape::{Ending, Framing, RequestFraming, Shape};
 use integration::wire::{ReadMode, WriteMode};
+
+use crate::gate;
 
 /// One row.
 pub(super) struct Case {
@@ -25,11 +26,6 @@ pub(super) struct Case {
     reads: &'static [ReadMode],
     /// Both ends write so.
     writes: &'static [WriteMode],
-}
-
-/// Microseconds that a client lives at least: the agent reads its name while it does, later on a slow machine.
-fn life() -> u32 {
-    300_000 * slowness().min(10)
 }
 
 /// What it runs over.
@@ -152,8 +148,7 @@ impl Case {
             writes: self.writes.to_vec(),
             ..ConnectionPlan::new(address, (self.shapes)().into_iter().map(Call::new).collect())
         };
-        let lasting = vec![Call::new(Shape { delay: life(), ..Shape::default() })];
-        vec![connection(), connection(), ConnectionPlan::new(address, lasting)]
+        vec![connection(), connection(), gate::lasting(address)]
     }
 }
 
