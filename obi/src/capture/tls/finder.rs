@@ -73,9 +73,11 @@ const UNCOVERED: usize = 256;
 const LOOKS: usize = 8192;
 /// A process that has just begun maps its libraries a little later.
 const LATER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
-/// Processes looked at per second to see which files are in use: all of them in a minute or so.
+/// Processes looked at per step to see which files are in use: all of them in a minute, unless they are very many. Who
+/// looks for somebody that was missed hurries.
 const ROUND_STEP: Duration = Duration::from_secs(1);
 const PER_STEP: usize = 16;
+const ROUND_STEPS: usize = 60;
 /// Rounds without anybody who maps a file, until it is let go.
 const ROUNDS: u64 = 2;
 
@@ -94,6 +96,8 @@ pub struct Finder {
     round: u64,
     /// Processes of this round still to come.
     to_mark: Vec<u32>,
+    /// Of them, in a step.
+    per_step: usize,
     /// Somebody was missed: this round looks for files to probe as well.
     looks_at_all: bool,
     next_round_step: Instant,
@@ -115,6 +119,7 @@ impl Finder {
             uncovered: Vec::new(),
             round: 0,
             to_mark: Vec::new(),
+            per_step: 1,
             looks_at_all: false,
             next_round_step: Instant::now(),
             changed: true,
@@ -434,7 +439,8 @@ impl Finder {
         if self.to_mark.is_empty() {
             self.begin_round();
         }
-        for _ in 0..PER_STEP {
+        let per_step = if self.looks_at_all { PER_STEP } else { self.per_step };
+        for _ in 0..per_step {
             let Some(tgid) = self.to_mark.pop() else { break };
             if self.looks_at_all { drop(self.look(tgid)) } else { self.mark(tgid) }
         }
@@ -450,6 +456,7 @@ impl Finder {
                 entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
             })
             .unwrap_or_default();
+        self.per_step = self.to_mark.len().div_ceil(ROUND_STEPS).clamp(1, PER_STEP);
         self.uncovered.retain(|known| std::fs::exists(format!("/proc/{}", known.pid)).unwrap_or(true));
     }
 
