@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use integration::agent::{Agent, Config};
+use integration::exposition::Exposition;
 use integration::plan::Address;
 use integration::process::run;
 use integration::seed::note;
@@ -92,15 +93,33 @@ pub(crate) struct Traffic<'a> {
     pub(crate) sides: f64,
 }
 
+/// The metrics when everything that has passed is in them: they do not grow any more.
+fn settled(agent: &Agent) -> anyhow::Result<Exposition> {
+    const LOOK: Duration = Duration::from_millis(300);
+    const LOOKS: usize = 100;
+    let grown =
+        |metrics: &Exposition| ["obi_spans_total", "obi_lost_total"].map(|name| metrics.sum(name, &[]));
+    let mut last = agent.metrics()?;
+    for _ in 0..LOOKS {
+        std::thread::sleep(LOOK);
+        let now = agent.metrics()?;
+        if grown(&now) == grown(&last) {
+            return Ok(now);
+        }
+        last = now;
+    }
+    bail!("the agent still tells of exchanges long after the load has ended")
+}
+
 /// What an agent with run-time statistics costs.
 pub(crate) fn cost(traffic: Traffic<'_>, config: Config, effort: Effort) -> anyhow::Result<Cost> {
     let Traffic { server, client, sides } = traffic;
     let agent = Agent::start(config)?;
     // Warm caches and tables first.
     load(server, client, 1)?;
-    let before = (agent.metrics()?, cpu_time(agent.pid())?);
+    let before = (settled(&agent)?, cpu_time(agent.pid())?);
     let load = load(server, client, effort.seconds * 2)?;
-    let after = (agent.metrics()?, cpu_time(agent.pid())?);
+    let after = (settled(&agent)?, cpu_time(agent.pid())?);
     let grown = |name| after.0.sum(name, &[]) - before.0.sum(name, &[]);
     let exchanges = load.requests * sides;
     let kernel = grown("obi_bpf_program_run_seconds_total");

@@ -1,13 +1,38 @@
-//! A file's probe points.
+//! A file: what it is known by, and its probe points.
 //!
-//! In: an ELF file. Out: where the kernel programs go in it; none where it has no TLS functions by name.
+//! In: an ELF file, what `stat` says of one. Out: where the kernel programs go in it; none where it has no TLS functions
+//! by name.
 #![forbid(unsafe_code)]
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 
 use object::elf;
 
 use super::code::CODE_BYTES;
 use super::elf::{ElfError, Found, Image, Source};
 use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
+
+/// A file as `stat` tells it from others, also after its inode was used again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct FileKey {
+    device: u64,
+    pub(super) inode: u64,
+    pub(super) length: u64,
+    changed: (i64, i64),
+}
+
+impl FileKey {
+    /// Of an open file.
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            length: metadata.len(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        }
+    }
+}
 
 /// The probe points of a file.
 ///

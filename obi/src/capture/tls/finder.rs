@@ -9,7 +9,6 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::hash::BuildHasher as _;
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,21 +18,13 @@ use foldhash::fast::RandomState;
 use super::attach::{self, Attacher, Probes};
 use super::blind::{self, Why};
 use super::elf::{ElfError, OpenFile};
-use super::file::probe_points;
+use super::familiar::Familiar;
+use super::file::{FileKey, probe_points};
 use super::library;
 use super::mapping::{Mapping, mappings};
 use super::place::{Process, Root};
 use super::point::{ProbePoint, Returns};
 use super::view::{ProbedFile, Refused, Uncovered, View};
-
-/// A file as `stat` tells it from others, also after its inode was used again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct FileKey {
-    device: u64,
-    inode: u64,
-    length: u64,
-    changed: (i64, i64),
-}
 
 #[derive(Debug)]
 enum Known {
@@ -92,6 +83,7 @@ pub struct Finder {
     /// Mount namespaces whose usual places have been looked at.
     namespaces: HashSet<Vec<u8>>,
     looks: VecDeque<(Instant, u32)>,
+    familiar: Familiar<FileKey>,
     uncovered: Vec<Uncovered>,
     round: u64,
     /// Processes of this round still to come.
@@ -116,6 +108,7 @@ impl Finder {
             hasher: RandomState::default(),
             namespaces: HashSet::new(),
             looks: VecDeque::new(),
+            familiar: Familiar::default(),
             uncovered: Vec::new(),
             round: 0,
             to_mark: Vec::new(),
@@ -164,11 +157,15 @@ impl Finder {
         }
     }
 
-    /// A process has begun, or another program in it: looks at it now, and again when it has mapped its libraries.
+    /// A process has begun, or another program in it: looks at it now, and again when it has mapped its libraries. One of
+    /// a program that had none lately is looked at when it is still there some time later: most are not.
     pub fn begun(&mut self, tgid: u32, now: Instant) {
-        self.look(tgid);
-        for after in LATER {
-            self.look_later(tgid, now + after);
+        let later = if self.is_familiar(tgid, now) { &LATER[1..] } else { &LATER[..] };
+        if later.len() == LATER.len() {
+            self.look(tgid);
+        }
+        for after in later {
+            self.look_later(tgid, now + *after);
         }
     }
 
@@ -224,7 +221,8 @@ impl Finder {
     /// Looks at one process whose time has come, or goes on with the round when that is due. Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Instant {
         if let Some((_, tgid)) = self.looks.pop_front_if(|(due, _)| *due <= now) {
-            self.look(tgid);
+            let met = self.look(tgid);
+            self.remember(tgid, &met, now);
         } else if now >= self.next_round_step {
             self.next_round_step = now + ROUND_STEP;
             self.go_round();
@@ -283,6 +281,23 @@ impl Finder {
         met
     }
 
+    fn is_familiar(&mut self, tgid: u32, now: Instant) -> bool {
+        let Ok(process) = Process::open(tgid) else { return false };
+        self.look_around(&process);
+        program(&process).is_some_and(|program| self.familiar.contains(&program, now))
+    }
+
+    /// What a look at a process that has mapped its libraries tells of its program.
+    fn remember(&mut self, tgid: u32, met: &[FileKey], now: Instant) {
+        let Some(program) = Process::open(tgid).ok().and_then(|process| program(&process)) else { return };
+        let is_plain = |key: &FileKey| matches!(self.files.get(key), Some(Entry { known: Known::Plain, .. }));
+        if !met.is_empty() && met.iter().all(is_plain) {
+            self.familiar.note(program, now);
+        } else {
+            self.familiar.forget(&program);
+        }
+    }
+
     /// The usual places of a mount namespace that is new to us, so that its next process finds them probed.
     fn look_around(&mut self, process: &Process) {
         let Ok(name) = process.mounts() else { return };
@@ -337,9 +352,7 @@ impl Finder {
     /// Looks at a file unless it is known; probes it when it has TLS functions.
     fn consider(&mut self, file: File, path: &str) -> Option<FileKey> {
         let metadata = file.metadata().ok()?;
-        let changed = (metadata.ctime(), metadata.ctime_nsec());
-        let (device, inode, length) = (metadata.dev(), metadata.ino(), metadata.len());
-        let key = FileKey { device, inode, length, changed };
+        let (key, length) = (FileKey::of(&metadata), metadata.len());
         if self.files.contains_key(&key) {
             self.touch(key);
             return Some(key);
@@ -474,4 +487,10 @@ impl Finder {
             }
         }
     }
+}
+
+/// The file of a process's program.
+fn program(process: &Process) -> Option<FileKey> {
+    let metadata = process.linked("exe").and_then(|file| file.metadata()).ok()?;
+    Some(FileKey::of(&metadata))
 }
