@@ -201,6 +201,6 @@ fn verdict(row: &Row, mut report: Report, before: &Exposition, metrics: &Exposit
     if !report.is_exact() {
         wrong.push(report.to_string());
     }
-    let losses = gate::losses(metrics, &row.ledger);
+    let losses = gate::losses(metrics, row.ledger.roles());
     (!wrong.is_empty()).then(|| format!("{} ({:?}): {}\n{losses}", row.name, row.sight, wrong.join("\n")))
 }

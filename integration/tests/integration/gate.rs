@@ -43,7 +43,7 @@ pub(crate) fn report(agent: &mut Agent, ledger: &Ledger) -> Report {
     let report = ledger.compare(agent.spans().unwrap());
     assert!(is_alive, "the agent does not show a request {PATIENCE:?} after it ended; {report}");
     if !report.is_exact() {
-        note(&losses(&agent.metrics().unwrap(), ledger));
+        note(&losses(&agent.metrics().unwrap(), ledger.roles()));
     }
     report
 }
@@ -57,8 +57,8 @@ pub(crate) fn settle(agent: &mut Agent, ledgers: &[&Ledger]) -> bool {
 }
 
 /// What the agent itself says it did not see of the ledger's services, for whoever reads a failure.
-pub(crate) fn losses(metrics: &Exposition, ledger: &Ledger) -> String {
-    let services: BTreeSet<String> = ledger.roles().into_iter().map(|(_, service)| service).collect();
+pub(crate) fn losses(metrics: &Exposition, roles: impl IntoIterator<Item = (Side, String)>) -> String {
+    let services: BTreeSet<String> = roles.into_iter().map(|(_, service)| service).collect();
     let is_ours = |service: &str| services.contains(service);
     let counted = metrics.samples.iter().filter(|sample| {
         let is_loss = sample.labels.get("service_name").is_some_and(|service| is_ours(service));
@@ -123,7 +123,7 @@ pub(crate) fn assert_exact(agent: &mut Agent, ledger: &Ledger) {
     report(agent, ledger).assert_exact();
     let metrics = agent.metrics().unwrap();
     let wrong = miscounted(&metrics, ledger);
-    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), losses(&metrics, ledger));
+    assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), losses(&metrics, ledger.roles()));
 }
 
 /// RED counts that are not what happened, and losses although every span is there.

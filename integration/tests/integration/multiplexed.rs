@@ -183,7 +183,8 @@ pub(crate) fn assert_exact(agent: &mut Agent, ledger: &RpcLedger, what: &str) {
     note(&format!("{what}: {} spans expected, exact: {}", report.expected, report.is_exact()));
     assert!(is_alive, "{what}: the agent does not show a request in time; {report}");
     let wrong = miscounted(&metrics, ledger);
-    assert!(report.is_exact() && wrong.is_empty(), "{what}: {report}\n{}", wrong.join("\n"));
+    let losses = gate::losses(&metrics, ledger.roles());
+    assert!(report.is_exact() && wrong.is_empty(), "{what}: {report}\n{}\n{losses}", wrong.join("\n"));
     assert!(report.expected > 0, "{what}: the workload did not run");
 }
 

@@ -143,7 +143,7 @@ fn verdict(part: &Part, spans: &[Span], metrics: &Exposition) -> Option<String> 
     if !report.is_exact() {
         wrong.push(report.to_string());
     }
-    let losses = gate::losses(metrics, &part.ledger);
+    let losses = gate::losses(metrics, part.ledger.roles());
     (!wrong.is_empty())
         .then(|| format!("{} ({:?}): {}\n{losses}", part.server.name, part.sight, wrong.join("\n")))
 }
