@@ -149,7 +149,9 @@ pub(crate) fn load(server: &Server, client: &str, seconds: u32) -> anyhow::Resul
 pub(crate) fn load_over(scheme: &str, server: &Server, client: &str, seconds: u32) -> anyhow::Result<Load> {
     let Address::Tcp(address) = server.address else { bail!("nginx listens on TCP") };
     let mut command = Command::new("wrk");
-    command.args(["-c64", "-t2", &format!("-d{seconds}s"), &format!("{scheme}://{address}/plain/1024")]);
+    // An emulated machine may leave a request waiting for longer than the 2 s that `wrk` gives it.
+    command.args(["-c64", "-t2", "--timeout", "20s"]);
+    command.args([&format!("-d{seconds}s"), &format!("{scheme}://{address}/plain/1024")]);
     command.env("OTEL_SERVICE_NAME", client);
     let lines = run("wrk", command, Duration::from_secs(u64::from(seconds) + 30))?;
     if let Some(failure) =
