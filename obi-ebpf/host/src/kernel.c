@@ -187,6 +187,7 @@ void host_segment(struct sock *sk, const struct host_segment *from)
 	struct source *source = &segment->source;
 	*segment = (struct segment){
 		.time = from->time, .arrival = from->time, .left = from->length, .gap = from->gap, .sending = from->sending,
+		.n_requests = 7, /* of the segment before: hook sets set what they know, not all of it */
 	};
 	CHECK(from->scattered || from->opaque || from->n_parts <= 1);
 	now = from->time;

@@ -90,6 +90,7 @@ static __always_inline void begin_walk(struct walk *walk)
 {
 	struct connection *k = walk->connection;
 	struct segment *s = walk->segment;
+	s->n_requests = 0;
 	s->unreadable = s->source.opaque == UNKNOWN_BUFFER && !(k->flags & CONNECTION_HTTP) &&
 			!is_skipping(cursor_of(k, s)->mode);
 }

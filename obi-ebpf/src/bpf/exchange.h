@@ -393,16 +393,17 @@ static __always_inline void lose_unseen(struct connection *k)
 	k->n_unasked = 0;
 }
 
-/*
- * Requests do not wait for answers here, and an unknown number of either has passed unseen: from here on nobody knows
- * which answer is whose. The direction that is lost is not looked for again. Exchanges are told no more, only counted,
- * by what passes in the other direction: answers without requests, or requests without answers (request_complete()).
- */
+/* The direction of the answers is given up, see lose_order(). */
 static __always_inline bool counts_requests(struct connection *k)
 {
 	return response_cursor(k)->mode == MODE_IGNORED;
 }
 
+/*
+ * Requests do not wait for answers here, and an unknown number of either has passed unseen: from here on nobody knows
+ * which answer is whose. The direction that is lost is not looked for again. Exchanges are told no more, only counted,
+ * by what passes in the other direction: answers without requests, or requests without answers (request_complete()).
+ */
 static __always_inline void lose_order(struct connection *k, bool requests)
 {
 	const struct cursor *other = requests ? response_cursor(k) : request_cursor(k);
