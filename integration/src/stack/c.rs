@@ -8,9 +8,9 @@ use std::fmt::Write as _;
 use super::tree::{Function, Home, Tree};
 use super::{Language, Variant};
 
-/// Iterations of a leaf's loop per visit: a fraction of a millisecond to a few, at random, so that no rhythm of the
+/// Iterations of a leaf's loop per visit: a millisecond to some, at random, so that no rhythm of the
 /// program can be that of the sampler.
-pub(super) const ROUNDS: (u32, u32) = (400_000, 5_600_000);
+pub(super) const ROUNDS: (u32, u32) = (800_000, 11_200_000);
 
 const HEAD: &str = "\
 #ifndef _GNU_SOURCE

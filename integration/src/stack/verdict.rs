@@ -28,9 +28,9 @@ use super::{Language, Variant};
 /// How improbable what is reported is, by chance alone: some hundred shares are compared in a run of all programs, so
 /// that one of 10,000 runs fails without a reason.
 const CHANCE: f64 = 1e-6;
-/// Of all samples, those on the way to a leaf or back: 250 calls, of code that is in another CPU's cache after the thread
-/// has moved, take up to a tenth of a millisecond, a leaf some milliseconds.
-const MOST_ON_THE_WAY: f64 = 0.06;
+/// Of all samples, those on the way to a leaf or back: 250 calls take some microseconds, up to a tenth of a millisecond
+/// where their code is in another CPU's cache after the thread has moved; a leaf takes milliseconds.
+const MOST_ON_THE_WAY: f64 = 0.02;
 /// As above, when there are hardly any samples.
 const SOME_ON_THE_WAY: f64 = 5.0;
 /// Frames below the driver; the standard library of Rust has some twenty, most of them inlined.
