@@ -430,6 +430,18 @@ fn a_close_tells_what_was_carried() {
         if cfg!(feature = "portable") { at_hand.to_owned() } else { format!("{at_hand}{aside}") }
     );
     drop(story);
+    // However many streams have come and gone since, up to a limit.
+    for (others, is_found) in [(1000, !cfg!(feature = "portable")), (1100, false)] {
+        let mut story = Story::http2();
+        story.receive(&headers(1, 0x83, false)).receive(&frame(0, 0, 1, b"\0\0\0\0\x09abc"));
+        for stream in (1..=others).map(|nth| 2 * nth + 1) {
+            story.receive(&headers(stream, 0x83, false)).receive(&frame(0, 1, stream, b"")).send(&response(stream));
+        }
+        story.end(CLOSE_LOCAL);
+        let is_told = story.carried().split(' ').any(|told| told == "r:1:8/1@5000");
+        assert_eq!(is_told, is_found, "{others} streams later");
+        assert_eq!(story.kernel.contents(), u32::from(!is_found), "{others} streams later");
+    }
     // Nothing is told of what was not followed from its beginning.
     let mut story = Story::new(true);
     story.receive(&request(7)).send(&frame(0, 0, 5, b"\0\0\0\0\x09abc")).end(CLOSE_LOCAL);

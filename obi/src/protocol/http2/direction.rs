@@ -12,6 +12,8 @@ use std::ops::Deref;
 const MAX_BLOCK_BYTES: usize = 64 * 1024;
 /// Buffers for blocks in several pieces that are kept for the next such block, and their size at most.
 const SPARE_BUFFERS: usize = 16;
+/// Of the payload of RST_STREAM and GOAWAY, what has a meaning here.
+const CONTROL_BYTES: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Direction {
@@ -25,6 +27,8 @@ pub(super) struct Direction {
     bytes: Vec<u8>,
     /// Where in `bytes` the current frame begins.
     frame_start: usize,
+    /// The beginning of the RST_STREAM or GOAWAY that is coming, and how much of it has come.
+    control: ([u8; CONTROL_BYTES], usize),
 }
 
 /// A header block and what was true when it began.
@@ -85,6 +89,7 @@ impl Direction {
         self.gaps = self.gaps.wrapping_add(1);
         self.open = None;
         self.bytes.clear();
+        self.control.1 = 0;
         self.decoder.forget();
     }
 
@@ -131,6 +136,21 @@ impl Direction {
         }
         let bytes = std::mem::take(&mut self.bytes);
         Some((self.open.take()?, Bytes::Owned(bytes)))
+    }
+
+    /// Takes a piece of RST_STREAM or GOAWAY; returns the beginning of its payload once all of it has come. A segment may
+    /// end anywhere, inside the error code too.
+    pub(super) fn gather(&mut self, frame: &frame_event, piece: &[u8]) -> Option<&[u8]> {
+        let (bytes, n) = &mut self.control;
+        if frame.header.flags & FRAME_FIRST_PIECE != 0 {
+            *n = 0;
+        }
+        if frame.position as usize == *n {
+            let taken = piece.len().min(CONTROL_BYTES - *n);
+            bytes[*n..*n + taken].copy_from_slice(&piece[..taken]);
+            *n += taken;
+        }
+        (frame.header.flags & FRAME_LAST_PIECE != 0).then_some(&bytes[..*n])
     }
 
     /// Takes padding and priority away from the frame that has just come to its end.

@@ -82,10 +82,7 @@ impl Http2 {
                 self.header_block(at, frame, payload, sink);
             }
             frame::DATA if frame.flags & frame::END_STREAM != 0 => self.data_end(at, frame, sink),
-            frame::RST_STREAM => self.reset(at, frame, payload, sink),
-            frame::GOAWAY if frame.header.flags & FRAME_FIRST_PIECE != 0 => {
-                self.go_away(at, frame, payload, sink);
-            }
+            frame::RST_STREAM | frame::GOAWAY => self.control(at, frame, payload, sink),
             // What a direction may use of its table, it says itself (`hpack`), so SETTINGS tell us nothing.
             _ => {}
         }
@@ -265,27 +262,32 @@ impl Http2 {
         half.count(frame);
     }
 
-    fn reset(&mut self, at: u32, frame: &frame_event, payload: &[u8], sink: &mut impl Sink) {
+    fn control(&mut self, at: u32, frame: &frame_event, piece: &[u8], sink: &mut impl Sink) {
+        let whole = self.connections[at].direction(frame.sent != 0).gather(frame, piece);
+        let Some(word) = whole.map(|payload| frame::word(payload, 0)) else { return };
+        match (frame.type_, word) {
+            (frame::RST_STREAM, code) => self.reset(at, frame, code, sink),
+            (_, Some(last)) => self.go_away(at, frame, last & (u32::MAX >> 1), sink),
+            (_, None) => {}
+        }
+    }
+
+    /// `code`: `None` when it could not be read.
+    fn reset(&mut self, at: u32, frame: &frame_event, code: Option<u32>, sink: &mut impl Sink) {
         let Some(by_requester) = self.connections[at].is_request(frame.sent != 0) else { return };
         let Some(slot) = self.streams.find(at, frame.stream) else { return };
         let stream = &mut self.streams[slot];
         stream.touched = frame.header.time;
-        stream.reset.get_or_insert(Reset {
-            by_requester,
-            code: frame::word(payload, 0),
-            time: frame.header.time,
-        });
+        stream.reset.get_or_insert(Reset { by_requester, code, time: frame.header.time });
         self.finish_if_over(slot, sink);
     }
 
     /// The server will not process streams above the one it names.
-    fn go_away(&mut self, at: u32, frame: &frame_event, payload: &[u8], sink: &mut impl Sink) {
+    fn go_away(&mut self, at: u32, frame: &frame_event, last: u32, sink: &mut impl Sink) {
         let connection = &mut self.connections[at];
-        let (Some(false), Some(last)) = (connection.is_request(frame.sent != 0), frame::word(payload, 0))
-        else {
+        if connection.is_request(frame.sent != 0) != Some(false) {
             return;
-        };
-        let last = last & (u32::MAX >> 1);
+        }
         connection.refused_above = Some(connection.refused_above.map_or(last, |before| before.min(last)));
         let mut next = connection.first;
         while let Some(slot) = next {

@@ -25,6 +25,17 @@ fn streams_end_early() {
     check_side(client, true, Server, 8, "response_truncated");
     check_side(client, true, Server, 2, "stream_reset");
 
+    // Segments may end inside of the code, and of the stream that a server names when it goes away.
+    for piece in 1..=4 {
+        let mut c = Connection::server(7);
+        let mut records = vec![get(&mut c, 1), get(&mut c, 0x103), get(&mut c, 0x105)];
+        c.piece = piece;
+        records.extend([c.at(40).reset(Client, 1, 8), c.at(40).go_away(Server, 0x103)]);
+        let closed = "Server 1 GET /a?k=REDACTED none 0/0 10-20-40 connection_closed";
+        let refused = "Server 131 GET /a?k=REDACTED none 0/0 10-20-40 stream_refused";
+        check_open(&records, &[closed, refused], 1);
+    }
+
     // The server answers without reading the request to its end.
     let mut c = Connection::server(7);
     let records = [
