@@ -270,13 +270,13 @@ fn a_library_is_found_in_other_mount_namespaces_and_probed_once() {
     let mut finder = Finder::new(attacher);
 
     let bound = mapping_process(&format!("mount --bind {folder} {place}"), &format!("{place}/libssl.so.3"));
-    finder.begun(bound.0.id(), Instant::now());
+    finder.begun(bound.0.id(), None, Instant::now());
     let count = |inodes: Vec<u64>| inodes.iter().filter(|other| **other == inode).count();
     assert_eq!(count(probed_inodes(&mut finder)), 1);
     assert_eq!(library.breakpoints(), library.points.len());
     // A second name of the file, elsewhere.
     let linked = mapping_process("", &format!("{folder}/libother.so"));
-    finder.begun(linked.0.id(), Instant::now());
+    finder.begun(linked.0.id(), None, Instant::now());
     finder.uncovered(linked.0.id(), "python3", 1);
     let view = finder.view().unwrap();
     assert_eq!(view.probed.iter().filter(|file| file.inode == inode).count(), 1);
@@ -304,7 +304,7 @@ fn containers_that_share_a_layer_are_probed_once() {
     let mut finder = Finder::new(attacher);
     let containers = [container(), container(), container()];
     for (n, container) in (1..).zip(&containers) {
-        finder.begun(container.0.id(), Instant::now());
+        finder.begun(container.0.id(), None, Instant::now());
         finder.uncovered(container.0.id(), "python3", 1);
         let view = finder.view().unwrap();
         let path = format!("{place}/libssl.so.3");
@@ -330,7 +330,7 @@ fn a_library_that_nobody_maps_any_more_is_let_go() {
     let mut finder = Finder::new(attacher);
     let mut now = Instant::now();
     let process = mapping_process("", &library.path().display().to_string());
-    finder.begun(process.0.id(), now);
+    finder.begun(process.0.id(), None, now);
     // As long as it lives, whatever the number of rounds.
     for _ in 0..200 {
         now += Duration::from_secs(1);

@@ -435,7 +435,10 @@ fn a_close_tells_what_was_carried() {
         let mut story = Story::http2();
         story.receive(&headers(1, 0x83, false)).receive(&frame(0, 0, 1, b"\0\0\0\0\x09abc"));
         for stream in (1..=others).map(|nth| 2 * nth + 1) {
-            story.receive(&headers(stream, 0x83, false)).receive(&frame(0, 1, stream, b"")).send(&response(stream));
+            story
+                .receive(&headers(stream, 0x83, false))
+                .receive(&frame(0, 1, stream, b""))
+                .send(&response(stream));
         }
         story.end(CLOSE_LOCAL);
         let is_told = story.carried().split(' ').any(|told| told == "r:1:8/1@5000");

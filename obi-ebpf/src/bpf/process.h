@@ -20,8 +20,8 @@ static __always_inline int emit_process(struct task_struct *task, u32 parent, u3
 	event->parent = parent;
 	event->action = action;
 	bpf_probe_read_kernel(event->comm, sizeof(event->comm), task->comm);
-	/* At once: a short-lived process can only be read while it lives. */
-	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
+	/* At once: a short-lived process can only be read while it lives. Forks and exits are taken along. */
+	bpf_ringbuf_submit(event, action == PROCESS_EXEC ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 	return 0;
 }
 

@@ -112,8 +112,11 @@ impl Pipeline {
         match event.action {
             PROCESS_EXEC => {
                 let verdict = processes.exec(tgid, &event.comm);
-                if let (Some(Verdict::Watch), Some(tls)) = (verdict, &self.tls) {
-                    tls.begun(tgid);
+                if let (Some(Verdict::Watch), Some(tls), Some(process)) =
+                    (verdict, &mut self.tls, processes.lookup(tgid))
+                    && process.is_read()
+                {
+                    tls.begun(tgid, (&process.executable, &process.cgroup), Instant::now());
                 }
                 self.renewed(tgid, event.header.time);
             }
@@ -193,6 +196,9 @@ impl Pipeline {
         }
         self.tallies.read(&mut self.maps, &mut self.outlet);
         self.tell_uncovered();
+        if let Some(tls) = &mut self.tls {
+            tls.tick(Instant::now(), |tgid| self.outlet.processes.is_running(tgid));
+        }
         self.misses.read(&self.programs.measure(), &mut self.outlet.stats);
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
         self.outlet.processes.sweep(now);

@@ -3,6 +3,7 @@
 //! In: processes that begin, connections that are not read. Out: probes in the kernel, and a view of them for whoever asks.
 //! The pipeline tells it and never waits for it: what finds no room in the queue is found by a look at everybody.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -10,9 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use foldhash::quality::RandomState;
 
 use crate::capture::program::UserPrograms;
 use crate::capture::tls::attach::Attacher;
+use crate::capture::tls::familiar::{Familiar, Program};
 use crate::capture::tls::finder::Finder;
 use crate::capture::tls::view::View;
 
@@ -20,10 +23,13 @@ use crate::capture::tls::view::View;
 const NOTICES: usize = 4096;
 /// How long the end of the agent waits for probes to be detached. The kernel does what is left when the process ends.
 const DETACH: Duration = Duration::from_secs(2);
+/// A process of a familiar program is looked at if it lives that long; most do not.
+const SETTLES: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 enum Notice {
-    Begun(u32),
+    Begun { tgid: u32, program: Program },
+    Settled { tgid: u32, program: Program },
     Uncovered { tgid: u32, executable: Arc<str>, connections: u64 },
 }
 
@@ -34,6 +40,10 @@ pub(super) struct Watch {
     missed: Arc<AtomicBool>,
     stopping: Arc<AtomicBool>,
     view: Arc<ArcSwap<View>>,
+    familiar: Arc<ArcSwap<Familiar>>,
+    hasher: RandomState,
+    /// Processes of familiar programs, by when they began.
+    settling: VecDeque<(Instant, u32, Program)>,
 }
 
 /// The thread, to be ended.
@@ -59,7 +69,7 @@ pub(super) fn prepare(programs: UserPrograms, running: Vec<u32>) -> Prepared {
         match finder.is_multi() {
             true => finder.look_for_deleted(*tgid),
             // Where events need more than is kept, what runs now is all that is probed.
-            false => finder.begun(*tgid, Instant::now()),
+            false => finder.begun(*tgid, None, Instant::now()),
         }
     }
     Prepared { finder, running }
@@ -78,8 +88,17 @@ impl Prepared {
         let (missed, view) = (Arc::new(AtomicBool::new(false)), Arc::new(ArcSwap::default()));
         let (ending, ended) = sync_channel(1);
         let stopping = finder.stopping();
-        let watch = Watch { notices, missed: Arc::clone(&missed), stopping, view: Arc::clone(&view) };
-        let work = Work { finder, received, missed, view };
+        let familiar = Arc::new(ArcSwap::default());
+        let watch = Watch {
+            notices,
+            missed: Arc::clone(&missed),
+            stopping,
+            view: Arc::clone(&view),
+            familiar: Arc::clone(&familiar),
+            hasher: RandomState::default(),
+            settling: VecDeque::new(),
+        };
+        let work = Work { finder, received, missed, view, familiar };
         thread::Builder::new().name("tls".to_owned()).spawn(move || {
             work.run(running);
             // Nobody may wait any more.
@@ -90,9 +109,25 @@ impl Prepared {
 }
 
 impl Watch {
-    /// A watched process has begun, or another program in it.
-    pub(super) fn begun(&self, tgid: u32) {
-        self.tell(Notice::Begun(tgid));
+    /// A watched process has begun, or another program in it. The thread is not woken for one of a familiar program.
+    pub(super) fn begun(&mut self, tgid: u32, (executable, cgroup): (&str, &str), now: Instant) {
+        let program = Program::of(&self.hasher, executable, cgroup);
+        if self.settling.len() < NOTICES && self.familiar.load().contains(program, now) {
+            self.settling.push_back((now, tgid, program));
+        } else {
+            self.tell(Notice::Begun { tgid, program });
+        }
+    }
+
+    /// Tells of the processes that have lived long enough. Call it every second; `lives` tells who is still there.
+    pub(super) fn tick(&mut self, now: Instant, lives: impl Fn(u32) -> bool) {
+        while let Some((_, tgid, program)) =
+            self.settling.pop_front_if(|(begun, ..)| now.duration_since(*begun) >= SETTLES)
+        {
+            if lives(tgid) {
+                self.tell(Notice::Settled { tgid, program });
+            }
+        }
     }
 
     /// TLS connections of a watched process are not read.
@@ -132,6 +167,7 @@ struct Work {
     received: Receiver<Notice>,
     missed: Arc<AtomicBool>,
     view: Arc<ArcSwap<View>>,
+    familiar: Arc<ArcSwap<Familiar>>,
 }
 
 impl Work {
@@ -139,7 +175,7 @@ impl Work {
         self.publish();
         self.finder.end_trial();
         for tgid in running {
-            self.finder.look_later(tgid, Instant::now());
+            self.finder.look_later(tgid, None, Instant::now());
         }
         loop {
             let due = self.finder.tick(Instant::now());
@@ -148,7 +184,10 @@ impl Work {
             }
             self.publish();
             match self.received.recv_timeout(due.saturating_duration_since(Instant::now())) {
-                Ok(Notice::Begun(tgid)) => self.finder.begun(tgid, Instant::now()),
+                Ok(Notice::Begun { tgid, program }) => {
+                    self.finder.begun(tgid, Some(program), Instant::now());
+                }
+                Ok(Notice::Settled { tgid, program }) => self.finder.settled(tgid, program, Instant::now()),
                 Ok(Notice::Uncovered { tgid, executable, connections }) => {
                     self.finder.uncovered(tgid, &executable, connections);
                 }
@@ -165,6 +204,9 @@ impl Work {
         if let Some(view) = self.finder.view() {
             self.view.store(Arc::new(view));
         }
+        if let Some(familiar) = self.finder.familiar() {
+            self.familiar.store(Arc::new(familiar));
+        }
     }
 }
 
@@ -176,5 +218,47 @@ fn raise_descriptor_limit() {
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
     {
         tracing::debug!(%error, ?current, "failed to raise the limit of descriptors");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_familiar_programs_are_told_when_they_have_lived() {
+        let (notices, received) = sync_channel(8);
+        let hasher = RandomState::default();
+        let (now, plain) = (Instant::now(), Program::of(&hasher, "/bin/plain", "/a"));
+        let mut familiar = Familiar::default();
+        familiar.note(plain, now);
+        let mut watch = Watch {
+            notices,
+            missed: Arc::default(),
+            stopping: Arc::default(),
+            view: Arc::default(),
+            familiar: Arc::new(ArcSwap::from_pointee(familiar)),
+            hasher,
+            settling: VecDeque::new(),
+        };
+        let check = |watch: &mut Watch, after: Duration, expected: &[(u32, bool)]| {
+            watch.tick(now + after, |tgid| tgid != 3);
+            let told: Vec<_> = received
+                .try_iter()
+                .map(|notice| match notice {
+                    Notice::Begun { tgid, .. } => (tgid, false),
+                    Notice::Settled { tgid, program } => (tgid, program == plain),
+                    Notice::Uncovered { tgid, .. } => (tgid, false),
+                })
+                .collect();
+            assert_eq!(told, expected, "after {after:?}");
+        };
+        watch.begun(1, ("/bin/other", "/a"), now);
+        watch.begun(2, ("/bin/plain", "/b"), now);
+        watch.begun(3, ("/bin/plain", "/a"), now);
+        watch.begun(4, ("/bin/plain", "/a"), now);
+        check(&mut watch, SETTLES / 2, &[(1, false), (2, false)]);
+        check(&mut watch, SETTLES, &[(4, true)]);
+        check(&mut watch, 2 * SETTLES, &[]);
     }
 }

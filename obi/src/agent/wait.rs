@@ -10,6 +10,10 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 
+/// Which of the two has called.
+const RING: u64 = 0;
+const BELL: u64 = 1;
+
 /// Sleeps until something is to be done.
 #[derive(Debug)]
 pub(super) struct Wait {
@@ -34,8 +38,8 @@ impl Wait {
     pub(super) fn new(ring: impl AsFd) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        epoll::add(&epoll, ring, EventData::new_u64(0), EventFlags::IN | EventFlags::ET)?;
-        epoll::add(&epoll, &bell, EventData::new_u64(1), EventFlags::IN)?;
+        epoll::add(&epoll, ring, EventData::new_u64(RING), EventFlags::IN | EventFlags::ET)?;
+        epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
         Ok(Self { epoll, bell })
     }
 
@@ -46,8 +50,9 @@ impl Wait {
     /// Returns early when called. An interrupted sleep is a short one.
     pub(super) fn sleep(&self, at_most: Duration) {
         let timeout = Timespec::try_from(at_most).ok();
-        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(0) }; 2];
-        if epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).is_ok() {
+        let mut events = [Event { flags: EventFlags::empty(), data: EventData::new_u64(RING) }; 2];
+        let n_events = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
+        if events[..n_events].iter().any(|event| event.data.u64() == BELL) {
             let mut count = [0; 8];
             let _ = rustix::io::read(&*self.bell, &mut count);
         }

@@ -80,6 +80,14 @@ pub struct Process<S, I> {
     ended: Option<u64>,
 }
 
+impl<S, I> Process<S, I> {
+    /// Whether `/proc` was read after it began its program; not of one that was gone before.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.start.is_some()
+    }
+}
+
 /// Who is watched has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
@@ -240,6 +248,12 @@ impl<N: Naming> Processes<N> {
     /// Who is watched or not since the last call, in order.
     pub fn changes(&mut self) -> std::vec::Drain<'_, Change> {
         self.changes.drain(..)
+    }
+
+    /// Whether a known process has not ended.
+    #[must_use]
+    pub fn is_running(&self, tgid: u32) -> bool {
+        self.table.get(&tgid).is_some_and(|process| process.ended.is_none())
     }
 
     /// Processes alive and watched.

@@ -48,6 +48,8 @@ pub struct Facts {
 #[derive(Debug)]
 pub(super) struct Reader {
     buffer: Vec<u8>,
+    /// Bytes of it that may not be zero.
+    used: usize,
 }
 
 /// Most bytes read of one file.
@@ -55,7 +57,7 @@ const READ_BYTES: usize = 64 * 1024;
 
 impl Reader {
     pub(super) fn new() -> Self {
-        Self { buffer: vec![0; READ_BYTES] }
+        Self { buffer: vec![0; READ_BYTES], used: 0 }
     }
 
     /// Everything about a process. `None`: it is gone, has ended, or is a thread of the kernel.
@@ -63,18 +65,20 @@ impl Reader {
         let process = open_process(tgid)?;
         let process = process.as_fd();
         let stat =
-            proc_text::stat(self.read(process, "stat")?.0).filter(|stat| !stat.kernel && !stat.ended)?;
-        let command =
-            self.read(process, "cmdline").map(|(bytes, _)| proc_text::command(bytes)).unwrap_or_default();
-        let groups = self.read(process, "cgroup");
+            proc_text::stat(self.read_once(process, "stat")?.0).filter(|stat| !stat.kernel && !stat.ended)?;
+        let command = self
+            .read_once(process, "cmdline")
+            .map(|(bytes, _)| proc_text::command(bytes))
+            .unwrap_or_default();
+        let groups = self.read_once(process, "cgroup");
         let (cgroup, container) = groups
             .map(|(bytes, _)| (proc_text::cgroup(bytes), container::container(bytes)))
             .unwrap_or_default();
         let variables = self
-            .read(process, "environ")
+            .read_once(process, "environ")
             .map(|(bytes, whole)| proc_text::environment(bytes, whole))
             .unwrap_or_default();
-        self.buffer.fill(0);
+        self.buffer[..std::mem::take(&mut self.used)].fill(0);
         let kubernetes = variables.kubernetes || cgroup.contains("kubepods");
         Some(Facts {
             parent: stat.parent,
@@ -95,7 +99,7 @@ impl Reader {
     /// Start of the process that has this pid now, and its executable if that is readable; `None` when none has.
     pub(super) fn identity(&mut self, tgid: u32) -> Option<(u64, Option<String>)> {
         let process = open_process(tgid)?;
-        let stat = proc_text::stat(self.read(process.as_fd(), "stat")?.0)?;
+        let stat = proc_text::stat(self.read_once(process.as_fd(), "stat")?.0)?;
         let executable = link(process.as_fd(), "exe").map(|path| proc_text::executable(&path));
         (!stat.kernel && !stat.ended).then_some((stat.start, executable))
     }
@@ -104,6 +108,15 @@ impl Reader {
     pub(super) fn read(&mut self, process: BorrowedFd<'_>, name: &str) -> Option<(&[u8], bool)> {
         let file = openat(process, name, READ_ONLY, Mode::empty()).ok()?;
         self.fill(file)
+    }
+
+    /// The same of a file that comes whole, as far as there is room: one record, or memory of the process. Tables come
+    /// page by page.
+    fn read_once(&mut self, process: BorrowedFd<'_>, name: &str) -> Option<(&[u8], bool)> {
+        let file = openat(process, name, READ_ONLY, Mode::empty()).ok()?;
+        let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut self.buffer[..])).ok()?;
+        self.used = self.used.max(count);
+        Some((&self.buffer[..count], count < self.buffer.len()))
     }
 
     fn fill(&mut self, file: OwnedFd) -> Option<(&[u8], bool)> {
@@ -118,6 +131,7 @@ impl Reader {
                 Err(_) => return None,
             }
         }
+        self.used = self.used.max(filled);
         Some((&self.buffer[..filled], filled < self.buffer.len()))
     }
 

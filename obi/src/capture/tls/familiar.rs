@@ -4,7 +4,7 @@
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 /// After this time it is looked at again.
@@ -12,36 +12,47 @@ const STAYS: Duration = Duration::from_secs(60);
 /// Programs that are remembered.
 const MOST: usize = 4096;
 
-/// By the program's file.
-#[derive(Debug)]
-pub(super) struct Familiar<K>(HashMap<K, Instant>);
+/// A program as its processes show it without a look into them: the path of its file and its control group. Another
+/// container has another control group; a file that was replaced is noticed when it is looked at again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Program(u64);
 
-impl<K> Default for Familiar<K> {
-    fn default() -> Self {
-        Self(HashMap::new())
+impl Program {
+    /// Of the executable's path inside the process's root and the path of the control group.
+    #[must_use]
+    pub fn of(hasher: &impl BuildHasher, executable: &str, cgroup: &str) -> Self {
+        Self(hasher.hash_one((executable, cgroup)))
     }
 }
 
-impl<K: Eq + Hash> Familiar<K> {
-    /// A look at a process of this program has found nothing.
-    pub(super) fn note(&mut self, program: K, now: Instant) {
+/// When each of them was looked at.
+#[derive(Debug, Clone, Default)]
+pub struct Familiar(HashMap<Program, Instant>);
+
+impl Familiar {
+    /// A look at a process of this program has found nothing. Returns whether that is news.
+    pub fn note(&mut self, program: Program, now: Instant) -> bool {
+        if self.contains(program, now) {
+            return false;
+        }
         if self.0.len() >= MOST {
             self.0.retain(|_, noted| now.duration_since(*noted) < STAYS);
         }
         if self.0.len() < MOST {
             self.0.insert(program, now);
         }
+        true
     }
 
-    /// A look at a process of this program has found something.
-    pub(super) fn forget(&mut self, program: &K) {
-        self.0.remove(program);
+    /// A look at a process of this program has found something. Returns whether that is news.
+    pub(super) fn forget(&mut self, program: Program) -> bool {
+        self.0.remove(&program).is_some()
     }
 
     /// Whether nothing was found not long ago.
     #[must_use]
-    pub(super) fn contains(&self, program: &K, now: Instant) -> bool {
-        self.0.get(program).is_some_and(|noted| now.duration_since(*noted) < STAYS)
+    pub fn contains(&self, program: Program, now: Instant) -> bool {
+        self.0.get(&program).is_some_and(|noted| now.duration_since(*noted) < STAYS)
     }
 }
 
@@ -52,16 +63,26 @@ mod tests {
     #[test]
     fn what_was_found_empty_is_familiar_for_a_while() {
         let (mut familiar, now) = (Familiar::default(), Instant::now());
-        assert!(!familiar.contains(&1, now));
-        familiar.note(1, now);
-        assert!(familiar.contains(&1, now + STAYS / 2) && !familiar.contains(&1, now + STAYS));
-        familiar.forget(&1);
-        assert!(!familiar.contains(&1, now));
-        for program in 0..2 * MOST {
-            familiar.note(program, now);
+        let one = Program(1);
+        assert!(!familiar.contains(one, now));
+        assert!(familiar.note(one, now) && !familiar.note(one, now));
+        assert!(familiar.contains(one, now + STAYS / 2) && !familiar.contains(one, now + STAYS));
+        assert!(familiar.forget(one) && !familiar.forget(one));
+        assert!(!familiar.contains(one, now));
+        for program in 0..2 * MOST as u64 {
+            familiar.note(Program(program), now);
         }
         assert_eq!(familiar.0.len(), MOST);
-        familiar.note(usize::MAX, now + STAYS);
+        familiar.note(Program(u64::MAX), now + STAYS);
         assert_eq!(familiar.0.len(), 1);
+    }
+
+    #[test]
+    fn programs_are_told_apart() {
+        let hasher = foldhash::quality::RandomState::default();
+        let of = |executable, cgroup| Program::of(&hasher, executable, cgroup);
+        assert_eq!(of("/bin/a", "/x"), of("/bin/a", "/x"));
+        assert_ne!(of("/bin/a", "/x"), of("/bin/a", "/y"));
+        assert_ne!(of("/bin/a", "/x"), of("/bin/a/x", ""));
     }
 }

@@ -18,7 +18,7 @@ use foldhash::fast::RandomState;
 use super::attach::{self, Attacher, Probes};
 use super::blind::{self, Why};
 use super::elf::{ElfError, OpenFile};
-use super::familiar::Familiar;
+use super::familiar::{Familiar, Program};
 use super::file::{FileKey, probe_points};
 use super::library;
 use super::mapping::{Mapping, mappings};
@@ -72,6 +72,14 @@ const ROUND_STEPS: usize = 60;
 /// Rounds without anybody who maps a file, until it is let go.
 const ROUNDS: u64 = 2;
 
+/// A look that is still to come.
+#[derive(Debug)]
+struct Look {
+    due: Instant,
+    tgid: u32,
+    program: Option<Program>,
+}
+
 /// The files, and who is still to be looked at.
 #[derive(Debug)]
 pub struct Finder {
@@ -82,8 +90,9 @@ pub struct Finder {
     hasher: RandomState,
     /// Mount namespaces whose usual places have been looked at.
     namespaces: HashSet<Vec<u8>>,
-    looks: VecDeque<(Instant, u32)>,
-    familiar: Familiar<FileKey>,
+    looks: VecDeque<Look>,
+    familiar: Familiar,
+    familiar_changed: bool,
     uncovered: Vec<Uncovered>,
     round: u64,
     /// Processes of this round still to come.
@@ -109,6 +118,7 @@ impl Finder {
             namespaces: HashSet::new(),
             looks: VecDeque::new(),
             familiar: Familiar::default(),
+            familiar_changed: false,
             uncovered: Vec::new(),
             round: 0,
             to_mark: Vec::new(),
@@ -157,23 +167,25 @@ impl Finder {
         }
     }
 
-    /// A process has begun, or another program in it: looks at it now, and again when it has mapped its libraries. One of
-    /// a program that had none lately is looked at when it is still there some time later: most are not.
-    pub fn begun(&mut self, tgid: u32, now: Instant) {
-        let later = if self.is_familiar(tgid, now) { &LATER[1..] } else { &LATER[..] };
-        if later.len() == LATER.len() {
-            self.look(tgid);
-        }
-        for after in later {
-            self.look_later(tgid, now + *after);
+    /// A process has begun, or another program in it: looks at it now, and again when it has mapped its libraries.
+    pub fn begun(&mut self, tgid: u32, program: Option<Program>, now: Instant) {
+        self.look(tgid);
+        for after in LATER {
+            self.look_later(tgid, program, now + after);
         }
     }
 
+    /// A process of a familiar program lives on.
+    pub fn settled(&mut self, tgid: u32, program: Program, now: Instant) {
+        let met = self.look(tgid);
+        self.remember(program, &met, now);
+    }
+
     /// Looks at a process when its time has come.
-    pub fn look_later(&mut self, tgid: u32, due: Instant) {
+    pub fn look_later(&mut self, tgid: u32, program: Option<Program>, due: Instant) {
         if self.looks.len() < LOOKS {
-            let at = self.looks.partition_point(|(other, _)| *other <= due);
-            self.looks.insert(at, (due, tgid));
+            let at = self.looks.partition_point(|other| other.due <= due);
+            self.looks.insert(at, Look { due, tgid, program });
         } else {
             self.looks_at_all = true;
         }
@@ -220,14 +232,16 @@ impl Finder {
 
     /// Looks at one process whose time has come, or goes on with the round when that is due. Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Instant {
-        if let Some((_, tgid)) = self.looks.pop_front_if(|(due, _)| *due <= now) {
-            let met = self.look(tgid);
-            self.remember(tgid, &met, now);
+        if let Some(look) = self.looks.pop_front_if(|look| look.due <= now) {
+            let met = self.look(look.tgid);
+            if let Some(program) = look.program {
+                self.remember(program, &met, now);
+            }
         } else if now >= self.next_round_step {
             self.next_round_step = now + ROUND_STEP;
             self.go_round();
         }
-        self.looks.front().map_or(self.next_round_step, |(due, _)| self.next_round_step.min(*due))
+        self.looks.front().map_or(self.next_round_step, |look| self.next_round_step.min(look.due))
     }
 
     /// What is probed and what is not, if that has changed since the last call.
@@ -253,6 +267,11 @@ impl Finder {
             view.uncovered.clone_from(&self.uncovered);
             view
         })
+    }
+
+    /// Programs that had no TLS library lately, if that has changed since the last call.
+    pub fn familiar(&mut self) -> Option<Familiar> {
+        std::mem::take(&mut self.familiar_changed).then(|| self.familiar.clone())
     }
 
     /// Ends all probes, many at a time.
@@ -281,21 +300,14 @@ impl Finder {
         met
     }
 
-    fn is_familiar(&mut self, tgid: u32, now: Instant) -> bool {
-        let Ok(process) = Process::open(tgid) else { return false };
-        self.look_around(&process);
-        program(&process).is_some_and(|program| self.familiar.contains(&program, now))
-    }
-
-    /// What a look at a process that has mapped its libraries tells of its program.
-    fn remember(&mut self, tgid: u32, met: &[FileKey], now: Instant) {
-        let Some(program) = Process::open(tgid).ok().and_then(|process| program(&process)) else { return };
+    /// What a look at a process that has mapped its libraries tells of its program. Nothing if it has ended meanwhile.
+    fn remember(&mut self, program: Program, met: &[FileKey], now: Instant) {
         let is_plain = |key: &FileKey| matches!(self.files.get(key), Some(Entry { known: Known::Plain, .. }));
-        if !met.is_empty() && met.iter().all(is_plain) {
-            self.familiar.note(program, now);
-        } else {
-            self.familiar.forget(&program);
-        }
+        self.familiar_changed |= match met {
+            [] => false,
+            met if met.iter().all(is_plain) => self.familiar.note(program, now),
+            _ => self.familiar.forget(program),
+        };
     }
 
     /// The usual places of a mount namespace that is new to us, so that its next process finds them probed.
@@ -487,10 +499,4 @@ impl Finder {
             }
         }
     }
-}
-
-/// The file of a process's program.
-fn program(process: &Process) -> Option<FileKey> {
-    let metadata = process.linked("exe").and_then(|file| file.metadata()).ok()?;
-    Some(FileKey::of(&metadata))
 }

@@ -7,7 +7,7 @@ pub mod attach;
 pub mod blind;
 mod code;
 pub mod elf;
-mod familiar;
+pub mod familiar;
 pub mod file;
 pub mod finder;
 mod library;

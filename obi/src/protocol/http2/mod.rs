@@ -28,7 +28,7 @@ use connection::Connection;
 use connections::Connections;
 use direction::{Block, Spare};
 use hpack::{Head, Name};
-use obi_ebpf::{FRAME_APART, FRAME_FIRST_PIECE, ORDINAL_BITS, frame_event};
+use obi_ebpf::{FRAME_APART, ORDINAL_BITS, frame_event};
 use outcome::Reset;
 use stream::End;
 use streams::Streams;
