@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use integration::kernel::archive;
 use integration::kernel::machine::{Job, Machine};
@@ -62,7 +63,7 @@ struct Matrix {
     #[arg(long)]
     tests: PathBuf,
     /// Only these series
-    #[arg(long)]
+    #[arg(long, value_parser = PossibleValuesParser::new(RELEASES.map(|release| release.series)))]
     kernel: Vec<String>,
     /// Only these tests (beginnings of names); without it those that every kernel must pass
     #[arg(long)]
