@@ -1,8 +1,9 @@
 //! Whole messages pass unseen, as when the kernel skips a program: what is told is right, the rest is lost, nothing breaks.
 
 use obi_ebpf::*;
-use obi_ebpf_host::ledger::{Account, Fate, Ledger};
-use obi_ebpf_host::{Connection, Faults, Kernel, Segment};
+use obi_ebpf_host::Segment;
+use obi_ebpf_host::ledger::Fate;
+use obi_ebpf_host::line::{Line, ids, is_counted};
 use proptest::prelude::*;
 
 /// One request and its answer, one after the other on a connection that is kept.
@@ -45,55 +46,26 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     })
 }
 
-/// A connection, and what has passed unseen on it, by direction.
-struct Line {
-    kernel: Kernel,
-    connection: Connection,
-    ledger: Ledger,
-    time: u64,
-    unseen: [u32; 2],
+fn pass(line: &mut Line, sending: bool, bytes: &[u8], missed: bool) {
+    if missed || bytes.is_empty() {
+        line.miss(sending, bytes.len());
+    } else {
+        line.pass(sending, Segment::Buffer(bytes));
+    }
 }
 
-impl Line {
-    fn pass(&mut self, sending: bool, bytes: &[u8], missed: bool) {
-        self.time += 1000;
-        let unseen = &mut self.unseen[usize::from(sending)];
-        if missed || bytes.is_empty() {
-            *unseen += u32::try_from(bytes.len()).expect("short");
-            return;
-        }
-        let gap = std::mem::take(unseen);
-        self.kernel.segment(&mut self.connection, sending, gap, Segment::Buffer(bytes), self.time);
-        self.ledger.read(&self.kernel);
-    }
-
-    fn message(&mut self, sending: bool, turn: &Turn, (head, body): (&str, u16), missed: [bool; 2]) {
-        let body = vec![b'x'; body.into()];
-        if turn.apart {
-            self.pass(sending, head.as_bytes(), missed[0]);
-            self.pass(sending, &body, missed[1]);
-        } else {
-            self.pass(sending, &[head.as_bytes(), &body].concat(), missed[0]);
-        }
-    }
-
-    /// As the kernel side does: who closes looks whether all bytes have been seen.
-    fn end(&mut self, reason: u32, server: bool) {
-        self.time += 1000;
-        if self.unseen == [0, 0] {
-            self.kernel.end(&mut self.connection, reason, self.time);
-        } else {
-            let requests = self.unseen[usize::from(!server)];
-            self.kernel.end_unseen(&mut self.connection, requests, self.time);
-        }
-        self.ledger.read(&self.kernel);
+fn message(line: &mut Line, sending: bool, turn: &Turn, ((head, body), missed): ((&str, u16), [bool; 2])) {
+    let body = vec![b'x'; body.into()];
+    if turn.apart {
+        pass(line, sending, head.as_bytes(), missed[0]);
+        pass(line, sending, &body, missed[1]);
+    } else {
+        pass(line, sending, &[head.as_bytes(), &body].concat(), missed[0]);
     }
 }
 
 fn play(turns: &[Turn], server: bool, reason: u32) -> Line {
-    let mut kernel = Kernel::boot(1, 8192, Faults::default());
-    let connection = kernel.connect(false);
-    let mut line = Line { kernel, connection, ledger: Ledger::default(), time: 0, unseen: [0; 2] };
+    let mut line = Line::default();
     for (nth, turn) in turns.iter().enumerate() {
         let Turn { is_head, status, request_body, response_body, missed, .. } = *turn;
         let method = if is_head { "HEAD" } else { "POST" };
@@ -102,20 +74,11 @@ fn play(turns: &[Turn], server: bool, reason: u32) -> Line {
         let response = format!("HTTP/1.1 {status} X\r\nId: {nth}\r\nContent-Length: {response_body}\r\n\r\n");
         let has_body = !is_head && status != 204 && status != 304;
         let response_body = if has_body { response_body } else { 0 };
-        line.message(!server, turn, (&request, request_body), [missed[0], missed[1]]);
-        line.message(server, turn, (&response, response_body), [missed[2], missed[3]]);
+        message(&mut line, !server, turn, ((&request, request_body), [missed[0], missed[1]]));
+        message(&mut line, server, turn, ((&response, response_body), [missed[2], missed[3]]));
     }
     line.end(reason, server);
     line
-}
-
-fn id(account: &Account) -> (Option<usize>, Option<usize>) {
-    let request = String::from_utf8_lossy(&account.request.head).into_owned();
-    let response = String::from_utf8_lossy(&account.response.head).into_owned();
-    let between = |text: &str, from: &str, to: char| -> Option<usize> {
-        text.split_once(from)?.1.split(to).next()?.parse().ok()
-    };
-    (between(&request, " /", ' '), between(&response, "Id: ", '\r'))
 }
 
 fn cases(n: u32) -> ProptestConfig {
@@ -131,13 +94,10 @@ proptest! {
         let line = play(&turns, server, if local { CLOSE_LOCAL } else { CLOSE_REMOTE });
         for (number, account) in &line.ledger.accounts {
             if account.fate != Fate::Whole {
-                let lost = matches!(account.fate, Fate::Abandoned(_) | Fate::Forgotten | Fate::Dropped);
-                // An answer that no request came for: the kernel side counts it.
-                let alone = account.fate == Fate::Open && account.ahead && !account.request.begun;
-                prop_assert!(lost || alone, "{number:#x} is {:?}: {account:?}", account.fate);
+                prop_assert!(is_counted(account), "{number:#x} is {:?}: {account:?}", account.fate);
                 continue;
             }
-            let (asked, answered) = id(account);
+            let (asked, answered) = ids(account);
             if asked.is_some() && answered.is_some() {
                 prop_assert_eq!(asked, answered, "{:?}", account);
             }

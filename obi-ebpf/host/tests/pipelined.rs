@@ -2,8 +2,9 @@
 //! to another, and what is not told is counted.
 
 use obi_ebpf::*;
-use obi_ebpf_host::ledger::{Account, Fate, Ledger};
-use obi_ebpf_host::{Connection, Faults, Kernel, Segment};
+use obi_ebpf_host::ledger::Fate;
+use obi_ebpf_host::line::{Line, ids, is_counted};
+use obi_ebpf_host::{Faults, Segment};
 use proptest::prelude::*;
 
 /// What happens to a segment.
@@ -67,30 +68,15 @@ fn batches() -> impl Strategy<Value = Vec<Batch>> {
     })
 }
 
-struct Line {
-    kernel: Kernel,
-    connection: Connection,
-    ledger: Ledger,
-    time: u64,
-    unseen: [u32; 2],
-}
-
-impl Line {
-    fn pass(&mut self, sending: bool, bytes: &[u8], damage: Damage) {
-        self.time += 1000;
-        let unseen = &mut self.unseen[usize::from(sending)];
-        let length = u32::try_from(bytes.len()).expect("short");
-        if damage == Damage::Missed {
-            *unseen += length;
-            return;
+fn pass(line: &mut Line, sending: bool, bytes: &[u8], damage: Damage) {
+    let steps = if damage == Damage::Cut { 64 } else { 0 };
+    line.kernel.set_faults(Faults { steps, ..Faults::default() });
+    match damage {
+        Damage::Missed => line.miss(sending, bytes.len()),
+        Damage::Opaque => {
+            line.pass(sending, Segment::Opaque(u32::try_from(bytes.len()).expect("short"), false));
         }
-        let gap = std::mem::take(unseen);
-        let steps = if damage == Damage::Cut { 64 } else { 0 };
-        self.kernel.set_faults(Faults { steps, ..Faults::default() });
-        let segment =
-            if damage == Damage::Opaque { Segment::Opaque(length, false) } else { Segment::Buffer(bytes) };
-        self.kernel.segment(&mut self.connection, sending, gap, segment, self.time);
-        self.ledger.read(&self.kernel);
+        Damage::None | Damage::Cut => line.pass(sending, Segment::Buffer(bytes)),
     }
 }
 
@@ -115,40 +101,23 @@ fn response(id: usize, exchange: &Exchange) -> Vec<u8> {
 }
 
 fn play(batches: &[Batch], server: bool) -> Line {
-    let mut kernel = Kernel::boot(1, 8192, Faults::default());
-    let connection = kernel.connect(false);
-    let mut line = Line { kernel, connection, ledger: Ledger::default(), time: 0, unseen: [0; 2] };
+    let mut line = Line::default();
     let mut first = 0;
     for batch in batches {
         let mut waiting = Vec::new();
         for (nth, exchange) in batch.exchanges.iter().enumerate() {
             waiting.extend(request(first + nth, exchange));
             if !exchange.goes_on || nth + 1 == batch.exchanges.len() {
-                line.pass(!server, &std::mem::take(&mut waiting), batch.damage[0][nth]);
+                pass(&mut line, !server, &std::mem::take(&mut waiting), batch.damage[0][nth]);
             }
         }
         for (nth, exchange) in batch.exchanges.iter().enumerate() {
-            line.pass(server, &response(first + nth, exchange), batch.damage[1][nth]);
+            pass(&mut line, server, &response(first + nth, exchange), batch.damage[1][nth]);
         }
         first += batch.exchanges.len();
     }
-    line.time += 1000;
-    if line.unseen == [0, 0] {
-        line.kernel.end(&mut line.connection, CLOSE_REMOTE, line.time);
-    } else {
-        let requests = line.unseen[usize::from(!server)];
-        line.kernel.end_unseen(&mut line.connection, requests, line.time);
-    }
-    line.ledger.read(&line.kernel);
+    line.end(CLOSE_REMOTE, server);
     line
-}
-
-/// The ids in a request's and in a response's head.
-fn ids(account: &Account) -> (Option<usize>, Option<usize>) {
-    let between = |head: &[u8], from: &str, to: char| -> Option<usize> {
-        String::from_utf8_lossy(head).split_once(from)?.1.split(to).next()?.parse().ok()
-    };
-    (between(&account.request.head, " /", ' '), between(&account.response.head, "Id: ", '\r'))
 }
 
 fn cases(n: u32) -> ProptestConfig {
@@ -165,10 +134,7 @@ proptest! {
         let exchanges: Vec<&Exchange> = batches.iter().flat_map(|batch| &batch.exchanges).collect();
         for (number, account) in &line.ledger.accounts {
             if account.fate != Fate::Whole {
-                let lost = matches!(account.fate, Fate::Abandoned(_) | Fate::Forgotten | Fate::Dropped);
-                // An answer that no request came for: the kernel side counts it.
-                let alone = account.fate == Fate::Open && account.ahead && !account.request.begun;
-                prop_assert!(lost || alone, "{number:#x} is {:?}: {account:?}", account.fate);
+                prop_assert!(is_counted(account), "{number:#x} is {:?}: {account:?}", account.fate);
                 continue;
             }
             let (Some(asked), Some(answered)) = ids(account) else {

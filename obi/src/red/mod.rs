@@ -391,6 +391,8 @@ impl Requests {
 }
 
 #[cfg(test)]
+mod overflow_tests;
+#[cfg(test)]
 mod span_metrics_tests;
 #[cfg(test)]
 pub(crate) mod tests;
