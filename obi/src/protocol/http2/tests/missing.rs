@@ -47,6 +47,14 @@ fn ends_that_may_have_been_missed() {
     assert_eq!(exchanges.open(), 1);
     exchanges.sweep(300_000_000_030, Duration::from_secs(3600), &mut lines);
     assert_eq!((exchanges.open(), &lines.0[..]), (0, &[seen.to_owned(), LOST.to_owned()][..]));
+    // A thread was about to count its last record when the network ended the connection.
+    let mut c = Connection::server(7);
+    let begun = [get(&mut c, 1), c.at(30).headers(Server, 1, false, &OK)];
+    let early = c.at(50).close(CLOSE_RESET, |close| close.sent_pieces -= 1);
+    check(
+        &[&begun[..], &[early]].concat(),
+        &["Server 1 GET /a?k=REDACTED 200 0/? 10-20-50 connection_reset"],
+    );
     // The head alone is lost: without it nobody knows how it went, but for a call.
     let mut c = Connection::server(7);
     let asked = c.at(20).headers(Client, 1, true, &CALL);
