@@ -5,7 +5,7 @@
 //!
 //! A file that nobody maps any more is let go, since a probe keeps the file, and the file system it is on, alive.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::hash::BuildHasher as _;
 use std::os::fd::AsFd as _;
@@ -21,6 +21,7 @@ use super::elf::{ElfError, OpenFile};
 use super::familiar::{Familiar, Program};
 use super::file::{FileKey, probe_points};
 use super::library;
+use super::looks::{Look, Looks};
 use super::mapping::{Mapping, mappings};
 use super::place::{Process, Root};
 use super::point::{ProbePoint, Returns};
@@ -60,8 +61,6 @@ const FILES: usize = 16_384;
 const PROBED: usize = 1024;
 const NAMESPACES: usize = 4096;
 const UNCOVERED: usize = 256;
-/// Looks that are still to come.
-const LOOKS: usize = 8192;
 /// A process that has just begun maps its libraries a little later.
 const LATER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// Processes looked at per step to see which files are in use: all of them in a minute, unless they are very many. Who
@@ -71,14 +70,6 @@ const PER_STEP: usize = 16;
 const ROUND_STEPS: usize = 60;
 /// Rounds without anybody who maps a file, until it is let go.
 const ROUNDS: u64 = 2;
-
-/// A look that is still to come.
-#[derive(Debug)]
-struct Look {
-    due: Instant,
-    tgid: u32,
-    program: Option<Program>,
-}
 
 /// The files, and who is still to be looked at.
 #[derive(Debug)]
@@ -90,7 +81,7 @@ pub struct Finder {
     hasher: RandomState,
     /// Mount namespaces whose usual places have been looked at.
     namespaces: HashSet<Vec<u8>>,
-    looks: VecDeque<Look>,
+    looks: Looks,
     familiar: Familiar,
     familiar_changed: bool,
     uncovered: Vec<Uncovered>,
@@ -116,7 +107,7 @@ impl Finder {
             met: HashMap::new(),
             hasher: RandomState::default(),
             namespaces: HashSet::new(),
-            looks: VecDeque::new(),
+            looks: Looks::default(),
             familiar: Familiar::default(),
             familiar_changed: false,
             uncovered: Vec::new(),
@@ -183,12 +174,7 @@ impl Finder {
 
     /// Looks at a process when its time has come.
     pub fn look_later(&mut self, tgid: u32, program: Option<Program>, due: Instant) {
-        if self.looks.len() < LOOKS {
-            let at = self.looks.partition_point(|other| other.due <= due);
-            self.looks.insert(at, Look { due, tgid, program });
-        } else {
-            self.looks_at_all = true;
-        }
+        self.looks_at_all |= !self.looks.add(Look { due, tgid, program });
     }
 
     /// Somebody could not be told.
@@ -232,7 +218,7 @@ impl Finder {
 
     /// Looks at one process whose time has come, or goes on with the round when that is due. Returns when to call again.
     pub fn tick(&mut self, now: Instant) -> Instant {
-        if let Some(look) = self.looks.pop_front_if(|look| look.due <= now) {
+        if let Some(look) = self.looks.take_due(now) {
             let met = self.look(look.tgid);
             if let Some(program) = look.program {
                 self.remember(program, &met, now);
@@ -241,7 +227,7 @@ impl Finder {
             self.next_round_step = now + ROUND_STEP;
             self.go_round();
         }
-        self.looks.front().map_or(self.next_round_step, |look| self.next_round_step.min(look.due))
+        self.looks.next_due().map_or(self.next_round_step, |due| self.next_round_step.min(due))
     }
 
     /// What is probed and what is not, if that has changed since the last call.

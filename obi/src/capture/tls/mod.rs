@@ -11,6 +11,7 @@ pub mod familiar;
 pub mod file;
 pub mod finder;
 mod library;
+mod looks;
 pub mod mapping;
 pub(crate) mod place;
 pub mod point;
