@@ -221,6 +221,24 @@ mod tests {
         }
     }
 
+    /// `obi-ebpf/src/bpf/own_stack.h`: without a tail call the kernel gives them stacks that two runs may share.
+    #[test]
+    fn what_may_be_preempted_stays_on_its_own_stack() {
+        /// `BPF_JMP | BPF_CALL` of `BPF_FUNC_tail_call`.
+        const TAIL_CALL: (u8, u8, i32) = (0x85, 0, 12);
+        for (name, _, bytes) in OBJECTS.iter().filter(|(_, flavour, _)| *flavour == Flavour::Modern) {
+            let object = aya_obj::Object::parse(bytes).unwrap();
+            let preempted = object.programs.iter().filter(|(_, program)| {
+                matches!(program.section, ProgramSection::UProbe { .. } | ProgramSection::TracePoint)
+            });
+            for (program, described) in preempted {
+                let instructions = &object.functions[&described.function_key()].instructions;
+                let has_one = instructions.iter().any(|it| (it.code, it.src_reg(), it.imm) == TAIL_CALL);
+                assert!(has_one, "{name}: {program} has no tail call");
+            }
+        }
+    }
+
     #[test]
     fn the_tables_and_the_objects_agree() {
         for (name, flavour, object) in OBJECTS.iter().filter(|(name, ..)| *name != "profile") {
