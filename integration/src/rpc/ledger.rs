@@ -143,29 +143,13 @@ impl RpcLedger {
     /// Compares.
     #[must_use]
     pub fn compare(&self, spans: &[Span]) -> Report {
-        self.compare_by(spans, differences)
-    }
-
-    /// The same where frames may have passed unseen: a span may not know its status or how many messages it had. What it
-    /// tells must be true.
-    #[must_use]
-    pub fn compare_damaged(&self, spans: &[Span]) -> Report {
-        self.compare_by(spans, |expected, span| {
-            let mut found = differences(expected, span);
-            found.retain(|difference| !difference.is_untold);
-            found
-        })
-    }
-
-    fn compare_by(&self, spans: &[Span], wrong: fn(&Expected, &Span) -> Vec<Difference>) -> Report {
         let mut report = Report { expected: self.expected.len(), ..Report::default() };
         let mut found: BTreeMap<Key, u32> = BTreeMap::new();
         for span in spans.iter().filter(|span| self.services.contains(&span.service.name)) {
             match self.expected.get(&key(span)) {
                 None => report.phantom.push(describe(span)),
                 Some(expected) => {
-                    let wrong: Vec<String> =
-                        wrong(expected, span).into_iter().map(|difference| difference.text).collect();
+                    let wrong = differences(expected, span);
                     if !wrong.is_empty() {
                         let call = expected.call.describe();
                         report.wrong.push(format!("{} [{call}]: {}", describe(span), wrong.join("; ")));
@@ -204,25 +188,12 @@ fn describe(span: &Span) -> String {
     )
 }
 
-/// What a span says otherwise than it was.
-#[derive(Debug)]
-struct Difference {
-    text: String,
-    /// It does not say it at all.
-    is_untold: bool,
-}
-
-fn differences(expected: &Expected, span: &Span) -> Vec<Difference> {
+fn differences(expected: &Expected, span: &Span) -> Vec<String> {
     let Expected { call, messages, duration: (shortest, longest), is_web } = expected;
     let mut found = Vec::new();
     let mut compare = |what: &str, expected: &str, seen: &str| {
         if expected != seen {
-            let is_untold = match what {
-                "status" | "request messages" | "response messages" => seen == "-",
-                "streaming" => seen == "false",
-                _ => false,
-            };
-            found.push(Difference { text: format!("{what} {seen} instead of {expected}"), is_untold });
+            found.push(format!("{what} {seen} instead of {expected}"));
         }
     };
     let method = if call.method == Method::Missing { "_OTHER".to_owned() } else { call.method.full_name() };
@@ -267,8 +238,7 @@ fn differences(expected: &Expected, span: &Span) -> Vec<Difference> {
     }
     let took = Duration::from_nanos(span.end_unix_nano.get().saturating_sub(span.start_unix_nano.get()));
     if took < *shortest || took > *longest {
-        let text = format!("duration {took:?} not between {shortest:?} and {longest:?}");
-        found.push(Difference { text, is_untold: false });
+        found.push(format!("duration {took:?} not between {shortest:?} and {longest:?}"));
     }
     found
 }

@@ -15,8 +15,6 @@
 //! 5. Or nothing of a path, but a call of the driver's own: to a clock, or to the scheduler.
 //! 6. And above any of these the frame that the kernel makes for a signal, which has the name that the C library gives it
 //!    or none, and a handler's path.
-//! 7. In the system call by which a handler returns the kernel puts the thread's registers back one by one: a look in
-//!    between sees those of no place at all, and the walk ends at once. That is nothing of a path either.
 //!
 //! Shares: of `n` looks at the CPU at random moments, those of a path with the share `p` are binomial. A timer's looks
 //! scatter less; so the bound holds for them, too. It is Chernoff's, exact for every `n` and `p`:
@@ -145,9 +143,6 @@ fn place(tree: &Tree, variant: &Variant, sample: &Sampled) -> Result<Place, Stri
     let frames: Vec<&Frame> = sample.frames.iter().rev().collect();
     if let Some(marker) = frames.iter().find(|frame| frame.name.starts_with('[') && frame.name.ends_with(']'))
     {
-        if sample.kernel.iter().any(|name| name == "restore_sigcontext") && frames.len() <= 2 {
-            return Ok(Place::Outside);
-        }
         return Err(format!("the walk broke off: {}", marker.name));
     }
     let drive = driver(tree, variant.language);
@@ -358,10 +353,6 @@ mod tests {
         check("the file is another", false, &|all| all[3].frames[2].file = "/lib/libc.so.6".to_owned());
         check("the walk broke off", false, &|all| {
             all[3].frames.push(frame("[truncated: no table]", ""));
-        });
-        check("the walk broke off while registers were put back", true, &|all| {
-            all[3].frames = vec![frame("__restore_rt", ""), frame("[truncated: no rule]", "")];
-            all[3].kernel = vec!["restore_sigcontext".to_owned()];
         });
         check("nothing but the leaf", false, &|all| all[3].frames.truncate(1));
         check("a share by chance", true, &|all| {

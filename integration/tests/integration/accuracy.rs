@@ -150,7 +150,7 @@ pub(crate) fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view
     let is_counted = |metrics: &Exposition| {
         rows.iter()
             .filter(|row| row.sight == Sight::Counted)
-            .all(|row| gate::is_counted((before, metrics), &row.ledger, view.is_preempted))
+            .all(|row| gate::is_counted(before, metrics, &row.ledger))
     };
     let metrics = agent.metrics_until(gate::PATIENCE, is_counted).unwrap();
     let spans = agent.spans().unwrap();
@@ -162,7 +162,7 @@ pub(crate) fn check(agent: &mut Agent, before: &Exposition, rows: Vec<Row>, view
             _ => row.ledger.compare(spans),
         };
         whole.add(&report);
-        failed.extend(verdict(row, report, (before, &metrics), view));
+        failed.extend(verdict(row, report, before, &metrics));
     }
     let lost =
         gate::lost(&metrics, rows.iter().flat_map(|row| row.ledger.roles()).collect::<BTreeSet<_>>().iter());
@@ -182,18 +182,13 @@ fn cost(before: &Exposition, metrics: &Exposition) -> Option<f64> {
 }
 
 /// What is wrong with a row, or with the expectation of it.
-fn verdict(
-    row: &Row,
-    mut report: Report,
-    (before, metrics): (&Exposition, &Exposition),
-    view: View,
-) -> Option<String> {
+fn verdict(row: &Row, mut report: Report, before: &Exposition, metrics: &Exposition) -> Option<String> {
     assert!(report.expected > 0, "{}: the workload did not run", row.name);
     let mut wrong = Vec::new();
     match row.sight {
         Sight::Exact => wrong.extend(gate::miscounted(metrics, &row.ledger)),
         Sight::Counted => {
-            if !gate::is_counted((before, metrics), &row.ledger, view.is_preempted) {
+            if !gate::is_counted(before, metrics, &row.ledger) {
                 wrong.push(format!("{} are missing and not counted", report.missing.len()));
             }
             report.missing.clear();

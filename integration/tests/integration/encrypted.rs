@@ -113,11 +113,7 @@ fn check_calls(agent: &mut Agent, ledger: &RpcLedger, view: View, passage: Passa
         gate::unaccounted(metrics, &ledger.roles(), |kind, service| ledger.count(kind, service))
     };
     let metrics = agent.metrics_until(gate::PATIENCE, |metrics| unaccounted(metrics).is_empty()).unwrap();
-    let spans = agent.spans().unwrap();
-    let mut report = match view.sight(passage) {
-        Sight::Counted => ledger.compare_damaged(spans),
-        _ => ledger.compare(spans),
-    };
+    let mut report = ledger.compare(agent.spans().unwrap());
     gate::tell(&what, &report, gate::lost(&metrics, &ledger.roles()));
     let missing = std::mem::take(&mut report.missing);
     assert_eq!(unaccounted(&metrics), [""; 0], "{what}: missing and not counted: {missing:?}");

@@ -82,15 +82,6 @@ pub(crate) fn unaccounted<'a>(
     roles: impl IntoIterator<Item = &'a (Side, String)>,
     count: impl Fn(Side, &str) -> usize,
 ) -> Vec<String> {
-    shortfalls(metrics, roles, count).into_iter().map(|(line, _)| line).collect()
-}
-
-/// The same, each with how many are missing.
-fn shortfalls<'a>(
-    metrics: &Exposition,
-    roles: impl IntoIterator<Item = &'a (Side, String)>,
-    count: impl Fn(Side, &str) -> usize,
-) -> Vec<(String, f64)> {
     let mut found = Vec::new();
     for role in roles {
         let (kind, service) = role;
@@ -98,8 +89,7 @@ fn shortfalls<'a>(
         let (seen, lost) = (metrics.sum("obi_spans_total", &labels), lost(metrics, [role]));
         let sent = count(*kind, service) as f64;
         if seen + lost < sent {
-            let line = format!("{service} ({}): {sent} sent, {seen} seen, {lost} lost", side(*kind));
-            found.push((line, sent - seen - lost));
+            found.push(format!("{service} ({}): {sent} sent, {seen} seen, {lost} lost", side(*kind)));
         }
     }
     found
@@ -158,18 +148,11 @@ pub(crate) fn miscounted(metrics: &Exposition, ledger: &Ledger) -> Vec<String> {
 }
 
 /// Whether what is missing of the ledger's exchanges is counted: spans and losses together are no less than what was
-/// sent, or connections since `before` are uncovered because they could not be read. Where the kernel skips programs,
-/// several exchanges in one gap count once; then the skipped runs, each of which hides one at most, must be as many.
-pub(crate) fn is_counted(
-    (before, metrics): (&Exposition, &Exposition),
-    ledger: &Ledger,
-    is_preempted: bool,
-) -> bool {
+/// sent, or connections since `before` are uncovered because they could not be read.
+pub(crate) fn is_counted(before: &Exposition, metrics: &Exposition, ledger: &Ledger) -> bool {
     let is_uncovered = uncovered(metrics, "unreadable") > uncovered(before, "unreadable");
-    let missing = shortfalls(metrics, &ledger.roles(), |kind, service| ledger.count(kind, service));
-    let skipped = |metrics: &Exposition| metrics.sum("obi_bpf_program_misses_total", &[]);
-    let allowed = if is_preempted { skipped(metrics) - skipped(before) } else { 0.0 };
-    is_uncovered || missing.into_iter().map(|(_, n)| n).sum::<f64>() <= allowed
+    is_uncovered
+        || unaccounted(metrics, &ledger.roles(), |kind, service| ledger.count(kind, service)).is_empty()
 }
 
 /// Runs a client of `kind` and enters what it did.
