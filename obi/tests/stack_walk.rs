@@ -114,6 +114,25 @@ fn stacks_are_whole_inside_the_kernel_and_what_it_maps() {
 }
 
 #[test]
+fn a_system_call_may_end_its_function() {
+    // As it does in what returns from a signal: the address behind it is another's, here of one without a rule.
+    let last = "static char room[1 << 20]; long last(int file, void *to, unsigned long bytes);\
+        __asm__(\".text\\n.globl last\\n.type last, @function\\nlast:\\n.cfi_startproc\\nxor %eax, %eax\\nsyscall\\n\"\
+                \".cfi_endproc\\n.size last, . - last\\nret\\n\");";
+    let work = "int f = open(\"/dev/zero\", O_RDONLY); for (;;) x += last(f, room, sizeof room);";
+    for flavour in [Flavour::Modern, Flavour::Portable] {
+        let (_profiler, mut maps) = load(flavour, 199);
+        let busy = Busy::compile(&working(last, work), &WITHOUT);
+        install(&mut maps, busy.pid(), 1);
+        let mut found = stacks(&mut maps, &busy, 60);
+        found.retain(|stack| stack.in_kernel);
+        assert!(found.len() > 20, "{found:?}");
+        check_stacks(&found, &["last", "work", "middle", "main"]);
+        assert!(found.iter().all(|stack| stack.names[0] == "last"), "{found:?}");
+    }
+}
+
+#[test]
 fn stacks_of_goroutines_are_whole() {
     let source = "package main\nimport (\"fmt\")\nvar x int\n\
         //go:noinline\nfunc leaf(n int) int { for { x += n } }\n\

@@ -117,6 +117,8 @@ struct saved_registers {
 };
 #define IS_USER(regs) ((regs)->cs & 3)
 #define IS_FOREIGN(regs) (((regs)->cs & 0xffff) != 0x33)
+/* The instruction leaves the address behind it in rcx; whoever leads the thread elsewhere meanwhile leaves that alone. */
+#define IS_BEHIND_SYSCALL(regs) ((s64)(regs)->orig_ax >= 0 && (regs)->cx == (regs)->ip)
 #elif defined(__TARGET_ARCH_arm64)
 struct saved_registers {
 	u64 regs[31];
@@ -124,6 +126,8 @@ struct saved_registers {
 };
 #define IS_USER(regs) (((regs)->pstate & 15) == 0)
 #define IS_FOREIGN(regs) ((regs)->pstate & 16)
+/* No register tells it. */
+#define IS_BEHIND_SYSCALL(regs) 0
 #endif
 
 /* struct bpf_perf_event_data */
@@ -197,6 +201,8 @@ static __always_inline u32 take_registers(struct unwind *w, struct context *ctx)
 	if (bpf_probe_read_kernel(&saved, sizeof(saved), registers_of(task)) || !IS_USER(&saved))
 		return STACK_NO_USER;
 	TAKE_REGISTERS(w, &saved);
+	/* It may be the last instruction of its function (that of sigreturn is), like a call. */
+	w->exact = !IS_BEHIND_SYSCALL(&saved);
 	return IS_FOREIGN(&saved) ? STACK_FOREIGN_MODE : STACK_COMPLETE;
 }
 

@@ -39,8 +39,8 @@ struct unwind {
 	u64 fp;
 	u64 link;   /* (arm64) return address, while no frame has saved it */
 	u32 tgid;
-	u8 exact;   /* 1: `pc` is the next instruction; 0: it stands behind a call */
-	u8 all;     /* 1: `other` is known */
+	u8 exact;   /* 1: `pc` is the next instruction; 0: it stands behind a call, into the kernel perhaps */
+	u8 all;     /* 1: `other` is known: nothing has been called from this frame */
 	u8 pointer; /* 1: this frame was found by frame pointer, for want of a rule */
 	u8 ended;   /* 1: see `end` */
 	u32 end;    /* enum stack_end */
@@ -308,7 +308,7 @@ static __always_inline void by_frame(struct unwind *w, u32 rule, u64 frame)
 	u64 fp = w->fp, pc;
 #ifdef __TARGET_ARCH_arm64
 	/* A leaf may have no frame at all. */
-	if (frame < w->sp || (frame == w->sp && !w->exact)) {
+	if (frame < w->sp || (frame == w->sp && !w->all)) {
 #else
 	if (frame <= w->sp) {
 #endif
@@ -325,7 +325,7 @@ static __always_inline void by_frame(struct unwind *w, u32 rule, u64 frame)
 		pc = rule & UNWIND_LINK_SAVED ? w->memory[1] : w->memory[0];
 		if (rule & UNWIND_LINK_SAVED)
 			fp = w->memory[0];
-	} else if (!w->exact) {
+	} else if (!w->all) {
 		end_walk(w, STACK_NO_RULE);
 		return;
 	}
