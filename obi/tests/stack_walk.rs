@@ -10,13 +10,13 @@ mod sampled;
 
 use std::time::Instant;
 
-use obi_ebpf::{Flavour, STACK_COMPLETE};
+use obi_ebpf::STACK_COMPLETE;
 
-use self::sampled::{Busy, PATIENCE, Stack, deep, install, load, stacks};
+use self::sampled::{Busy, PATIENCE, Stack, deep, flavours, install, load, stacks};
 
 #[test]
 fn every_frame_is_found_without_frame_pointers() {
-    for flavour in [Flavour::Modern, Flavour::Portable] {
+    for flavour in flavours() {
         let (profiler, mut maps) = load(flavour, 199);
         let mut tables = 1;
         for depth in [10, 100, 250, 400] {
@@ -76,7 +76,7 @@ fn the_stack_under_a_signal_is_found() {
              struct itimerval t = {{ .it_value = {{ .tv_usec = 1000 }} }}; setitimer(ITIMER_REAL, &t, 0);\
              for (;;) x += n;"
         );
-        let (_profiler, mut maps) = load(Flavour::Modern, 199);
+        let (_profiler, mut maps) = load(flavours()[0], 199);
         let busy = Busy::compile(&working(handler, &work), &WITHOUT);
         install(&mut maps, busy.pid(), 1);
         // Until the timer has fired.
@@ -99,7 +99,7 @@ fn the_stack_under_a_signal_is_found() {
 #[test]
 fn stacks_are_whole_inside_the_kernel_and_what_it_maps() {
     let check = |work: &str, in_kernel: bool| {
-        let (_profiler, mut maps) = load(Flavour::Modern, 199);
+        let (_profiler, mut maps) = load(flavours()[0], 199);
         let busy = Busy::compile(&working("static char room[1 << 20];", work), &WITHOUT);
         install(&mut maps, busy.pid(), 1);
         let found = stacks(&mut maps, &busy, 60);
@@ -120,7 +120,7 @@ fn a_system_call_may_end_its_function() {
         __asm__(\".text\\n.globl last\\n.type last, @function\\nlast:\\n.cfi_startproc\\nxor %eax, %eax\\nsyscall\\n\"\
                 \".cfi_endproc\\n.size last, . - last\\nret\\n\");";
     let work = "int f = open(\"/dev/zero\", O_RDONLY); for (;;) x += last(f, room, sizeof room);";
-    for flavour in [Flavour::Modern, Flavour::Portable] {
+    for flavour in flavours() {
         let (_profiler, mut maps) = load(flavour, 199);
         let busy = Busy::compile(&working(last, work), &WITHOUT);
         install(&mut maps, busy.pid(), 1);
@@ -139,7 +139,7 @@ fn stacks_of_goroutines_are_whole() {
         //go:noinline\nfunc mid(n int) int { var b [40]int; b[n%40] = n; return leaf(n+1) + b[3] }\n\
         //go:noinline\nfunc top(n int) int { if n > 0 { return top(n-1) + 1 }; return mid(n) }\n\
         func main() { done := make(chan int); go func() { fmt.Println(\"ready\"); done <- top(30) }(); <-done }\n";
-    let (_profiler, mut maps) = load(Flavour::Modern, 199);
+    let (_profiler, mut maps) = load(flavours()[0], 199);
     let busy = Busy::build_go(source);
     install(&mut maps, busy.pid(), 1);
     let found = stacks(&mut maps, &busy, 60);

@@ -31,6 +31,12 @@ use object::{Object as _, ObjectSymbol as _};
 /// For samples that come in milliseconds on a quiet machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// What this kernel can load, the one that the agent would take first: `Modern` needs loops (5.17).
+pub(crate) fn flavours() -> Vec<Flavour> {
+    let has_loops = KernelTypes::read(None).unwrap().function("bpf_loop").is_some();
+    has_loops.then_some(Flavour::Modern).into_iter().chain([Flavour::Portable]).collect()
+}
+
 /// The sampler, so many times a second on every CPU.
 pub(crate) fn load(flavour: Flavour, hertz: u32) -> (Profiler, ProfileMaps) {
     let settings = ProfilerSettings {
