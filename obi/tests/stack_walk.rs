@@ -73,7 +73,7 @@ fn the_stack_under_a_signal_is_found() {
         let handler = "__attribute__((noinline)) void handler(int n) { for (;;) x += n; }";
         let work = format!(
             "{stack} struct sigaction a = {{ .sa_handler = handler, .sa_flags = {flag} }}; sigaction(SIGALRM, &a, 0);\
-             struct itimerval t = {{ .it_value = {{ .tv_usec = 1000 }} }}; setitimer(ITIMER_REAL, &t, 0);\
+             struct itimerval t = {{ .it_value = {{ .tv_usec = 200000 }} }}; setitimer(ITIMER_REAL, &t, 0);\
              for (;;) x += n;"
         );
         let (_profiler, mut maps) = load(flavours()[0], 199);

@@ -83,8 +83,12 @@ map_types! {
 /// `self_tgid`, `wakeup_bytes`, `stack_bytes`, nothing
 type Words = [u32; 4];
 
-/// Size of a thread's stack in the kernel, on the kernels that need to be told.
-const STACK_BYTES: u32 = 16384;
+/// Where a thread's stack in the kernel ends and the registers saved there begin to count, for the flavour that needs to
+/// be told. A kernel built for FRED's event frames leaves sixteen bytes above them, whatever the processor has
+/// (`TOP_OF_KERNEL_STACK_PADDING`).
+fn stack_bytes(types: &KernelTypes) -> u32 {
+    16384 - if types.has_structure("fred_frame") { 16 } else { 0 }
+}
 
 /// The ring of samples.
 pub type Stacks = RingBuf<MapData>;
@@ -193,7 +197,7 @@ impl Profiler {
                 .map_err(|error| refused(format!("failed to connect `{WALK}`: {error}")))?;
         }
         let mut setting: Array<_, Setting> = take(&mut maps, "profile_setting", Map::Array)?;
-        let words = [settings.self_tgid, settings.ring_bytes / 8, STACK_BYTES, 0];
+        let words = [settings.self_tgid, settings.ring_bytes / 8, stack_bytes(types), 0];
         setting
             .set(0, Setting(words), 0)
             .map_err(|source| LoadError::Map { name: "profile_setting", source })?;
