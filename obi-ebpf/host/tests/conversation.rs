@@ -1,11 +1,15 @@
 //! The capture logic against a plain reading of HTTP/1: random conversations, cut at random, from both ends.
 
+mod property;
+
 use obi_ebpf::*;
 use obi_ebpf_host::conversation::{Conversation, Exchange};
 use obi_ebpf_host::drive::{Cut, Plan, Played, play};
 use obi_ebpf_host::ledger::{Account, Fate, Ledger};
 use obi_ebpf_host::{Faults, Kernel, Segment};
 use proptest::prelude::*;
+
+use self::property::cases;
 
 fn plans() -> impl Strategy<Value = Plan> {
     let cut =
@@ -119,11 +123,6 @@ fn check(n: usize, plan: Plan) {
     assert!(lost == 0 || plan.faults.ring > 0);
     assert_eq!(played.ledger.delivered() + lost, begun as u64, "sent = seen + lost");
     assert_eq!(played.kernel.uncovered(), 0);
-}
-
-fn cases(n: u32) -> ProptestConfig {
-    let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
-    ProptestConfig { failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::with_cases(n) }
 }
 
 proptest! {

@@ -1,10 +1,14 @@
 //! Whole messages pass unseen, as when the kernel skips a program: what is told is right, the rest is lost, nothing breaks.
 
+mod property;
+
 use obi_ebpf::*;
 use obi_ebpf_host::Segment;
 use obi_ebpf_host::ledger::Fate;
 use obi_ebpf_host::line::{Line, ids, is_counted};
 use proptest::prelude::*;
+
+use self::property::cases;
 
 /// One request and its answer, one after the other on a connection that is kept.
 #[derive(Debug, Clone)]
@@ -79,11 +83,6 @@ fn play(turns: &[Turn], server: bool, reason: u32) -> Line {
     }
     line.end(reason, server);
     line
-}
-
-fn cases(n: u32) -> ProptestConfig {
-    let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
-    ProptestConfig { failure_persistence: None, max_shrink_iters: 5000, ..ProptestConfig::with_cases(n) }
 }
 
 proptest! {

@@ -1,11 +1,15 @@
 //! Whole HTTP/2 connections, cut into segments at random: the records tell every frame as it was written, whatever
 //! the cuts; what passes unseen is a known gap, and nothing is invented.
 
+mod property;
+
 use obi_ebpf::*;
 use obi_ebpf_host::ledger::Ledger;
 use obi_ebpf_host::multiplex::{Direction, Frame, Multiplex};
 use obi_ebpf_host::{Connection, Faults, Kernel, Segment};
 use proptest::prelude::*;
+
+use self::property::cases;
 
 const HEADERS: u8 = 1;
 const DATA: u8 = 0;
@@ -220,11 +224,6 @@ fn check_exact(multiplex: &Multiplex, plan: Plan) {
     assert_eq!(played.kernel.contents(), 0, "streams that have ended are forgotten");
     assert_eq!(played.ledger.accounts.len(), 0, "nothing of HTTP/1");
     drop(played.connection);
-}
-
-fn cases(n: u32) -> ProptestConfig {
-    let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
-    ProptestConfig { failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::with_cases(n) }
 }
 
 fn multiplex(seed: u64, n: u32) -> Multiplex {

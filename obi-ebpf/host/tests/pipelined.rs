@@ -1,11 +1,15 @@
 //! Requests that do not wait for answers, on a connection that cannot be followed for a while: no request gets the answer
 //! to another, and what is not told is counted.
 
+mod property;
+
 use obi_ebpf::*;
 use obi_ebpf_host::ledger::Fate;
 use obi_ebpf_host::line::{Line, ids, is_counted};
 use obi_ebpf_host::{Faults, Segment};
 use proptest::prelude::*;
+
+use self::property::cases;
 
 /// What happens to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,11 +122,6 @@ fn play(batches: &[Batch], server: bool) -> Line {
     }
     line.end(CLOSE_REMOTE, server);
     line
-}
-
-fn cases(n: u32) -> ProptestConfig {
-    let n = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(n);
-    ProptestConfig { failure_persistence: None, max_shrink_iters: 5000, ..ProptestConfig::with_cases(n) }
 }
 
 proptest! {
