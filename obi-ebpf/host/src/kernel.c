@@ -134,7 +134,7 @@ void host_boot(u64 seed, u32 limit, const struct host_faults *often)
 	memset(&tallies.entry, 0, tallies.most * sizeof(struct entry));
 	memset(&contents.entry, 0, contents.most * sizeof(struct entry));
 	notes.n = notes.most = threads.n = threads.most = tallies.n = tallies.most = contents.n = contents.most = 0;
-	memset(tally_rests, 0, sizeof(tally_rests));
+	memset(&tally_rests, 0, sizeof(tally_rests));
 	memset(&global, 0, sizeof(global));
 	for (u32 i = 0; i < n_journal; i++)
 		free(journal[i].bytes);
@@ -238,7 +238,7 @@ u32 host_journal_length(void)
 
 u64 host_tally(u32 kind, u32 reason)
 {
-	u64 n = tally_rests[kind * 16 + reason];
+	u64 n = tally_rests.n[kind * 16 + reason];
 	for (u32 i = 0; i < tallies.most; i++) {
 		const struct tally_key *key = (const struct tally_key *)tallies.entry[i].key;
 		if (tallies.entry[i].used && key->kind == kind && key->reason == reason)

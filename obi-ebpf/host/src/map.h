@@ -62,7 +62,7 @@ static struct table notes = { .key_size = sizeof(u64), .value_size = sizeof(u32)
 static struct table threads = { .key_size = sizeof(u32), .value_size = sizeof(struct thread_state) };
 static struct table tallies = { .key_size = sizeof(struct tally_key), .value_size = sizeof(u64) };
 static struct table contents = { .key_size = sizeof(struct stream_key), .value_size = sizeof(struct stream_data) };
-static u64 tally_rests[80];
+static struct tally_rests tally_rests;
 static u8 *guarded(u8 **page, u32 size);
 #ifdef OBI_PORTABLE
 static u8 *scratch_page;
@@ -85,10 +85,8 @@ static struct entry *find(struct table *t, const void *key)
 void *bpf_map_lookup_elem(void *map, const void *key)
 {
 	struct entry *found;
-	if (map == &tally_rest) {
-		u32 index = *(const u32 *)key;
-		return index < 80 ? &tally_rests[index] : NULL;
-	}
+	if (map == &tally_rest)
+		return *(const u32 *)key ? NULL : &tally_rests;
 #ifdef OBI_PORTABLE
 	if (map == &scratch)
 		return *(const u32 *)key ? NULL : guarded(&scratch_page, sizeof(struct scratch));

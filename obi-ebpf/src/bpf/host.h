@@ -20,6 +20,7 @@
 /* Tests change the settings between runs. */
 #define SETTING volatile
 #define barrier() ((void)0)
+#define barrier_var(name) ((void)(name))
 #define SHARED __noinline
 
 struct sock;

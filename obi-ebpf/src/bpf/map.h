@@ -38,12 +38,16 @@ struct {
 	__type(value, u64);
 } tally SEC(".maps");
 
-/* Tallies whose process had no room in `tally`: index kind * 16 + reason. */
+/* Tallies whose process had no room in `tally`: number kind * 16 + reason of one value, which the agent reads at once. */
+struct tally_rests {
+	u64 n[TALLY_RESTS];
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 80);
+	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, u64);
+	__type(value, struct tally_rests);
 } tally_rest SEC(".maps");
 
 /*

@@ -20,8 +20,12 @@ SHARED int tally_add(u32 tgid, u32 kind_reason_side, u64 n)
 		count = bpf_map_lookup_elem(&tally, &key);
 	}
 	if (!count) {
-		u32 index = (u32)key.kind * 16 + key.reason;
-		count = bpf_map_lookup_elem(&tally_rest, &index);
+		u32 first = 0, number = (u32)key.kind * 16 + key.reason;
+		struct tally_rests *rests = bpf_map_lookup_elem(&tally_rest, &first);
+		/* The verifier keeps the bound of what is compared, not of what it was computed from. */
+		barrier_var(number);
+		if (rests && number < TALLY_RESTS)
+			count = &rests->n[number];
 	}
 	if (count)
 		__sync_fetch_and_add(count, n);

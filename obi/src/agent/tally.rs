@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use obi_ebpf::{
-    SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_READ_LATE, TALLY_THREAD_FULL, TALLY_UNCOVERED,
+    SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_READ_LATE, TALLY_RESTS, TALLY_THREAD_FULL, TALLY_UNCOVERED,
     UNCOVERED_HTTP2, UNCOVERED_JOINED, UNCOVERED_TLS, UNCOVERED_UNREADABLE, tally_key,
 };
 
@@ -15,9 +15,6 @@ use crate::protocol::Side;
 use crate::protocol::loss::kernel_reason;
 use crate::stats::{Loss, Stage};
 
-/// Elements of `tally_rest`: sixteen reasons for each kind.
-const RESTS: usize = (TALLY_READ_LATE as usize + 1) * 16;
-
 /// (tgid, kind, reason, side)
 type Key = (u32, u8, u16, u8);
 
@@ -25,7 +22,7 @@ type Key = (u32, u8, u16, u8);
 #[derive(Debug)]
 pub(super) struct Tallies {
     seen: HashMap<Key, u64>,
-    rest: [u64; RESTS],
+    rest: [u64; TALLY_RESTS as usize],
     /// Processes that have ended since the last look: their entries go when they have been read.
     ended: Vec<u32>,
     /// Processes whose TLS connections are not read, and how many more.
@@ -45,7 +42,12 @@ fn uncovered_reason(reason: u32) -> &'static str {
 
 impl Default for Tallies {
     fn default() -> Self {
-        Self { seen: HashMap::new(), rest: [0; RESTS], ended: Vec::new(), uncovered_tls: Vec::new() }
+        Self {
+            seen: HashMap::new(),
+            rest: [0; TALLY_RESTS as usize],
+            ended: Vec::new(),
+            uncovered_tls: Vec::new(),
+        }
     }
 }
 
@@ -74,8 +76,8 @@ impl Tallies {
                 self.seen.remove(&(key.tgid, key.kind, key.reason, key.side));
             }
         }
-        for (index, seen) in (0u32..).zip(&mut self.rest) {
-            let total = maps.tally_rest.get(&index, 0).unwrap_or(*seen);
+        let rest = maps.tally_rest.get(&0, 0).unwrap_or(self.rest);
+        for ((index, total), seen) in (0u32..).zip(rest).zip(&mut self.rest) {
             let new = total.saturating_sub(*seen);
             *seen = total;
             if new > 0 {

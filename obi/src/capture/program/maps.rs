@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue, RingBuf};
 use aya_obj::generated::bpf_map_type;
-use obi_ebpf::{global_state, tally_key, thread_state};
+use obi_ebpf::{TALLY_RESTS, global_state, tally_key, thread_state};
 
 use super::LoadError;
 use crate::capture::bpf::create;
@@ -25,8 +25,8 @@ pub struct Maps {
     pub n_ignored: Array<MapData, u32>,
     /// Losses and uncovered connections by process.
     pub tally: HashMap<MapData, TallyKey, u64>,
-    /// Tallies of processes that had no room above: index kind × 16 + reason.
-    pub tally_rest: Array<MapData, u64>,
+    /// Tallies of processes that had no room above: number kind × 16 + reason of the one value.
+    pub tally_rest: Array<MapData, [u64; TALLY_RESTS as usize]>,
     /// Exchanges whose end was lost.
     pub forgotten: Queue<MapData, u64>,
     /// Current exchange by thread.
