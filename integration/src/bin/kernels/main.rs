@@ -83,8 +83,16 @@ struct Smoke {
     tests: PathBuf,
 }
 
-/// What the matrix runs: the accuracy gate in the clear and encrypted, and what is left behind by an agent that is killed.
-const TESTS: [&str; 3] = ["accuracy::", "encrypted::", "failure::sudden_death_leaves_nothing"];
+/// What the matrix runs: the accuracy gate in the clear and encrypted, what is left behind by an agent that is killed, and
+/// whether samples of stacks come with the requests that they were taken in. The rest of `profile::` takes half an hour
+/// in an emulated machine.
+const TESTS: [&str; 5] = [
+    "accuracy::",
+    "encrypted::",
+    "failure::sudden_death_leaves_nothing",
+    "profile::a_request_leads_to_its_profile",
+    "profile::purity",
+];
 /// Only where the kernel preempts itself.
 const PREEMPTED_TESTS: &str = "stress::";
 /// Rows of the accuracy gate that pass through most of a hook set.
