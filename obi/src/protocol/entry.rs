@@ -41,7 +41,8 @@ pub(super) struct Entry {
     pub(super) partial_truncated: bool,
     pub(super) text: RequestText,
     pub(super) request_ended: bool,
-    pub(super) request_body_bytes: u64,
+    /// `None` until its end has passed: an answer may come before.
+    pub(super) request_body_bytes: Option<u64>,
     status_line: [u8; STATUS_LINE_BYTES],
     status_line_length: usize,
     pub(super) response: Option<Response>,
@@ -105,7 +106,7 @@ impl Entry {
 
     pub(super) fn end_request(&mut self, body_bytes: u64) {
         self.request_ended = true;
-        self.request_body_bytes = body_bytes;
+        self.request_body_bytes = Some(body_bytes);
     }
 
     /// Takes a piece of a response head; the status line is all that is kept of it.
@@ -158,7 +159,10 @@ impl Entry {
         self.response_ended = Some(time);
         self.response_body_bytes = body_bytes;
         // The request body will not end any more: nothing to wait for.
-        self.request_ended |= flags & obi_ebpf::FLAG_REQUEST_INCOMPLETE != 0;
+        if flags & obi_ebpf::FLAG_REQUEST_INCOMPLETE != 0 && !self.request_ended {
+            self.request_ended = true;
+            self.request_body_bytes = None;
+        }
     }
 
     /// A response head begins: a record of an earlier attempt at one (1xx) is forgotten.
@@ -199,7 +203,7 @@ impl Entry {
             ended: ended.max(self.started),
             request: self.text.request(),
             response: self.response,
-            request_body_bytes: Some(self.request_body_bytes),
+            request_body_bytes: self.request_body_bytes,
             response_body_bytes: Some(self.response_body_bytes),
             failure,
             semantics: self.semantics(failure),
@@ -238,7 +242,7 @@ impl Entry {
             arrival: self.arrival,
             started: self.started,
             ended,
-            body_bytes: self.request_body_bytes,
+            body_bytes: self.request_body_bytes.unwrap_or(0),
             text,
         })
     }

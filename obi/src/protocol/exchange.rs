@@ -299,7 +299,7 @@ impl Exchanges {
             return self.table.release(slot);
         }
         if nth + 1 == u64::from(close.pending) && !entry.request_ended {
-            entry.request_body_bytes = close.request_body_bytes;
+            entry.request_body_bytes = Some(close.request_body_bytes);
         }
         if let Some(ended) = entry.response_ended {
             return self.finish(slot, ended, None, sink);
