@@ -7,29 +7,21 @@
 
 #ifdef OBI_PORTABLE
 /* Kernels that take this flavour know nothing of the below. */
-#define OWN_STACK_MAP(name)
-#define OWN_STACK(context, name)
+#define OWN_STACK(context)
 #else
 /*
  * From 6.13 on the kernel gives programs of the kinds kprobe and tracepoint a stack for each processor, trusting that
  * no second run of one begins there before the first has ended (`bpf_enable_priv_stack()`). Of probes in user space,
  * whose programs it preempts, that is not true: two runs share one stack, and what the verifier has found out about a
  * pointer in it is true of another's. On 7.2 that was a NULL, and the end of the machine. A program with a tail call
- * stays on its thread's stack. This one is never made, and leaves no code: the setting is a constant to the verifier.
- * An array for each kind of program, since one takes programs of one kind only.
+ * stays on its thread's stack. This one is never made, and leaves no code: the setting is a constant to the verifier,
+ * which does not come to ask for the map. With a map there would be one more to leave behind: the kernel forgets to put
+ * one of this kind down when it is listed while its last holder goes (`prog_array_map_clear()`, seen on 6.18).
  */
-#define OWN_STACK_MAP(name)				\
-	struct {					\
-		__uint(type, BPF_MAP_TYPE_PROG_ARRAY);	\
-		__uint(max_entries, 1);			\
-		__type(key, u32);			\
-		__type(value, u32);			\
-	} name SEC(".maps")
-
-#define OWN_STACK(context, name)			\
+#define OWN_STACK(context)				\
 	do {						\
 		if (!self_tgid)				\
-			bpf_tail_call(context, &name, 0);	\
+			bpf_tail_call(context, NULL, 0);	\
 	} while (0)
 #endif
 

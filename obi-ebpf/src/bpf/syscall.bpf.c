@@ -125,13 +125,11 @@ static __always_inline int call_done(struct call_done *context, u32 number, bool
 	return result ? moved(sk, &call, bytes_moved(&call)) : receive_end(sk);
 }
 
-OWN_STACK_MAP(call_own_stack);
-
 #define CALL_ENDS(name, number, sending)			\
 	SEC("tracepoint/syscalls/sys_exit_" #name)		\
 	int sys_exit_##name(struct call_done *context)		\
 	{							\
-		OWN_STACK(context, call_own_stack);		\
+		OWN_STACK(context);				\
 		return call_done(context, number, sending);	\
 	}
 
@@ -153,7 +151,7 @@ CALL_ENDS(sendfile64, CALL_SENDFILE, true)
 SEC("tracepoint/syscalls/sys_exit_splice")
 int sys_exit_splice(struct call_done *context)
 {
-	OWN_STACK(context, call_own_stack);
+	OWN_STACK(context);
 	call_done(context, CALL_SPLICE, false);
 	return call_done(context, CALL_SPLICE, true);
 }
@@ -165,7 +163,7 @@ int sys_exit_splice(struct call_done *context)
 SEC("tracepoint/syscalls/sys_enter_sendmmsg")
 int sys_enter_sendmmsg(struct call_begun *context)
 {
-	OWN_STACK(context, call_own_stack);
+	OWN_STACK(context);
 	struct sock *sk;
 	if (!is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
@@ -179,7 +177,7 @@ int sys_enter_sendmmsg(struct call_begun *context)
 SEC("tracepoint/syscalls/sys_enter_close")
 int sys_enter_close(struct call_begun *context)
 {
-	OWN_STACK(context, call_own_stack);
+	OWN_STACK(context);
 	return descriptor_closes(context->argument[0]);
 }
 

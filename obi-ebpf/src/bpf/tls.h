@@ -36,8 +36,6 @@ static __always_inline u64 tls_cookie(struct pt_regs *ctx)
 	return 0;
 }
 
-OWN_STACK_MAP(tls_own_stack);
-
 /* === the walk along plain bytes === */
 
 static long tls_step(u32 index, struct walk *walk)
@@ -244,7 +242,7 @@ static __always_inline int enter_tls(struct pt_regs *ctx, struct tls_frame *fram
 SEC("uprobe")
 int tls_read_enter(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	struct tls_frame frame = { .kind = TLS_CALL_RECEIVE };
 	return enter_tls(ctx, &frame);
 }
@@ -252,7 +250,7 @@ int tls_read_enter(struct pt_regs *ctx)
 SEC("uprobe")
 int tls_write_enter(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	struct tls_frame frame = { .kind = TLS_CALL_SEND };
 	return enter_tls(ctx, &frame);
 }
@@ -269,7 +267,7 @@ static __always_inline u64 count_argument(struct pt_regs *ctx)
 SEC("uprobe")
 int tls_read_ex_enter(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	struct tls_frame frame = { .kind = TLS_CALL_RECEIVE, .count = count_argument(ctx) };
 	return enter_tls(ctx, &frame);
 }
@@ -277,7 +275,7 @@ int tls_read_ex_enter(struct pt_regs *ctx)
 SEC("uprobe")
 int tls_write_ex_enter(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	struct tls_frame frame = { .kind = TLS_CALL_SEND, .count = count_argument(ctx) };
 	return enter_tls(ctx, &frame);
 }
@@ -286,7 +284,7 @@ int tls_write_ex_enter(struct pt_regs *ctx)
 SEC("uprobe")
 int tls_sendfile_enter(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	struct tls_frame frame = { .kind = TLS_CALL_SEND };
 	return enter_call(ctx, &frame);
 }
@@ -303,7 +301,7 @@ static __always_inline void begin_anew(struct tls_connection *t)
 SEC("uprobe")
 int tls_handshake_enter(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	struct tls_frame frame = { .kind = TLS_CALL_HANDSHAKE };
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct tls_key key = { .object = TLS_ARGUMENT_1(ctx), .tgid = tgid };
@@ -364,7 +362,7 @@ static __always_inline int told(void *ctx, const struct tls_frame *frame, s64 n,
 SEC("uprobe")
 int tls_exit(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	u32 tid = bpf_get_current_pid_tgid(), depth;
 	struct tls_call *call = bpf_map_lookup_elem(&tls_call, &tid);
 	struct tls_frame frame;
@@ -397,7 +395,7 @@ int tls_exit(struct pt_regs *ctx)
 SEC("uprobe")
 int tls_free(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct tls_key key = { .object = TLS_ARGUMENT_1(ctx), .tgid = tgid };
 	struct tls_connection *t = find_tls(&key);
@@ -419,7 +417,7 @@ int tls_free(struct pt_regs *ctx)
 SEC("uprobe")
 int bio_write_enter(struct pt_regs *ctx)
 {
-	OWN_STACK(ctx, tls_own_stack);
+	OWN_STACK(ctx);
 	u64 id = bpf_get_current_pid_tgid(), object;
 	u32 tid = id, depth;
 	struct tls_call *call = bpf_map_lookup_elem(&tls_call, &tid);
