@@ -64,6 +64,8 @@ pub struct Plan {
     pub filters: Vec<String>,
     /// The same where the kernel preempts itself.
     pub preempted: Vec<String>,
+    /// The same of profiles, with the one set that misses no request on any kernel: a sample may be of any.
+    pub profiled: Vec<String>,
     /// Environment of the tests, beside the set and the slowness.
     pub environment: Vec<(String, String)>,
     /// Ask the agent on each kernel which set it would choose.
@@ -71,6 +73,9 @@ pub struct Plan {
     /// Machines that run at the same time: as many as this one has processors is quickest.
     pub machines: usize,
 }
+
+/// Its programs run to their end on every kernel.
+const NEVER_PREEMPTED: &str = "kprobe";
 
 /// Where the tests are that say how many spans they expected.
 const ACCURACY: &str = "accuracy::";
@@ -204,6 +209,8 @@ impl Plan {
         command.extend(self.filters.iter().cloned());
         if errand.target.preempt {
             command.extend(self.preempted.iter().cloned());
+        } else if errand.set == NEVER_PREEMPTED {
+            command.extend(self.profiled.iter().cloned());
         }
         let mut job = errand.target.job(&command);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());

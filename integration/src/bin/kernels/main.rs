@@ -83,16 +83,11 @@ struct Smoke {
     tests: PathBuf,
 }
 
-/// What the matrix runs: the accuracy gate in the clear and encrypted, what is left behind by an agent that is killed, and
-/// whether samples of stacks come with the requests that they were taken in. The rest of `profile::` takes half an hour
-/// in an emulated machine.
-const TESTS: [&str; 5] = [
-    "accuracy::",
-    "encrypted::",
-    "failure::sudden_death_leaves_nothing",
-    "profile::a_request_leads_to_its_profile",
-    "profile::purity",
-];
+/// What the matrix runs: the accuracy gate in the clear and encrypted, and what is left behind by an agent that is killed.
+const TESTS: [&str; 3] = ["accuracy::", "encrypted::", "failure::sudden_death_leaves_nothing"];
+/// Whether samples of stacks come with the requests that they were taken in. The rest of `profile::` takes half an hour in
+/// an emulated machine.
+const PROFILE_TESTS: [&str; 2] = ["profile::a_request_leads_to_its_profile", "profile::purity"];
 /// Only where the kernel preempts itself.
 const PREEMPTED_TESTS: &str = "stress::";
 /// Rows of the accuracy gate that pass through most of a hook set.
@@ -135,6 +130,7 @@ impl Matrix {
             sets: SETS.into_iter().filter(is_wanted).collect(),
             tests: self.tests,
             preempted: if self.test.is_empty() { vec![PREEMPTED_TESTS.to_owned()] } else { Vec::new() },
+            profiled: if self.test.is_empty() { PROFILE_TESTS.map(str::to_owned).into() } else { Vec::new() },
             filters: if self.test.is_empty() { TESTS.map(str::to_owned).into() } else { self.test },
             // As for tests on this machine.
             environment: std::env::vars().filter(|(name, _)| name == "OBI_TEST_ROWS").collect(),
@@ -153,6 +149,7 @@ impl Smoke {
             tests: self.tests,
             filters: vec!["accuracy::raw_ends".to_owned()],
             preempted: Vec::new(),
+            profiled: Vec::new(),
             environment: vec![("OBI_TEST_ROWS".to_owned(), SMOKE_ROWS.to_owned())],
             choice: false,
             machines: MACHINES,
