@@ -120,7 +120,7 @@ enum tally_kind {
 	TALLY_UNCOVERED = 2, /* connections; reason is an uncovered_reason */
 	TALLY_THREAD_FULL = 3, /* current-exchange slots that could not be stored */
 	TALLY_READ_LATE = 4, /* connections counted as TALLY_UNCOVERED that are read from then on */
-	TALLY_RESTS = 80,    /* sixteen reasons for each kind */
+	TALLY_RESTS = (TALLY_READ_LATE + 1) * 16, /* no kind: sixteen reasons for each of them */
 };
 
 enum process_action {
