@@ -15,8 +15,10 @@
 enum {
 	CALL_READ = 0, CALL_WRITE = 1, CALL_READV = 19, CALL_WRITEV = 20, CALL_SENDTO = 44, CALL_RECVFROM = 45,
 	CALL_SENDMSG = 46, CALL_RECVMSG = 47, CALL_SENDFILE = 40, CALL_SPLICE = 275, CALL_RECVMMSG = 299,
-	CALL_SENDMMSG = 307, CALL_PREADV2 = 327, CALL_PWRITEV2 = 328,
+	CALL_SENDMMSG = 307, CALL_PREADV2 = 327, CALL_PWRITEV2 = 328, CALL_CLOSE = 3,
 };
+/* Of a task in a call of a 32-bit program (`TS_COMPAT`), whose numbers mean other calls. */
+#define IS_FOREIGN(thread) (READ(thread, status) & 2)
 #define CALL_NUMBER(registers) ((u32)REGISTER(registers, orig_ax))
 #define ARGUMENT_1(registers) REGISTER(registers, di)
 #define ARGUMENT_2(registers) REGISTER(registers, si)
@@ -26,8 +28,10 @@ enum {
 enum {
 	CALL_READ = 63, CALL_WRITE = 64, CALL_READV = 65, CALL_WRITEV = 66, CALL_SENDTO = 206, CALL_RECVFROM = 207,
 	CALL_SENDMSG = 211, CALL_RECVMSG = 212, CALL_SENDFILE = 71, CALL_SPLICE = 76, CALL_RECVMMSG = 243,
-	CALL_SENDMMSG = 269, CALL_PREADV2 = 286, CALL_PWRITEV2 = 287,
+	CALL_SENDMMSG = 269, CALL_PREADV2 = 286, CALL_PWRITEV2 = 287, CALL_CLOSE = 57,
 };
+/* Of a 32-bit program (`TIF_32BIT`). */
+#define IS_FOREIGN(thread) (READ(thread, flags) & 1 << 22)
 #define CALL_NUMBER(registers) ((u32)REGISTER(registers, syscallno))
 #define ARGUMENT_1(registers) REGISTER(registers, orig_x0)
 #define ARGUMENT_2(registers) REGISTER(registers, regs[1])

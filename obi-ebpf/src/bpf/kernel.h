@@ -120,7 +120,13 @@ struct signal_struct {
 	atomic_t live;
 };
 
+struct thread_info {
+	unsigned long flags;
+	u32 status;
+};
+
 struct task_struct {
+	struct thread_info thread_info;
 	void *stack;
 	unsigned int flags;
 	int pid;

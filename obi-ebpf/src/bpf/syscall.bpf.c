@@ -23,7 +23,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MESSAGES_MOST 64
 #endif
 
-/* As /sys/kernel/tracing/events/syscalls/…/format has it. */
+/* As /sys/kernel/tracing/events/{syscalls,raw_syscalls}/…/format has it. */
 struct call_begun {
 	u64 common;
 	u64 number;
@@ -160,10 +160,8 @@ int sys_exit_splice(struct call_done *context)
  * Many messages take a while: another thread may have read the answer to the first before the call
  * ends. So the connection is known from its beginning.
  */
-SEC("tracepoint/syscalls/sys_enter_sendmmsg")
-int sys_enter_sendmmsg(struct call_begun *context)
+static __always_inline int messages_begin(const struct call_begun *context)
 {
-	OWN_STACK(context);
 	struct sock *sk;
 	if (!is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
@@ -173,6 +171,13 @@ int sys_enter_sendmmsg(struct call_begun *context)
 	return 0;
 }
 
+SEC("tracepoint/syscalls/sys_enter_sendmmsg")
+int sys_enter_sendmmsg(struct call_begun *context)
+{
+	OWN_STACK(context);
+	return messages_begin(context);
+}
+
 /* Nothing else tells of the end of a unix socket. */
 SEC("tracepoint/syscalls/sys_enter_close")
 int sys_enter_close(struct call_begun *context)
@@ -180,6 +185,69 @@ int sys_enter_close(struct call_begun *context)
 	OWN_STACK(context);
 	return descriptor_closes(context->argument[0]);
 }
+
+#ifndef OBI_PORTABLE
+/*
+ * In the place of all the above where the kernel preempts programs at system calls, which it then skips on that
+ * processor: these two it calls with preemption off. They see every call of the machine.
+ */
+enum { CALL_RECEIVES = 1, CALL_SENDS = 2 };
+
+static __always_inline u32 directions(u64 number)
+{
+	switch (number) {
+	case CALL_READ:
+	case CALL_READV:
+	case CALL_PREADV2:
+	case CALL_RECVFROM:
+	case CALL_RECVMSG:
+	case CALL_RECVMMSG:
+		return CALL_RECEIVES;
+	case CALL_WRITE:
+	case CALL_WRITEV:
+	case CALL_PWRITEV2:
+	case CALL_SENDTO:
+	case CALL_SENDMSG:
+	case CALL_SENDMMSG:
+	case CALL_SENDFILE:
+		return CALL_SENDS;
+	case CALL_SPLICE:
+		return CALL_RECEIVES | CALL_SENDS;
+	}
+	return 0;
+}
+
+/* Programs of the category `syscalls` are spared those of 32-bit programs. */
+static __always_inline bool is_foreign(void)
+{
+	struct thread_info *thread = &current_task()->thread_info;
+	return IS_FOREIGN(thread);
+}
+
+SEC("tracepoint/raw_syscalls/sys_exit")
+int sys_exit(struct call_done *context)
+{
+	OWN_STACK(context);
+	u32 direction = directions(context->number);
+	if (!direction || is_foreign())
+		return 0;
+	if (direction & CALL_RECEIVES)
+		call_done(context, context->number, false);
+	if (direction & CALL_SENDS)
+		call_done(context, context->number, true);
+	return 0;
+}
+
+SEC("tracepoint/raw_syscalls/sys_enter")
+int sys_enter(struct call_begun *context)
+{
+	OWN_STACK(context);
+	u64 number = context->number;
+	if ((number != CALL_CLOSE && number != CALL_SENDMMSG) || is_foreign())
+		return 0;
+	return number == CALL_CLOSE ? descriptor_closes(context->argument[0]) : messages_begin(context);
+}
+#endif
 
 /* What a dying process has open is closed without a call. */
 SEC("tp_btf/sched_process_exit")

@@ -79,6 +79,9 @@ pub struct SetSupport {
     pub checks: Vec<Check>,
     /// What it does not see here.
     pub not_seen: Vec<BlindSpot>,
+    /// The kernel can preempt its usual programs: where it has others for this, these are used.
+    #[serde(skip)]
+    pub is_preempted: bool,
 }
 
 /// Why the agent cannot run here: the first thing that is missing, on one line.
@@ -141,7 +144,8 @@ fn first_missing(checks: &[Check]) -> Option<Unsupported> {
 
 impl SetSupport {
     fn probe(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Self {
-        Self { set, checks: mechanism::checks(set, types), not_seen: blind_spots(set, types, is_preempted) }
+        let checks = mechanism::checks(set, types, is_preempted);
+        Self { set, checks, not_seen: blind_spots(set, types, is_preempted), is_preempted }
     }
 
     /// Nothing that it needs is missing.

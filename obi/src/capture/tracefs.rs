@@ -51,7 +51,19 @@ impl Tracefs {
     /// # Errors
     /// When there is none of this name.
     pub fn syscall(&self, name: &str) -> io::Result<u64> {
-        let path = format!("events/syscalls/{name}/id");
+        self.number("syscalls", name)
+    }
+
+    /// The number of a tracepoint of category `raw_syscalls`.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn raw_syscall(&self, name: &str) -> io::Result<u64> {
+        self.number("raw_syscalls", name)
+    }
+
+    fn number(&self, category: &str, name: &str) -> io::Result<u64> {
+        let path = format!("events/{category}/{name}/id");
         let refuse = |error: io::Error| {
             io::Error::new(error.kind(), format!("failed to read `{path}` of tracefs: {error}"))
         };

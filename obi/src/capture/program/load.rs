@@ -113,7 +113,7 @@ impl Loaded {
         btf: &Btf,
     ) -> Result<Vec<Entry>, LoadError> {
         let mut entries = Vec::new();
-        for entry in programs(set).filter(|entry| is_preempted || entry.need != Need::Again) {
+        for entry in programs(set, is_preempted) {
             let result = load(program(&mut self.ebpf, entry.name)?, entry.hook.target(), btf);
             match (result.map_err(|error| refusal(&error)), entry.need) {
                 (Ok(()), Need::Wanted(wanted)) => self.waiting.push((entry, wanted)),
@@ -185,5 +185,8 @@ fn attach(program: &Program, hook: Hook) -> io::Result<Attachment> {
         Hook::Kprobe(target) => attach::kprobe(program, target, false),
         Hook::Kretprobe(target) => attach::kprobe(program, target, true),
         Hook::SyscallTracepoint(target) => attach::tracepoint(program, Tracefs::open()?.syscall(target)?),
+        Hook::RawSyscallTracepoint(target) => {
+            attach::tracepoint(program, Tracefs::open()?.raw_syscall(target)?)
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! Which kernel programs each hook set has, and how far it depends on them.
 //!
-//! In: a [`HookSet`]. Out: its programs. Refuses to know how one is loaded.
+//! In: a [`HookSet`], whether the kernel preempts its programs. Out: its programs. Refuses to know how one is loaded.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::WANT_SEND_MESSAGES;
@@ -31,8 +31,10 @@ pub enum Hook {
     Kprobe(&'static str),
     /// A breakpoint at a function's return.
     Kretprobe(&'static str),
-    /// A tracepoint of the category `syscalls`.
+    /// A tracepoint of the category `syscalls`: one system call's.
     SyscallTracepoint(&'static str),
+    /// A tracepoint of the category `raw_syscalls`: every system call's. Its programs are not preempted.
+    RawSyscallTracepoint(&'static str),
 }
 
 /// Whether a set can do without a program.
@@ -59,7 +61,8 @@ impl Hook {
             | Self::FunctionExit(target)
             | Self::Kprobe(target)
             | Self::Kretprobe(target)
-            | Self::SyscallTracepoint(target) => target,
+            | Self::SyscallTracepoint(target)
+            | Self::RawSyscallTracepoint(target) => target,
         }
     }
 }
@@ -78,19 +81,20 @@ impl Entry {
 }
 
 /// The programs of a set, in the order in which they are attached.
-pub fn programs(set: HookSet) -> impl Iterator<Item = Entry> {
-    LIFE.iter().chain(own(set)).copied()
+pub fn programs(set: HookSet, is_preempted: bool) -> impl Iterator<Item = Entry> {
+    LIFE.into_iter().chain(own(set, is_preempted))
 }
 
 /// The programs that a set has beyond [`LIFE`].
-#[must_use]
-pub fn own(set: HookSet) -> &'static [Entry] {
-    match set {
+pub fn own(set: HookSet, is_preempted: bool) -> impl Iterator<Item = Entry> {
+    let all: &[Entry] = match set {
         HookSet::Socket => &SOCKET,
         HookSet::Fentry => &FENTRY,
         HookSet::Kprobe => &KPROBE,
+        HookSet::Syscall if is_preempted => &SYSCALL_UNPREEMPTED,
         HookSet::Syscall => &SYSCALL,
-    }
+    };
+    all.iter().copied().filter(move |entry| is_preempted || entry.need != Need::Again)
 }
 
 const fn required(name: &'static str, hook: Hook) -> Entry {
@@ -199,6 +203,13 @@ const SYSCALL: [Entry; 16] = [
     optional("sys_exit_pwritev2", Hook::SyscallTracepoint("sys_exit_pwritev2")),
 ];
 
+/// In the place of [`SYSCALL`] where the kernel may preempt that one's programs: those of `raw_syscalls` it does not. They
+/// run at every call of the machine, hence only there.
+const SYSCALL_UNPREEMPTED: [Entry; 2] = [
+    required("sys_exit", Hook::RawSyscallTracepoint("sys_exit")),
+    required("sys_enter", Hook::RawSyscallTracepoint("sys_enter")),
+];
+
 #[cfg(test)]
 mod tests {
     use std::collections::{BTreeMap, HashSet};
@@ -217,7 +228,9 @@ mod tests {
             Hook::FunctionExit(_) => matches!(section, ProgramSection::FExit { sleepable: false }),
             Hook::Kprobe(_) => matches!(section, ProgramSection::KProbe),
             Hook::Kretprobe(_) => matches!(section, ProgramSection::KRetProbe),
-            Hook::SyscallTracepoint(_) => matches!(section, ProgramSection::TracePoint),
+            Hook::SyscallTracepoint(_) | Hook::RawSyscallTracepoint(_) => {
+                matches!(section, ProgramSection::TracePoint)
+            }
         }
     }
 
@@ -246,7 +259,11 @@ mod tests {
             let object = aya_obj::Object::parse(object).unwrap();
             let mut there: BTreeMap<&str, _> =
                 object.programs.iter().map(|(name, program)| (name.as_str(), &program.section)).collect();
-            for entry in programs(set) {
+            // The kernels of the portable objects preempt no program at a system call.
+            let preempted = if *flavour == Flavour::Modern { &[false, true][..] } else { &[false] };
+            let entries = preempted.iter().flat_map(|is_preempted| programs(set, *is_preempted));
+            let entries: BTreeMap<&str, Entry> = entries.map(|entry| (entry.name, entry)).collect();
+            for entry in entries.values() {
                 let section = there.remove(entry.name);
                 assert!(
                     section.is_some_and(|section| fits(entry.hook, section)),
@@ -270,11 +287,11 @@ mod tests {
 
     #[test]
     fn names_are_unique_within_a_set() {
-        for set in HookSet::ALL {
-            let names: Vec<_> = programs(set).map(|entry| entry.name).collect();
+        for (set, is_preempted) in HookSet::ALL.into_iter().flat_map(|set| [(set, false), (set, true)]) {
+            let names: Vec<_> = programs(set, is_preempted).map(|entry| entry.name).collect();
             let unique: HashSet<_> = names.iter().collect();
             assert_eq!(unique.len(), names.len(), "{set}: {names:?}");
-            assert!(programs(set).any(|entry| entry.need == Need::Required), "{set}");
+            assert!(own(set, is_preempted).any(|entry| entry.need == Need::Required), "{set}");
         }
     }
 }

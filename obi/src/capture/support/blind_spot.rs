@@ -1,6 +1,6 @@
 //! What a hook set does not see, although it works.
 //!
-//! In: a set, the kernel's types, whether it preempts the set's programs. Out: [`BlindSpot`]s. Those that hide whole programs, or
+//! In: a set, the kernel's types, whether it preempts the set's usual programs. Out: [`BlindSpot`]s. Those that hide whole programs, or
 //! something of every program, decide which set is used.
 #![forbid(unsafe_code)]
 
@@ -98,7 +98,8 @@ pub fn blind_spots(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Vec
             unless(!cfg!(target_pointer_width = "64"), BlindSpot::ForeignPrograms),
         ],
     };
-    let preempted = unless(!is_preempted, BlindSpot::Preemption);
+    // `syscall` has other programs for such a kernel.
+    let preempted = unless(!is_preempted || set == HookSet::Syscall, BlindSpot::Preemption);
     let long_calls = unless(types.function("bpf_loop").is_some(), BlindSpot::LongCalls);
     found.into_iter().chain([preempted, long_calls]).flatten().collect()
 }

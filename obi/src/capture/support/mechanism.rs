@@ -19,7 +19,7 @@ use crate::capture::tracefs::Tracefs;
 const QUIET_FUNCTION: &str = "unix_release";
 const QUIET_SYSCALL: &str = "sys_exit_sendfile64";
 
-pub(super) fn checks(set: HookSet, types: &KernelTypes) -> Vec<Check> {
+pub(super) fn checks(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Vec<Check> {
     let tracefs = (set == HookSet::Syscall).then(Tracefs::open);
     let mut checks = Vec::new();
     if let Some(Err(error)) = &tracefs {
@@ -32,7 +32,7 @@ pub(super) fn checks(set: HookSet, types: &KernelTypes) -> Vec<Check> {
         return checks;
     }
     let tracefs = tracefs.and_then(Result::ok);
-    checks.extend(places(set, types, tracefs.as_ref()));
+    checks.extend(places(set, own(set, is_preempted), types, tracefs.as_ref()));
     match set {
         HookSet::Socket => {}
         HookSet::Fentry => checks.push(trampolines(types)),
@@ -43,18 +43,24 @@ pub(super) fn checks(set: HookSet, types: &KernelTypes) -> Vec<Check> {
 }
 
 /// Whether the kernel has the functions and tracepoints.
-fn places(set: HookSet, types: &KernelTypes, tracefs: Option<&Tracefs>) -> Vec<Check> {
+fn places(
+    set: HookSet,
+    entries: impl Iterator<Item = Entry>,
+    types: &KernelTypes,
+    tracefs: Option<&Tracefs>,
+) -> Vec<Check> {
     let mut checks = Vec::new();
-    let mut n_found = 0;
-    for Entry { hook, need, .. } in own(set) {
+    let (mut n_found, mut n) = (0, 0);
+    for Entry { hook, need, .. } in entries {
         let target = hook.target();
-        match (find(*hook, types, tracefs), need) {
+        n += 1;
+        match (find(hook, types, tracefs), need) {
             (Ok(()), _) => n_found += 1,
             (Err(error), Need::Required) => checks.push(Check::missing(target, error, newer(set))),
             (Err(error), _) => checks.push(Check::limited(target, error, without(target))),
         }
     }
-    checks.insert(0, Check::available(format!("{n_found} of {} places in the kernel", own(set).len())));
+    checks.insert(0, Check::available(format!("{n_found} of {n} places in the kernel")));
     checks
 }
 
@@ -69,10 +75,15 @@ fn find(hook: Hook, types: &KernelTypes, tracefs: Option<&Tracefs>) -> Result<()
         {
             absent(format!("function `{name}`"))
         }
-        Hook::SyscallTracepoint(name) => match tracefs.map(|tracefs| tracefs.syscall(name)) {
-            Some(Err(error)) => Err(error.to_string()),
-            _ => Ok(()),
-        },
+        Hook::SyscallTracepoint(name) => number(tracefs.map(|tracefs| tracefs.syscall(name))),
+        Hook::RawSyscallTracepoint(name) => number(tracefs.map(|tracefs| tracefs.raw_syscall(name))),
+        _ => Ok(()),
+    }
+}
+
+fn number(looked_up: Option<io::Result<u64>>) -> Result<(), String> {
+    match looked_up {
+        Some(Err(error)) => Err(error.to_string()),
         _ => Ok(()),
     }
 }

@@ -36,7 +36,12 @@ impl Support {
 impl SetSupport {
     /// A set that has all it needs.
     pub(crate) fn invented(set: HookSet, not_seen: &[BlindSpot]) -> Self {
-        Self { set, checks: vec![Check::available("places")], not_seen: not_seen.to_vec() }
+        Self {
+            set,
+            checks: vec![Check::available("places")],
+            not_seen: not_seen.to_vec(),
+            is_preempted: false,
+        }
     }
 
     /// Takes something away.
