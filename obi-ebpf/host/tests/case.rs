@@ -233,6 +233,29 @@ fn an_early_answer_to_half_a_head_makes_an_exchange() {
     assert_ne!(account.response.flags & FLAG_REQUEST_INCOMPLETE, 0);
 }
 
+#[test]
+fn a_body_that_ends_after_its_answer_has_a_size() {
+    let mut story = Story::new();
+    story.receive("POST /3 HTTP/1.1\r\nContent-Length: 9\r\n\r\nfour");
+    story.send("HTTP/1.1 413 Too Large\r\nId: 3\r\nContent-Length: 0\r\n\r\n");
+    let account = story.ledger.accounts.values().next().expect("begun");
+    assert_eq!((account.fate, account.request.ended), (Fate::Whole, None));
+    assert_ne!(account.response.flags & FLAG_REQUEST_INCOMPLETE, 0);
+    story.receive("later");
+    assert_eq!(story.ledger.accounts.values().next().expect("begun").request.ended, Some(9));
+    story.receive(&get(4)).send(&answer(4)).end(CLOSE_LOCAL);
+    check(&story, 2, 0);
+}
+
+#[test]
+fn a_body_that_ends_after_an_answer_seen_ahead_has_a_size() {
+    let mut story = Story::new();
+    story.receive("HTTP/1.1 200 OK\r\nId: 5\r\nContent-Length: 0\r\n\r\n");
+    story.send("POST /5 HTTP/1.1\r\nContent-Length: 9\r\n\r\nfour").send("later").end(CLOSE_LOCAL);
+    assert_eq!(story.ledger.accounts.values().next().expect("begun").request.ended, Some(9));
+    check(&story, 1, 0);
+}
+
 /// The ring is full while `pass` is played, if `full`.
 fn with_full_ring(story: &mut Story, pass: impl FnOnce(&mut Story)) {
     story.kernel.set_faults(Faults { ring: 256, ..Faults::default() });

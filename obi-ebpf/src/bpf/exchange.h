@@ -152,13 +152,15 @@ static __always_inline struct cursor *begun_response(struct connection *k, u64 e
 	return begun && exchange == exchange_number(k, k->n_responses) ? response : NULL;
 }
 
-/* A request's body has ended. */
+/* A request's body has ended; its answer may have ended before. */
 static __always_inline void request_end(struct connection *k, const struct cursor *c, u64 time)
 {
 	u64 exchange = exchange_number(k, k->n_requests - 1);
 	struct cursor *response = begun_response(k, exchange);
 	if ((response && response->flags & CURSOR_LOST) || emit_end(k, c, exchange, time, 0))
 		return;
+	if (!pending(k))
+		return; /* answered: only the size of the body is missing, and the agent waits for it no longer than a second */
 	tally_lost(k, LOSS_RING_FULL, 1);
 	forget(exchange);
 	/* What comes of its response is not to be sent. */
@@ -253,7 +255,7 @@ SHARED int message_end(struct connection *k, u32 sending, u64 time)
 				k->ahead_body = 1;
 			count_response(k);
 		}
-	} else if (!(flags & (CURSOR_END_REPORTED | CURSOR_LOST)) && pending(k)) {
+	} else if (!(flags & (CURSOR_END_REPORTED | CURSOR_LOST))) {
 		request_end(k, c, time);
 	}
 	cursor_reset(c, MODE_START);

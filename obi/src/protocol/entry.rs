@@ -158,10 +158,9 @@ impl Entry {
     pub(super) fn end_response(&mut self, time: u64, flags: u32, body_bytes: u64) {
         self.response_ended = Some(time);
         self.response_body_bytes = body_bytes;
-        // The request body will not end any more: nothing to wait for.
-        if flags & obi_ebpf::FLAG_REQUEST_INCOMPLETE != 0 && !self.request_ended {
+        // A head that is not whole yet will not be: nothing to wait for. The end of a body may still pass.
+        if flags & obi_ebpf::FLAG_REQUEST_INCOMPLETE != 0 && self.request_head != RequestHead::Whole {
             self.request_ended = true;
-            self.request_body_bytes = None;
         }
     }
 

@@ -101,7 +101,7 @@ fn request_bodies_are_waited_for() {
     check(&[post.clone(), response(server), server.end(REQUEST, 0, 9)], &[done]);
     check(&[response(server), server.end(REQUEST, 0, 9), post.clone()], &[done]);
     let early = server.at(30).piece(RESPONSE, WHOLE | FLAG_REQUEST_INCOMPLETE, 5, 0, OK.as_bytes());
-    check(&[post, early, server.end(REQUEST, 0, 9)], &["Server POST /a? 200 ?/5 20-20-30 "]);
+    check(&[post, early, server.end(REQUEST, 0, 9)], &[done]);
 }
 
 #[test]
