@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use integration::accuracy::Ledger;
@@ -17,6 +17,7 @@ use integration::server::{Server, language};
 use integration::shape::Shape;
 use integration::span::{self, Span};
 use integration::wire::monotonic_ns;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::gate;
 
@@ -181,6 +182,85 @@ fn a_traceparent_is_honoured() {
     let span = server_span(&mut agent, &server, &id);
     assert_eq!((span.trace_id.as_str(), span.parent_span_id.as_deref()), (trace, Some(parent)));
     assert_eq!(span.name, format!("GET {}", span.text("http.route").unwrap()));
+}
+
+/// More than nginx is set up to take.
+const TOO_LARGE: usize = 17 << 20;
+
+/// nginx refuses such a request at its head and throws its body away, if one comes.
+#[test]
+fn a_request_refused_at_its_head_has_a_body_size_when_the_body_came() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = nginx::files(Files::Buffered).unwrap();
+    let Address::Tcp(address) = server.address else { panic!("this nginx is on TCP") };
+    let mut check = |body_comes: bool, expected: Option<u64>| {
+        let id = request_id();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "POST /e/{id}/200/close/5 HTTP/1.1\r\nhost: a\r\ncontent-length: {TOO_LARGE}\r\n\r\n")
+            .unwrap();
+        let mut status_line = [0; 12];
+        stream.read_exact(&mut status_line).unwrap();
+        assert_eq!(&status_line, b"HTTP/1.1 413", "refused before any of the body was sent");
+        if body_comes {
+            stream.write_all(&vec![b'b'; TOO_LARGE]).unwrap();
+        }
+        // Its answer to the end, so that closing is no reset.
+        stream.shutdown(Shutdown::Write).unwrap();
+        stream.read_to_end(&mut Vec::new()).unwrap();
+        drop(stream);
+        let of_id = |spans: &[Span]| {
+            spans.iter().filter(|span| span.request_id() == Some(&id)).cloned().collect::<Vec<_>>()
+        };
+        let spans = of_id(agent.spans_until(gate::PATIENCE, |spans| of_id(spans).len() == 2).unwrap());
+        assert_eq!(spans.len(), 2, "the client's and the server's: {spans:?}");
+        for span in spans {
+            let told = (span.number("http.response.status_code"), span.number("http.request.body.size"));
+            assert_eq!(told, (Some(413), expected), "body comes: {body_comes}, {span:?}");
+        }
+    };
+    check(true, Some(TOO_LARGE as u64));
+    check(false, None);
+}
+
+/// Whoever has asked all there is to ask may say so, and read the answer when the server has long closed.
+#[test]
+fn clients_that_half_close_have_their_answer() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = language::python_http("threading").unwrap();
+    let Address::Tcp(address) = server.address else { panic!("this server is on TCP") };
+    let mut check = |shut_first: bool| {
+        let id = request_id();
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "GET /e/{id}/200/close/5 HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        if shut_first {
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+        await_close(&stream);
+        if !shut_first {
+            stream.shutdown(Shutdown::Write).unwrap();
+        }
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let is_it = |span: &Span| span.request_id() == Some(&id) && span.kind == span::Kind::Client;
+        let spans = agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
+        let span = spans.iter().find(|span| is_it(span)).expect("the span is shown");
+        let told = (
+            span.number("http.response.status_code"),
+            span.number("http.response.body.size"),
+            span.text("error.type"),
+        );
+        assert_eq!(told, (Some(200), Some(5), None), "shut first: {shut_first}, {span:?}");
+    };
+    check(true);
+    check(false);
+}
+
+/// Waits until the peer has closed, reading nothing.
+fn await_close(stream: &TcpStream) {
+    let mut polled = [PollFd::new(stream, PollFlags::RDHUP)];
+    let limit = Timespec::try_from(gate::PATIENCE).unwrap();
+    assert_eq!(poll(&mut polled, Some(&limit)), Ok(1), "the peer has closed");
 }
 
 #[test]

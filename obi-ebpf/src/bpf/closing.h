@@ -108,33 +108,65 @@ static __always_inline void check_unseen(struct connection *k, struct sock *sk, 
 		lose_last(k, n_sent);
 }
 
+/* The peer's FIN has come, and not all that came before has been read. */
+static __always_inline bool is_unread(struct sock *sk)
+{
+	struct tcp_sock *tcp = tcp_of(sk);
+	/* The FIN has a number as if it were a byte. */
+	return tcp && FIELD(sk, __sk_common.skc_flags) & 1ul << SOCKET_DONE &&
+	       (s32)(FIELD(tcp, rcv_nxt) - FIELD(tcp, copied_seq)) > 1;
+}
+
+/*
+ * The peer's FIN ends a connection that its process had half closed before, and still holds: it may be reading what had
+ * come. Its last read tells of the end, or the end of the socket.
+ */
+static __always_inline bool is_held(struct connection *k, struct sock *sk, int old)
+{
+	if (old == STATE_ESTABLISHED || old == STATE_CLOSE_WAIT || k->flags & CONNECTION_FINISHED || !FIELD(sk, sk_socket))
+		return false;
+	return !FIELD(sk, sk_err) && FIELD(sk, __sk_common.skc_flags) & 1ul << SOCKET_DONE;
+}
+
+static __always_inline int closed(struct connection *k, struct sock *sk, int old)
+{
+	struct ending how = { .time = bpf_ktime_get_ns() };
+	int error = FIELD(sk, sk_err);
+	if (is_held(k, sk, old)) {
+		k->held = 1;
+#ifndef OBI_SOCKET_SET
+		k->birth = birth_of(sk); /* its port has been given back */
+#endif
+		return 0;
+	}
+	how.error = error;
+	how.reason = error == ERROR_TIMEOUT ? CLOSE_TIMEOUT : error == ERROR_RESET || error == ERROR_PIPE ? CLOSE_RESET : CLOSE_LOCAL;
+	close_tls(k, &how, how.reason == CLOSE_LOCAL);
+	if (how.reason == CLOSE_LOCAL)
+		check_unseen(k, sk, &how, 1);
+	end_connection(k, &how);
+	drop_connection(k, sk);
+	return 0;
+}
+
 /* A program of every set. */
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 {
 	struct ending how = {};
 	struct connection *k;
-	int error;
 	if (new != STATE_CLOSE && new != STATE_FIN_WAIT1 && new != STATE_LAST_ACK)
 		return 0;
 	k = find_connection(sk);
 	if (!k)
 		return unseen_connection(sk, new);
+	if (new == STATE_CLOSE)
+		return closed(k, sk, old);
 	how.time = bpf_ktime_get_ns();
-	if (new == STATE_CLOSE) {
-		error = FIELD(sk, sk_err);
-		how.error = error;
-		how.reason = error == ERROR_TIMEOUT		      ? CLOSE_TIMEOUT
-			     : error == ERROR_RESET || error == ERROR_PIPE ? CLOSE_RESET
-									   : CLOSE_LOCAL;
-		close_tls(k, &how, how.reason == CLOSE_LOCAL);
-		if (how.reason == CLOSE_LOCAL)
-			check_unseen(k, sk, &how, 1);
-		end_connection(k, &how);
-		drop_connection(k, sk);
+	/* close() leaves nothing unread: this is the half-close of one whose peer has closed. */
+	if (new == STATE_LAST_ACK && is_unread(sk))
 		return 0;
-	}
-	/* close() shuts both ways; a half-close only ends what we send. */
+	/* A half-close only ends what we send. */
 	if (FIELD(sk, sk_shutdown) == SHUTDOWN_BOTH) {
 		how.reason = new == STATE_LAST_ACK ? CLOSE_REMOTE : CLOSE_LOCAL;
 		close_tls(k, &how, true);
@@ -144,6 +176,22 @@ int BPF_PROG(inet_sock_set_state, struct sock *sk, int old, int new)
 	}
 	if (!(k->flags & CONNECTION_FINISHED) && k->side == SIDE_SERVER && k->send.mode == MODE_UNTIL_CLOSE)
 		message_end(k, 1, k->last_response_byte);
+	return 0;
+}
+
+/* Another: there is nothing to do by now, but for what is_held() has left. */
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(tcp_destroy_sock, struct sock *sk)
+{
+	struct ending how = { .reason = CLOSE_LOCAL };
+	struct connection *k = find_connection(sk);
+	if (!k || (k->flags & CONNECTION_FINISHED && !k->held))
+		return 0;
+	how.time = bpf_ktime_get_ns();
+	close_tls(k, &how, true);
+	check_unseen(k, sk, &how, 1);
+	end_connection(k, &how);
+	drop_connection(k, sk);
 	return 0;
 }
 

@@ -126,11 +126,12 @@ const fn syscall(name: &'static str) -> Entry {
 }
 
 /// Processes and connections come and go: every set needs to know.
-pub const LIFE: [Entry; 4] = [
+pub const LIFE: [Entry; 5] = [
     tracepoint("sched_process_fork"),
     tracepoint("sched_process_exec"),
     tracepoint("sched_process_exit"),
     tracepoint("inet_sock_set_state"),
+    tracepoint("tcp_destroy_sock"),
 ];
 
 /// `tcp_rcv_space_adjust` shows splice from a socket: without it, from the start, bytes that passed would look like
