@@ -15,10 +15,22 @@ use crate::program;
 /// # Errors
 /// When it does not get ready.
 pub fn nginx(certificates: &Certificates) -> anyhow::Result<Server> {
+    nginx_with(certificates, "")
+}
+
+/// nginx with static files that takes requests inside the handshake of a session that goes on (TLS 1.3, 0-RTT).
+///
+/// # Errors
+/// When it does not get ready.
+pub fn nginx_early(certificates: &Certificates) -> anyhow::Result<Server> {
+    nginx_with(certificates, "ssl_protocols TLSv1.3; ssl_early_data on;")
+}
+
+fn nginx_with(certificates: &Certificates, directives: &str) -> anyhow::Result<Server> {
     let port = free_port()?;
     let (certificate, key) = (certificates.path("server.pem"), certificates.path("server.key"));
     let listen = format!(
-        "listen 127.0.0.1:{port} ssl reuseport; ssl_certificate {}; ssl_certificate_key {};",
+        "listen 127.0.0.1:{port} ssl reuseport; ssl_certificate {}; ssl_certificate_key {}; {directives}",
         certificate.display(),
         key.display()
     );
@@ -31,17 +43,12 @@ pub fn nginx(certificates: &Certificates) -> anyhow::Result<Server> {
 /// # Errors
 /// When it does not get ready.
 pub fn nginx_by_kernel(certificates: &Certificates, protocol: &str) -> anyhow::Result<Server> {
-    let port = free_port()?;
-    let (certificate, key) = (certificates.path("server.pem"), certificates.path("server.key"));
     // The kernel knows few ciphers.
-    let listen = format!(
-        "listen 127.0.0.1:{port} ssl reuseport; ssl_certificate {}; ssl_certificate_key {}; ssl_protocols {protocol}; \
-         ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256; ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; \
-         ssl_conf_command Options KTLS;",
-        certificate.display(),
-        key.display()
+    let directives = format!(
+        "ssl_protocols {protocol}; ssl_ciphers ECDHE-ECDSA-AES128-GCM-SHA256; \
+         ssl_conf_command Ciphersuites TLS_AES_128_GCM_SHA256; ssl_conf_command Options KTLS;"
     );
-    nginx::files_at(Files::Sendfile, port, &listen)
+    nginx_with(certificates, &directives)
 }
 
 /// A program in C with a thread for each connection, for [`crate::client::threads`].

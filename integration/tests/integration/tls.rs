@@ -260,3 +260,50 @@ fn broken_exchanges_end_with_their_connection() {
     assert_eq!(client.status, "error", "{client:?}");
     assert!(spans.iter().any(|span| is_it(span, span::Kind::Server)), "the server's span");
 }
+
+/// A request that comes with the first bytes of a session that goes on (0-RTT): both ends show it.
+#[test]
+fn early_data() {
+    let certificates = Certificates::new().unwrap();
+    let server = encrypted::nginx_early(&certificates).unwrap();
+    let Address::Tcp(address) = server.address else { panic!("this nginx is on TCP") };
+    let mut agent = agent_that_probes(&["/libssl.so"]);
+    let folder = tempfile::tempdir().unwrap();
+    let session = folder.path().join("session");
+    let mut ids = Vec::new();
+    // The first one gets the session that the others go on with.
+    for nth in 0..5 {
+        let Call { id, shape } = Call::new(Shape { response_bytes: 17, ..Shape::default() });
+        let request = folder.path().join(&id);
+        let target = shape.target(&id);
+        let text = format!("GET {target} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+        std::fs::write(&request, text).unwrap();
+        let mut client = std::process::Command::new("openssl");
+        client.args(["s_client", "-tls1_3", "-ign_eof", "-connect", &address.to_string()]);
+        if nth == 0 {
+            client.arg("-sess_out").arg(&session).stdin(std::fs::File::open(&request).unwrap());
+        } else {
+            client.arg("-sess_in").arg(&session).arg("-early_data").arg(&request);
+            client.stdin(std::process::Stdio::null());
+        }
+        let output = client.output().unwrap();
+        let output = String::from_utf8_lossy(&output.stdout);
+        assert!(output.contains("HTTP/1.1 200 OK"), "{output}");
+        assert_eq!(output.contains("Early data was accepted"), nth > 0, "{output}");
+        ids.push(id);
+    }
+    let both = [span::Kind::Client, span::Kind::Server];
+    let told = |spans: &[Span]| {
+        let of = |id: &String, kind| {
+            spans.iter().filter(|span| span.request_id() == Some(id) && span.kind == kind).count()
+        };
+        ids.iter().flat_map(|id| both.map(|kind| of(id, kind))).collect::<Vec<_>>()
+    };
+    let spans = agent.spans_until(gate::PATIENCE, |spans| told(spans).iter().all(|n| *n > 0)).unwrap();
+    assert_eq!(told(spans), [1; 10], "once at each end: {spans:?}");
+    for span in spans.iter().filter(|span| span.request_id().is_some()) {
+        assert_eq!(span.text("url.scheme"), Some("https"), "{span:?}");
+        assert_eq!(span.number("http.response.status_code"), Some(200), "{span:?}");
+        assert_eq!(span.number("http.response.body.size"), Some(17), "{span:?}");
+    }
+}
