@@ -128,6 +128,17 @@ static __always_inline bool is_held(struct connection *k, struct sock *sk, int o
 	return !FIELD(sk, sk_err) && FIELD(sk, __sk_common.skc_flags) & 1ul << SOCKET_DONE;
 }
 
+/* Nothing can be read or sent any more. */
+static __always_inline int end_socket(struct connection *k, struct sock *sk, struct ending *how)
+{
+	close_tls(k, how, how->reason == CLOSE_LOCAL);
+	if (how->reason == CLOSE_LOCAL)
+		check_unseen(k, sk, how, 1);
+	end_connection(k, how);
+	drop_connection(k, sk);
+	return 0;
+}
+
 static __always_inline int closed(struct connection *k, struct sock *sk, int old)
 {
 	struct ending how = { .time = bpf_ktime_get_ns() };
@@ -141,12 +152,7 @@ static __always_inline int closed(struct connection *k, struct sock *sk, int old
 	}
 	how.error = error;
 	how.reason = error == ERROR_TIMEOUT ? CLOSE_TIMEOUT : error == ERROR_RESET || error == ERROR_PIPE ? CLOSE_RESET : CLOSE_LOCAL;
-	close_tls(k, &how, how.reason == CLOSE_LOCAL);
-	if (how.reason == CLOSE_LOCAL)
-		check_unseen(k, sk, &how, 1);
-	end_connection(k, &how);
-	drop_connection(k, sk);
-	return 0;
+	return end_socket(k, sk, &how);
 }
 
 /* A program of every set. */
@@ -188,11 +194,7 @@ int BPF_PROG(tcp_destroy_sock, struct sock *sk)
 	if (!k || (k->flags & CONNECTION_FINISHED && !k->held))
 		return 0;
 	how.time = bpf_ktime_get_ns();
-	close_tls(k, &how, true);
-	check_unseen(k, sk, &how, 1);
-	end_connection(k, &how);
-	drop_connection(k, sk);
-	return 0;
+	return end_socket(k, sk, &how);
 }
 
 #endif
