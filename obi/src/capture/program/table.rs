@@ -206,8 +206,9 @@ const SYSCALL: [Entry; 16] = [
 
 /// In the place of [`SYSCALL`] where the kernel may preempt that one's programs: those of `raw_syscalls` it does not. They
 /// run at every call of the machine, hence only there.
-const SYSCALL_UNPREEMPTED: [Entry; 2] = [
-    required("sys_exit", Hook::RawSyscallTracepoint("sys_exit")),
+const SYSCALL_UNPREEMPTED: [Entry; 3] = [
+    required("sys_exit_receive", Hook::RawSyscallTracepoint("sys_exit")),
+    required("sys_exit_send", Hook::RawSyscallTracepoint("sys_exit")),
     required("sys_enter", Hook::RawSyscallTracepoint("sys_enter")),
 ];
 
