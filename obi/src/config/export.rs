@@ -23,7 +23,7 @@ pub struct Export {
     /// and its relatives) add one more, named `environment`.
     pub otlp: Vec<OtlpDestination>,
     /// Servers that take profiles as Grafana Pyroscope does (`/ingest`), each with a queue of its own. It takes OTLP as
-    /// well, but knows CPU profiles by their usual names only this way. Default: `[]`. Example:
+    /// well, but has host and route as labels only this way. Default: `[]`. Example:
     /// `[{url: "http://pyroscope:4040"}]`.
     pub pyroscope: Vec<PyroscopeDestination>,
     /// Which spans are exported. Metrics always count all of them. Default: `{ratio: 1, parent_based: true}`.
