@@ -399,6 +399,17 @@ impl Agent {
         Ok(self.metrics()?.sum(name, labels))
     }
 
+    /// What `work` does while the agent stands still (SIGSTOP): it learns of it afterwards, from the kernel.
+    ///
+    /// # Errors
+    /// When it cannot be signalled.
+    pub fn stopped<T>(&self, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+        self.program.signal(Signal::STOP)?;
+        let done = work();
+        self.program.signal(Signal::CONT)?;
+        Ok(done)
+    }
+
     /// Asks it to end (SIGTERM) and waits for that.
     ///
     /// # Errors

@@ -11,6 +11,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ring_bytes: 8 << 20,
         head_limit: 8192,
         tick_ns: 4_000_000,
+        tells_given: true,
         is_preempted: false,
         tls: false,
         statistics: true,

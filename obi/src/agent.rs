@@ -220,6 +220,7 @@ fn build(
         tick_ns: tick_ns(),
         statistics: config.capture.statistics,
         tls: config.capture.tls,
+        tells_given: support.capabilities.can_read_processes(),
         is_preempted: false,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;

@@ -47,6 +47,7 @@ fn programs() -> (Programs, Maps, Attacher) {
         tick_ns: 4_000_000,
         statistics: true,
         tls: true,
+        tells_given: true,
         is_preempted: false,
     };
     let support = Support::probe(Path::new("/sys/kernel/btf/vmlinux"));

@@ -157,6 +157,35 @@ fn clients_that_live_briefly() {
     gate::assert_exact(&mut agent, &ledger);
 }
 
+/// Clients of which nothing is left when the agent looks, with few and with many variables in their environment.
+#[test]
+fn clients_that_are_gone_before_anybody_looks() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = ShapeServer::start("shape", ServerPlan::default()).unwrap();
+    let mut ledger = Ledger::default();
+    let called = agent.stopped(|| {
+        [0, 1_000, 10_000, 25_000].map(|n_bytes| {
+            let calls = vec![Call::new(Shape::default())];
+            let plan = Plan {
+                seed: 1,
+                concurrency: 1,
+                rate: 0,
+                connections: vec![ConnectionPlan::new(&server.server.address, calls)],
+            };
+            // In the order of their names: this one comes before the one that matters.
+            let surrounded = |mut command: Command| {
+                command.env_clear().env("A", "x".repeat(n_bytes));
+                command
+            };
+            (client::follow_in(&plan, surrounded).unwrap(), plan)
+        })
+    });
+    for (done, plan) in called.unwrap() {
+        ledger.enter(&plan.connections[0].calls, &done, &server.server.roles());
+    }
+    gate::assert_exact(&mut agent, &ledger);
+}
+
 /// Servers that are called the moment they listen, and killed the moment they have answered.
 #[test]
 fn servers_that_live_briefly() {

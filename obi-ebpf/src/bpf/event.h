@@ -129,6 +129,11 @@ enum process_action {
 	PROCESS_EXIT = 3,
 };
 
+/* event_header.flags of EVENT_PROCESS */
+enum given_flag {
+	GIVEN_CUT = 1, /* the environment is longer than what follows */
+};
+
 enum {
 	COMM_BYTES = 16,
 	ADDRESS_BYTES = 16,
@@ -137,6 +142,12 @@ enum {
 	/* Payload room of the two record sizes; with ring header 512 and 2048 bytes. */
 	SMALL_PIECE_BYTES = 344,
 	LARGE_PIECE_BYTES = 1880,
+	/* Of what a program is given; with ring header and process_event 4 and 32 KiB. The rest is not told. */
+	SMALL_GIVEN_BYTES = 4024,
+	LARGE_GIVEN_BYTES = 32696,
+	/* Of it, arguments. */
+	SMALL_ARGUMENT_BYTES = 1024,
+	LARGE_ARGUMENT_BYTES = 4096,
 	/* Bits of an exchange number that count exchanges on one connection. */
 	ORDINAL_BITS = 24,
 };
@@ -258,10 +269,13 @@ struct close_event {
 };
 
 struct process_event {
-	struct event_header header;
+	struct event_header header; /* flags of an exec: GIVEN_CUT */
 	__u32 parent; /* tgid */
 	__u32 action;
 	__u8 comm[COMM_BYTES];
+	/* Of an exec, what the program was given; the bytes follow, arguments first. Both 0: not told. */
+	__u32 n_arguments;
+	__u32 n_environment;
 };
 
 struct tally_key {

@@ -125,6 +125,13 @@ struct thread_info {
 	u32 status;
 };
 
+struct mm_struct {
+	unsigned long arg_start;
+	unsigned long arg_end;
+	unsigned long env_start;
+	unsigned long env_end;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	void *stack;
@@ -133,7 +140,7 @@ struct task_struct {
 	int tgid;
 	struct task_struct *real_parent;
 	struct files_struct *files;
-	void *mm;
+	struct mm_struct *mm;
 	struct signal_struct *signal;
 	char comm[16];
 };

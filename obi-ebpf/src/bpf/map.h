@@ -19,6 +19,9 @@ SETTING u64 tick_ns = 4000000;
 /* The agent is woken when this much waits in the ring; below, it polls. */
 SETTING u64 wakeup_bytes = 1048576;
 
+/* 1: the agent may read what other users' processes are given, so it can have it from here as well. */
+SETTING u32 tells_given = 0;
+
 /* === maps === */
 
 struct global_state global = {};

@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use obi::capture::discover::Given;
 use obi::capture::event::{Event, decode};
 use obi::protocol::{Exchange, Exchanges, Limits, Loss, Sink};
 use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods};
@@ -49,6 +50,9 @@ fuzz_target!(|input: &[u8]| {
         }
         let bytes = zerocopy_bytes(&aligned, length);
         if let Ok(event) = decode(bytes) {
+            if let Event::Process(process, bytes) = event {
+                let _ = Given::new(bytes, process.n_arguments as usize, process.header.flags == 0);
+            }
             // A WebSocket is an outcome beside its upgrade's; losses of HTTP/2 streams are counted by their numbers.
             n_heads += match event {
                 Event::Head(..) => 2,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::profile::{Report, Tell};
 use super::route_state::RouteState;
-use crate::capture::discover::Processes;
+use crate::capture::discover::{Given, Processes};
 use crate::clock::Clock;
 use crate::export::otlp::Tap;
 use crate::export::store::Store;
@@ -57,7 +57,7 @@ impl Outlet {
     /// The service of a process and whether it is watched.
     pub(super) fn service(&mut self, tgid: u32) -> (Arc<Service>, bool) {
         if self.processes.lookup(tgid).is_none() {
-            self.processes.exec(tgid, UNKNOWN_SERVICE);
+            self.processes.exec(tgid, UNKNOWN_SERVICE, &Given::default());
         }
         match self.processes.lookup(tgid) {
             Some(process) => (Arc::clone(&process.service), process.verdict.is_watched()),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use obi_ebpf::{PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, VERDICT_IGNORE, process_event};
+use obi_ebpf::{GIVEN_CUT, PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, VERDICT_IGNORE, process_event};
 use tokio::sync::mpsc;
 
 use super::misses::Misses;
@@ -16,7 +16,7 @@ use super::reload::Reload;
 use super::tally::Tallies;
 use super::tls::Watch;
 use super::wait::Wait;
-use crate::capture::discover::Verdict;
+use crate::capture::discover::{Given, Verdict};
 use crate::capture::event::{Event, decode};
 use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Measured, Preallocated, Programs};
 use crate::clock::monotonic_ns;
@@ -85,7 +85,11 @@ impl Pipeline {
             let Some(record) = self.maps.events.next() else { break };
             n_records += 1;
             let process = match decode(&record) {
-                Ok(Event::Process(event)) => Some(*event),
+                // What others were given does not leave the ring, but for a few variables.
+                Ok(Event::Process(event, bytes)) => {
+                    let is_whole = event.header.flags & GIVEN_CUT == 0;
+                    Some((*event, Given::new(bytes, event.n_arguments as usize, is_whole)))
+                }
                 Ok(event) => {
                     self.outlet.stats.receive(Stage::Protocol, 1);
                     self.exchanges.accept(&event, &mut self.outlet);
@@ -97,8 +101,8 @@ impl Pipeline {
                 }
             };
             drop(record);
-            if let Some(event) = process {
-                self.process(&event);
+            if let Some((event, given)) = process {
+                self.process(&event, &given);
             }
         }
         self.outlet.stats.receive(Stage::Capture, n_records as u64);
@@ -106,12 +110,12 @@ impl Pipeline {
         n_records
     }
 
-    fn process(&mut self, event: &process_event) {
+    fn process(&mut self, event: &process_event, given: &Given) {
         let processes = &mut self.outlet.processes;
         let tgid = event.header.tgid;
         match event.action {
             PROCESS_EXEC => {
-                let verdict = processes.exec(tgid, &event.comm);
+                let verdict = processes.exec(tgid, &event.comm, given);
                 if let (Some(Verdict::Watch), Some(tls), Some(process)) =
                     (verdict, &mut self.tls, processes.lookup(tgid))
                     && process.is_read()

@@ -10,6 +10,7 @@
 
 mod container;
 mod facts;
+mod given;
 mod port;
 pub(super) mod proc_text;
 mod verdict;
@@ -26,6 +27,7 @@ use crate::config::Discover;
 
 pub use self::container::Container;
 pub use self::facts::Facts;
+pub use self::given::Given;
 pub use self::verdict::Verdict;
 
 /// Gives processes their service; the span stage does.
@@ -58,6 +60,8 @@ pub struct Particulars {
     pub otel_resource_attributes: String,
     /// Name of the pod, or of its node.
     pub host_name: String,
+    /// Namespace of the pod.
+    pub pod_namespace: String,
 }
 
 /// A process, alive or ended a moment ago.
@@ -181,13 +185,12 @@ impl<N: Naming> Processes<N> {
         process.instance.clone()
     }
 
-    /// The process runs another program. `comm` is the kernel's name for it, used when it has ended before we look.
-    pub fn exec(&mut self, tgid: u32, comm: &[u8]) -> Option<Verdict> {
-        if !self.read(tgid) {
-            let facts = Facts { executable: proc_text::comm(comm), ..Facts::default() };
-            let before = self.table.get(&tgid).map(|process| Arc::clone(&process.cgroup));
-            self.name(tgid, Facts { cgroup: before.as_deref().unwrap_or("").to_owned(), ..facts });
-        }
+    /// The process runs another program. `comm` is the kernel's name for it; that and what it was `given` are used when
+    /// it has ended before we look.
+    pub fn exec(&mut self, tgid: u32, comm: &[u8], given: &Given) -> Option<Verdict> {
+        let facts = self.reader.facts(tgid).filter(|facts| !given.shows_end_of(facts));
+        let facts = facts.unwrap_or_else(|| self.remembered(tgid, comm));
+        self.name(tgid, given.complete(facts));
         self.table.get(&tgid).map(|process| process.verdict)
     }
 
@@ -297,6 +300,19 @@ impl<N: Naming> Processes<N> {
         found
     }
 
+    /// What is known of a process that has ended: where the one ran that it was before, mostly a fork of its parent.
+    fn remembered(&self, tgid: u32, comm: &[u8]) -> Facts {
+        let facts = Facts { executable: proc_text::comm(comm), ..Facts::default() };
+        let Some(before) = self.table.get(&tgid) else { return facts };
+        let Particulars { container, pod_namespace, .. } = &*before.particulars;
+        Facts {
+            cgroup: before.cgroup.to_string(),
+            container: container.clone(),
+            pod_namespace: pod_namespace.clone(),
+            ..facts
+        }
+    }
+
     fn name(&mut self, tgid: u32, facts: Facts) {
         let same_program = |parent: &&Process<_, _>| *parent.executable == *facts.executable;
         let parent = self.table.get(&facts.parent).filter(same_program).map(|parent| &parent.service);
@@ -309,6 +325,7 @@ impl<N: Naming> Processes<N> {
             container: facts.container,
             otel_resource_attributes: facts.otel_resource_attributes,
             host_name: facts.host_name,
+            pod_namespace: facts.pod_namespace,
         });
         let cgroup = facts.cgroup.into();
         let instance = None;

@@ -23,8 +23,8 @@ pub enum Event<'a> {
     Frame(&'a frame_event, &'a [u8]),
     /// A WebSocket has ended.
     WebSocket(&'a websocket_event),
-    /// A process started, forked or ended.
-    Process(&'a process_event),
+    /// A process started, forked or ended; what one that started was given: its arguments, then its environment.
+    Process(&'a process_event, &'a [u8]),
 }
 
 /// Why a record could not be read.
@@ -70,7 +70,12 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         }
         EVENT_END => Ok(Event::End(end_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
         EVENT_CLOSE => Ok(Event::Close(close_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
-        EVENT_PROCESS => Ok(Event::Process(process_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
+        EVENT_PROCESS => {
+            let (process, rest) = process_event::ref_from_prefix(bytes).map_err(|_| short)?;
+            let given = u64::from(process.n_arguments) + u64::from(process.n_environment);
+            let given = usize::try_from(given).ok().and_then(|length| rest.get(..length)).ok_or(short)?;
+            Ok(Event::Process(process, given))
+        }
         other => Err(DecodeError::Kind(other)),
     }
 }

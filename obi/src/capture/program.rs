@@ -45,6 +45,8 @@ pub struct Settings {
     pub statistics: bool,
     /// Load the programs for TLS libraries.
     pub tls: bool,
+    /// Tell what programs are given when they begin.
+    pub tells_given: bool,
     /// The kernel can preempt the programs of the set. Set by whoever chooses one.
     pub is_preempted: bool,
 }

@@ -60,6 +60,7 @@ fn examine(config: &Config) -> Report {
         tick_ns: tick_ns(),
         statistics: false,
         tls: config.capture.tls,
+        tells_given: support.capabilities.can_read_processes(),
         is_preempted: false,
     };
     let mut selection = select::load(&support, config.capture.hooks.forced(), &settings);

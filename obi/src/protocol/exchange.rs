@@ -78,7 +78,7 @@ impl Exchanges {
             Event::Close(close) => close.header.exchange,
             Event::Frame(frame, _) => frame.header.exchange,
             Event::WebSocket(end) => end.header.exchange,
-            Event::Process(_) => NO_EXCHANGE,
+            Event::Process(..) => NO_EXCHANGE,
         };
         if number == NO_EXCHANGE {
             return;
@@ -93,7 +93,7 @@ impl Exchanges {
             Event::Close(close) => self.close(close, sink),
             Event::Frame(frame, payload) => self.http2.accept(frame, payload, sink),
             Event::WebSocket(end) => self.websockets.end(end, sink),
-            Event::Process(_) => {}
+            Event::Process(..) => {}
         }
     }
 

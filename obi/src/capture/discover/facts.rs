@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 
 use super::container::{self, Container};
-use super::proc_text;
+use super::proc_text::{self, Variables};
 
 /// What is known of a process, before it has a name. Holds no secret of its environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -42,6 +42,20 @@ pub struct Facts {
     pub cgroup: String,
     /// The container it runs in.
     pub container: Container,
+}
+
+impl Facts {
+    /// The same, with what the memory of the process tells.
+    pub(super) fn with_memory(self, command: Vec<String>, variables: Variables) -> Self {
+        Self {
+            command,
+            otel_service_name: variables.service_name,
+            otel_resource_attributes: variables.resource_attributes,
+            kubernetes: variables.kubernetes || self.kubernetes || self.cgroup.contains("kubepods"),
+            host_name: variables.host_name,
+            ..self
+        }
+    }
 }
 
 /// Reads processes; keeps its buffer from one to the next.
@@ -79,21 +93,20 @@ impl Reader {
             .map(|(bytes, whole)| proc_text::environment(bytes, whole))
             .unwrap_or_default();
         self.buffer[..std::mem::take(&mut self.used)].fill(0);
-        let kubernetes = variables.kubernetes || cgroup.contains("kubepods");
-        Some(Facts {
+        let mut facts = Facts {
             parent: stat.parent,
             start: stat.start,
             executable: link(process, "exe").map_or(stat.comm, |path| proc_text::executable(&path)),
             directory: link(process, "cwd").map(|path| proc_text::executable(&path)).unwrap_or_default(),
-            command,
-            otel_service_name: variables.service_name,
-            otel_resource_attributes: variables.resource_attributes,
-            kubernetes,
-            host_name: variables.host_name,
-            pod_namespace: if kubernetes { self.pod_namespace(process) } else { String::new() },
             cgroup,
             container,
-        })
+            ..Facts::default()
+        }
+        .with_memory(command, variables);
+        if facts.kubernetes {
+            facts.pod_namespace = self.pod_namespace(process);
+        }
+        Some(facts)
     }
 
     /// Start of the process that has this pid now, and its executable if that is readable; `None` when none has.

@@ -109,10 +109,62 @@ fn a_child_that_vanished_is_its_parent() {
     let mut table = processes("{}");
     assert_eq!(table.fork(GONE, sleeper.0.id()), Some(Verdict::Watch));
     assert_eq!(table.lookup(GONE).unwrap().service, "sleep");
-    assert_eq!(table.exec(GONE, b"curl\0\0\0\0\0\0\0\0\0\0\0\0"), Some(Verdict::Watch));
+    let nothing = Given::default();
+    assert_eq!(table.exec(GONE, b"curl\0\0\0\0\0\0\0\0\0\0\0\0", &nothing), Some(Verdict::Watch));
     assert_eq!(table.lookup(GONE).unwrap().service, "curl");
     assert_eq!(table.fork(GONE - 1, GONE - 2), None);
-    assert_eq!(table.exec(GONE - 1, b"wget\0"), Some(Verdict::Watch));
+    assert_eq!(table.exec(GONE - 1, b"wget\0", &nothing), Some(Verdict::Watch));
+}
+
+/// Naming that keeps what it is asked about.
+#[derive(Debug)]
+struct Asked;
+
+impl Naming for Asked {
+    type Service = Facts;
+    type Instance = Particulars;
+
+    fn service(&mut self, facts: &Facts, _: Option<&Facts>) -> Facts {
+        facts.clone()
+    }
+
+    fn instance(&mut self, _: u32, _: Option<u64>, particulars: &Particulars) -> Particulars {
+        particulars.clone()
+    }
+
+    fn name(facts: &Facts) -> &str {
+        &facts.otel_service_name
+    }
+}
+
+#[test]
+fn who_has_ended_is_known_by_what_it_was_given_and_where_its_parent_ran() {
+    let rules = serde_saphyr::from_str("{}").unwrap();
+    let mut table = Processes::new(rules, std::process::id(), Asked, Limits::default());
+    let container = Container { id: "c0ffee".to_owned(), runtime: "docker" };
+    let pod = Facts {
+        executable: "/bin/sh".to_owned(),
+        cgroup: "/kubepods/pod1/c0ffee".to_owned(),
+        container: container.clone(),
+        pod_namespace: "shop".to_owned(),
+        ..Facts::default()
+    };
+    table.name(GONE - 1, pod);
+    table.fork(GONE, GONE - 1);
+    let given = b"curl\0cart\0KUBERNETES_SERVICE_HOST=1\0HOSTNAME=cart-1\0OTEL_SERVICE_NAME=probe\0";
+    table.exec(GONE, b"curl\0", &Given::new(given, 10, true));
+    let expected = Facts {
+        executable: "curl".to_owned(),
+        command: ["curl", "cart"].map(str::to_owned).to_vec(),
+        otel_service_name: "probe".to_owned(),
+        kubernetes: true,
+        host_name: "cart-1".to_owned(),
+        pod_namespace: "shop".to_owned(),
+        cgroup: "/kubepods/pod1/c0ffee".to_owned(),
+        container,
+        ..Facts::default()
+    };
+    assert_eq!(table.lookup(GONE).unwrap().service, expected);
 }
 
 #[test]

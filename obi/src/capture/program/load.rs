@@ -69,6 +69,7 @@ impl Loaded {
             false => Cow::Borrowed(object),
         };
         let wakeup_bytes = u64::from(settings.ring_bytes) / 8;
+        let tells_given = u32::from(settings.tells_given);
         let recvmsg_flags_at = types.parameter("tcp_recvmsg", "flags").unwrap_or(RECVMSG_FLAGS_AT);
         let mut loader = EbpfLoader::new();
         loader
@@ -77,6 +78,7 @@ impl Loaded {
             .override_global("head_limit", &settings.head_limit, true)
             .override_global("tick_ns", &settings.tick_ns, true)
             .override_global("wakeup_bytes", &wakeup_bytes, true)
+            .override_global("tells_given", &tells_given, true)
             .override_global("recvmsg_flags_at", &recvmsg_flags_at, false)
             .map_max_entries("events", settings.ring_bytes);
         let in_storage = set == HookSet::Socket || (set == HookSet::Fentry && flavour == Flavour::Modern);

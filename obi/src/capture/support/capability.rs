@@ -94,6 +94,11 @@ impl Capabilities {
         self.bpf && self.perfmon
     }
 
+    /// Arguments and environment of any process are ours to read.
+    pub(crate) fn can_read_processes(self) -> bool {
+        self.sys_ptrace && self.dac_read_search
+    }
+
     pub(super) fn checks(self) -> Vec<Check> {
         let check = |Feature { capability, held, degraded }: &Feature| {
             let reason = |remedy: &str| Reason {

@@ -19,7 +19,7 @@ const NAMESPACE: Uuid = uuid!("4d63009a-8d0f-11ee-aad7-4c796ed8e320");
 const TICKS: u64 = 100;
 
 pub(super) fn describe(host: &Host, tgid: u32, start: Option<u64>, particulars: &Particulars) -> Instance {
-    let Particulars { executable, container, otel_resource_attributes, host_name } = particulars;
+    let Particulars { executable, container, otel_resource_attributes, host_name, .. } = particulars;
     let mut attributes = Resource::default();
     attributes.int("process.pid", i64::from(tgid));
     resource::parse(otel_resource_attributes).of_instance(&mut attributes);

@@ -223,6 +223,7 @@ fn attributes_describe_the_instance() {
         container: crate::capture::discover::Container { id: "c0ffee".to_owned(), runtime: "docker" },
         otel_resource_attributes: "team=x,process.pid=7,k8s.container.name=main".to_owned(),
         host_name: "cart-5d4f8c7b9-x2x4z".to_owned(),
+        pod_namespace: "shop".to_owned(),
     };
     let id = |instance: &Instance| instance.attributes.get("service.instance.id").unwrap().to_owned();
     let instance = services.instance(42, Some(12_345), &particulars);

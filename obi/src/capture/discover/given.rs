@@ -1,0 +1,84 @@
+//! What a program was given when it began, as the kernel told it then.
+//!
+//! In: the arguments and the environment of an exec. Out: [`Given`], which completes the [`Facts`] of a process that
+//! had ended before anybody could look into `/proc`. Of the environment only a few variables are kept.
+
+use super::facts::Facts;
+use super::proc_text::{self, Variables};
+
+/// Arguments and environment of a program that begins. Empty when the kernel did not tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Given {
+    command: Vec<String>,
+    variables: Variables,
+}
+
+impl Given {
+    /// From `bytes`: `n_arguments` of arguments, and the environment behind them; `is_whole` when nothing of that was
+    /// cut. Nothing in the bytes makes it fail.
+    #[must_use]
+    pub fn new(bytes: &[u8], n_arguments: usize, is_whole: bool) -> Self {
+        let (arguments, environment) = bytes.split_at(n_arguments.min(bytes.len()));
+        Self {
+            command: proc_text::command(arguments),
+            variables: proc_text::environment(environment, is_whole),
+        }
+    }
+
+    /// Whether the process was about to end when `facts` were read: its memory goes before it does.
+    pub(super) fn shows_end_of(&self, facts: &Facts) -> bool {
+        facts.command.is_empty() && !self.command.is_empty()
+    }
+
+    /// `facts`, with what could not be read any more from the memory of the process.
+    pub(super) fn complete(&self, facts: Facts) -> Facts {
+        let Facts { otel_service_name, otel_resource_attributes, host_name, .. } = &facts;
+        if [otel_service_name, otel_resource_attributes, host_name].iter().any(|value| !value.is_empty()) {
+            return facts;
+        }
+        let command = if facts.command.is_empty() { self.command.clone() } else { facts.command.clone() };
+        facts.with_memory(command, self.variables.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(command: &str, name: &str) -> Facts {
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+        Facts { command: words(command), otel_service_name: name.to_owned(), ..Facts::default() }
+    }
+
+    #[test]
+    fn what_was_read_stays_and_what_was_not_is_completed() {
+        #[track_caller]
+        fn check(bytes: &str, n_arguments: usize, read: (&str, &str), expected: (&str, &str)) {
+            let given = Given::new(bytes.as_bytes(), n_arguments, true);
+            assert_eq!(given.complete(named(read.0, read.1)), named(expected.0, expected.1), "{bytes:?}");
+        }
+        const BYTES: &str = "a\0b\0OTEL_SERVICE_NAME=shop\0";
+        check(BYTES, 4, ("", ""), ("a b", "shop"));
+        // Ended between the two reads.
+        check(BYTES, 4, ("a b", ""), ("a b", "shop"));
+        // Has written its own title since.
+        check(BYTES, 4, ("title", "shop"), ("title", "shop"));
+        check("", 0, ("a b", ""), ("a b", ""));
+        check("", 0, ("", ""), ("", ""));
+        check(BYTES, usize::MAX, ("", ""), ("a b OTEL_SERVICE_NAME=shop", ""));
+    }
+
+    #[test]
+    fn a_variable_that_was_cut_is_not_looked_at() {
+        let name = |is_whole| Given::new(b"A=1\0OTEL_SERVICE_NAME=sh", 0, is_whole).variables.service_name;
+        assert_eq!((name(true), name(false)), ("sh".to_owned(), String::new()));
+    }
+
+    #[test]
+    fn memory_that_is_gone_shows_an_end() {
+        let given = Given::new(b"a\0", 2, true);
+        assert!(given.shows_end_of(&named("", "")));
+        assert!(!given.shows_end_of(&named("a", "")));
+        assert!(!Given::default().shows_end_of(&named("", "")));
+    }
+}
