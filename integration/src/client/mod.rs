@@ -123,6 +123,43 @@ pub fn asyncio_encrypted(
     report_plan("client-asyncio", command, &plan)
 }
 
+/// Version of HTTP that [`boringssl`] is to speak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.1.
+    One,
+    /// HTTP/2.
+    Two,
+}
+
+/// A Python extension with curl and BoringSSL compiled in, over `concurrency` connections.
+///
+/// # Errors
+/// As [`call`].
+pub fn boringssl(
+    version: Version,
+    address: &Address,
+    calls: &[Call],
+    concurrency: usize,
+) -> anyhow::Result<Done> {
+    let mut command = boringssl_command()?;
+    command.arg(match version {
+        Version::One => "v1",
+        Version::Two => "v2",
+    });
+    report_plan("client-boringssl", command, &simple_plan(address, true, calls, concurrency)?)
+}
+
+/// That program, which without arguments says `ready` and waits.
+///
+/// # Errors
+/// When its packages cannot be had.
+pub fn boringssl_command() -> anyhow::Result<Command> {
+    let mut command = Command::new("python3");
+    command.arg(program::source("boringssl_client.py")).env("PYTHONPATH", program::python_packages()?);
+    Ok(command)
+}
+
 fn call_over(
     kind: Kind,
     address: &Address,

@@ -11,6 +11,7 @@ use integration::load;
 use integration::otlp::certificate::Certificates;
 use integration::patience::patience;
 use integration::plan::{Address, Call};
+use integration::process::Program;
 use integration::seed::seeded;
 use integration::server::{Features, KEPT, Server, encrypted};
 use integration::shape::{Framing, RequestFraming, Shape};
@@ -115,6 +116,32 @@ fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
     let uncovered = tls["uncovered"].as_array().cloned().unwrap_or_default();
     let of = uncovered.iter().filter(|entry| entry["pid"] == pid);
     of.map(|entry| entry["connections"].as_u64().unwrap()).sum()
+}
+
+/// A library with curl and BoringSSL compiled in, which has symbols of its own only: HTTP/1 and HTTP/2.
+#[test]
+fn boringssl_compiled_in() {
+    let mut rng = seeded("BoringSSL");
+    let certificates = Certificates::new().unwrap();
+    let servers = [
+        (client::Version::One, encrypted::nginx(&certificates).unwrap()),
+        (client::Version::One, encrypted::python_asyncio(&certificates).unwrap()),
+        (client::Version::Two, encrypted::http2_nginx(&certificates).unwrap()),
+    ];
+    // Probed before the first of its connections: what a process maps is looked at when it begins, and 0.1 s later.
+    let mut waiting = Program::spawn("boringssl", client::boringssl_command().unwrap()).unwrap();
+    waiting.await_line("ready", PROBING).unwrap();
+    let mut agent = agent_that_probes(&["/libssl.so", "/curl_cffi/_wrapper"]);
+    let mut ledger = Ledger::default();
+    for (version, server) in &servers {
+        let calls = load::calls(&mut rng, &server.features, Kind::Curl, CALLS);
+        let calls: Vec<Call> =
+            calls.into_iter().filter(|call| call.shape.request_framing != RequestFraming::Chunked).collect();
+        let done = client::boringssl(*version, &server.address, &calls, 4).unwrap();
+        ledger.enter(&calls, &done, &server.roles());
+    }
+    gate::assert_exact(&mut agent, &ledger);
+    assert_told(&mut agent, &ledger);
 }
 
 /// Bodies of many records, pieces and chunks, in both directions at once.
