@@ -8,7 +8,6 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Done, Kind};
-use crate::patience::slowness;
 use crate::plan::{Address, Call};
 use crate::shape::RequestFraming;
 
@@ -17,12 +16,6 @@ const REPORT: &str = r#"{\"id\":\"ID\",\"status\":%{http_code},\"request_bytes\"
 
 /// Runs curl on each file in a folder, several at a time.
 const EACH: &str = r#"printf '%s\n' "$1"/*.conf | xargs -P 8 -n 1 curl --disable --config"#;
-
-/// A second transfer, of nothing, which keeps the process alive for 300 ms: the agent reads its name while it lives.
-fn lingering() -> String {
-    let rate = (200 / slowness()).max(1);
-    format!("rate = {rate}/m\nnext\nurl = \"file:///dev/null\"\noutput = /dev/null\nsilent\n")
-}
 
 /// Makes `calls` one after the other.
 ///
@@ -42,9 +35,6 @@ pub(super) fn call(kind: Kind, address: &Address, tls: bool, calls: &[Call]) -> 
                 Kind::Http2Curl | Kind::UpgradeCurl => "http2\n",
                 _ => "http1.1\n",
             });
-        }
-        if at_once == 1 {
-            config.push_str(&lingering());
         }
         fs::write(folder.path().join(format!("{number:04}.conf")), config)?;
     }
