@@ -19,13 +19,14 @@ async function handle(kind, stream) {
     stream.write(message);
   };
   stream.on('error', () => {});
+  const ended = new Promise((resolve) => stream.on('end', resolve));
   await new Promise((resolve) => {
     stream.on('data', () => {
       done.received += 1;
       if (kind === 'Chat') send();
       if (kind === 'Unary' || kind === 'Expand') resolve();
     });
-    stream.on('end', resolve);
+    ended.then(resolve);
     cancelled.then(resolve);
   });
   await sleep(delay);
@@ -33,6 +34,8 @@ async function handle(kind, stream) {
   if (hold) {
     await cancelled;
   } else if (code) {
+    // A client may lose messages that a failure follows closely; one that does ends its side when it has them.
+    if (kind === 'Expand') await Promise.race([ended, cancelled]);
     stream.emit('error', { code, details: 'as asked: 100% \u00fc' });
   } else {
     if (kind === 'Unary' || kind === 'Collect') send();

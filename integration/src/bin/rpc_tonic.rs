@@ -217,6 +217,8 @@ async fn handle(
     if shape.holds {
         to_client.closed().await;
     } else if shape.code != 0 {
+        // A client may lose messages that a failure follows closely; one that does ends its side when it has them.
+        while kind == Kind::Expand && matches!(requests.message().await, Ok(Some(_))) {}
         let _ = to_client.send(Err(Status::new(Code::from_i32(shape.code), "as asked: 100% \u{fc}")));
     } else if matches!(kind, Kind::Unary | Kind::Collect) {
         send(&mut sent);

@@ -158,9 +158,6 @@ pub struct RpcDone {
     pub service: String,
     /// One per call.
     pub called: Vec<Called>,
-    /// Its library hands over no message any more once a status other than OK has come, so it may report fewer than it
-    /// was sent (@grpc/grpc-js, `maybeOutputStatus` in `subchannel-call.ts`). What was sent is what spans must tell.
-    pub drops_unread: bool,
 }
 
 /// Runs a client that makes `calls` to a port of IPv4 loopback over one connection, `concurrency` at a time.
@@ -185,8 +182,7 @@ pub fn call(
     serde_json::to_writer(file.as_file(), &plan)?;
     let mut command = library.command("client")?;
     command.arg(file.path());
-    let done = report(library.name(), command, calls)?;
-    Ok(RpcDone { drops_unread: library == Library::Node, ..done })
+    report(library.name(), command, calls)
 }
 
 /// Makes `calls` over gRPC-Web and HTTP/1.1, in Base64 or not, by Node's `http`. Of these calls nothing but `Unary` and
@@ -219,5 +215,5 @@ fn report(name: &str, command: Command, calls: &[RpcCall]) -> anyhow::Result<Rpc
     if called.len() != calls.len() {
         bail!("{name} reported {} of {} calls", called.len(), calls.len());
     }
-    Ok(RpcDone { service, called, drops_unread: false })
+    Ok(RpcDone { service, called })
 }

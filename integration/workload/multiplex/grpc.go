@@ -69,9 +69,10 @@ func handle(kind string, stream grpc.ServerStream, log *lines) (result error) {
 		}
 		return err
 	}
+	var err error
 	for kind != "Unary" && kind != "Expand" || done.Received == 0 {
 		var received []byte
-		err := stream.RecvMsg(&received)
+		err = stream.RecvMsg(&received)
 		if errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
@@ -95,6 +96,11 @@ func handle(kind string, stream grpc.ServerStream, log *lines) (result error) {
 		return status.FromContextError(stream.Context().Err()).Err()
 	}
 	if ask.code != 0 {
+		// A client may lose messages that a failure follows closely; one that does ends its side when it has them.
+		for kind == "Expand" && err == nil {
+			var none []byte
+			err = stream.RecvMsg(&none)
+		}
 		return status.Error(codes.Code(ask.code), "as asked: 100% ü")
 	}
 	if kind == "Unary" || kind == "Collect" {
