@@ -31,12 +31,15 @@ impl Given {
     }
 
     /// `facts`, with what could not be read any more from the memory of the process.
-    pub(super) fn complete(&self, facts: Facts) -> Facts {
+    pub(super) fn complete(&self, mut facts: Facts) -> Facts {
         let Facts { otel_service_name, otel_resource_attributes, host_name, .. } = &facts;
         if [otel_service_name, otel_resource_attributes, host_name].iter().any(|value| !value.is_empty()) {
             return facts;
         }
-        let command = if facts.command.is_empty() { self.command.clone() } else { facts.command.clone() };
+        let mut command = std::mem::take(&mut facts.command);
+        if command.is_empty() {
+            command.clone_from(&self.command);
+        }
         facts.with_memory(command, self.variables.clone())
     }
 }
