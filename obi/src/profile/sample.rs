@@ -28,6 +28,14 @@ pub struct Mapping {
     pub htlhash: Arc<str>,
 }
 
+impl Mapping {
+    /// The range that a profile from elsewhere tells, as `(start, end)`. Both are 0 if no address lies in it: so do OTLP
+    /// and pprof say that a range is not known, and receivers take nothing else for one.
+    pub fn told_range(start: u64, end: u64) -> (u64, u64) {
+        if start < end { (start, end) } else { (0, 0) }
+    }
+}
+
 /// Which kind of code a frame is in: `profile.frame.type`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use integration::otlp::profile_rules;
 use obi::export::otlp::profile::{DecodeError, decode, encode, encode_within};
-use obi::profile::{Fidelity, Selection};
+use obi::export::pprof;
+use obi::profile::{Fidelity, Frame, Mapping, Selection, Stack};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{ProfilesData, Sample};
 use proptest::prelude::*;
@@ -67,6 +68,34 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_range_without_addresses_is_no_range() {
+    let check = |told: (u64, u64), expected: (u64, u64)| {
+        let mut selection = random(3, 20);
+        let mapping = Arc::new(Mapping { start: told.0, end: told.1, ..Mapping::default() });
+        for sample in &mut selection.samples {
+            let frames = sample.stack.frames.iter();
+            let frames = frames.map(|frame| Frame { mapping: Some(Arc::clone(&mapping)), ..frame.clone() });
+            sample.stack = Arc::new(Stack { frames: frames.collect() });
+        }
+        let read = [
+            decode(&encode(&selection)[0].bytes).unwrap(),
+            pprof::decode(&pprof::encode(&selection)).unwrap(),
+        ];
+        for read in read {
+            let frames = || read.samples.iter().flat_map(|sample| &sample.stack.frames);
+            let mappings: Vec<&Arc<Mapping>> = frames().filter_map(|frame| frame.mapping.as_ref()).collect();
+            assert!(!mappings.is_empty());
+            assert!(mappings.iter().all(|mapping| (mapping.start, mapping.end) == expected), "{told:x?}");
+        }
+    };
+    check((0x1000, 0x1001), (0x1000, 0x1001));
+    check((0, u64::MAX), (0, u64::MAX));
+    check((0x5485_8f00_0000, 0x5387_fd00_0000), (0, 0));
+    check((0x1000, 0x1000), (0, 0));
+    check((0x1000, 0), (0, 0));
 }
 
 #[test]

@@ -4,10 +4,12 @@ use std::io::Write as _;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use integration::otlp::profile_rules;
 use obi::export::otlp::profile as otlp;
 use obi::export::pprof::{DecodeError, decode, encode, merged};
 use proptest::prelude::*;
 
+use crate::otlp::data;
 use crate::selection::{content, random};
 
 proptest! {
@@ -38,8 +40,11 @@ proptest! {
             bytes[place] = value;
         }
         if let Ok(selection) = decode(&bytes) {
-            // Whatever was read can be written.
+            // Whatever was read can be written, in the other format too.
             prop_assert!(decode(&encode(&selection)).is_ok());
+            for request in otlp::encode(&selection) {
+                prop_assert_eq!(profile_rules::violations(&data(&request.bytes)), Vec::<String>::new());
+            }
         }
     }
 }

@@ -159,9 +159,10 @@ impl Reader {
         for (place, mapping) in profile.mapping.iter().enumerate() {
             let ids = self.note.build_ids.get(place);
             let id = |id: Option<&String>| id.map_or_else(Arc::default, |id| Arc::from(id.as_str()));
+            let (start, end) = Mapping::told_range(mapping.memory_start, mapping.memory_limit);
             let read = Mapping {
-                start: mapping.memory_start,
-                end: mapping.memory_limit,
+                start,
+                end,
                 offset: mapping.file_offset,
                 path: self.text(mapping.filename)?,
                 gnu_build_id: self.text(mapping.build_id)?,

@@ -212,9 +212,10 @@ impl Tables {
     }
 
     fn mapping(&self, mapping: &otlp::Mapping) -> Result<Mapping, DecodeError> {
+        let (start, end) = Mapping::told_range(mapping.memory_start, mapping.memory_limit);
         let mut read = Mapping {
-            start: mapping.memory_start,
-            end: mapping.memory_limit,
+            start,
+            end,
             offset: mapping.file_offset,
             path: self.text(mapping.filename_strindex)?,
             ..Mapping::default()
