@@ -34,9 +34,11 @@ pub const SETS: [&str; 4] = ["socket", "fentry", "kprobe", "syscall"];
 pub const PROFILE: &str = "profile";
 
 /// Programs that a hook set can do without, where the kernel has not what they attach to.
-const OPTIONAL: [(&str, &str); 17] = [
-    ("socket", "sock_send_length_again"),
-    ("socket", "sock_recv_length_again"),
+const OPTIONAL: [(&str, &str); 19] = [
+    ("socket", "sock_send_length_2"),
+    ("socket", "sock_recv_length_2"),
+    ("socket", "sock_send_length_3"),
+    ("socket", "sock_recv_length_3"),
     ("socket", "tcp_rcv_space_adjust"),
     ("socket", "tcp_sendmsg_locked"),
     ("fentry", "tcp_bpf_sendmsg"),

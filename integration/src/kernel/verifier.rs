@@ -18,7 +18,7 @@ use super::program::{Attachment, Embedded, Kind};
 use super::system_call::{self, NewMap, NewProgram};
 
 /// Values that the agent specialises the programs with, as far as they bound a loop or choose a path.
-const SETTINGS: [(&str, &[u8]); 6] = [
+const SETTINGS: [(&str, &[u8]); 7] = [
     ("self_tgid", &1_u32.to_ne_bytes()),
     ("head_limit", &8192_u32.to_ne_bytes()),
     ("tick_ns", &4_000_000_u64.to_ne_bytes()),
@@ -26,6 +26,7 @@ const SETTINGS: [(&str, &[u8]); 6] = [
     ("tells_given", &1_u32.to_ne_bytes()),
     // Every kernel's `tcp_recvmsg` has an argument 3; which one it is makes no difference to the verifier.
     ("recvmsg_flags_at", &3_u32.to_ne_bytes()),
+    ("is_preempted", &1_u32.to_ne_bytes()),
 ];
 const TOTALS: u32 = 4;
 const EVERY_STEP: u32 = 1;

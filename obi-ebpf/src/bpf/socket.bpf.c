@@ -98,8 +98,8 @@ int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
 
 /*
  * From 7.0 on these tracepoints are called with preemption on, and the kernel skips a program for whoever comes by
- * on a processor where a run of it was preempted. There each has a second instance, called after it, which does the
- * work when the stream offsets say that nobody has. Both are skipped only where both were preempted.
+ * on a processor where a run of it was preempted. There each has two more instances, called after it, which do the
+ * work when the stream offsets say that nobody has. All are skipped only where all were preempted.
  */
 static __always_inline bool is_followed(struct sock *sk, bool sending)
 {
@@ -119,18 +119,20 @@ static __always_inline bool is_followed(struct sock *sk, bool sending)
 	return (s32)(position - next) <= 0;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(sock_recv_length_again, struct sock *sk, int ret, int flags)
-{
-	return is_followed(sk, false) ? 0 : received(sk, ret, flags);
-}
+#define AGAIN(NAME, SENDING, CALL)                                                                                     \
+	SEC("tp_btf/" #NAME) int BPF_PROG(NAME##_2, struct sock *sk, int ret, int flags)                               \
+	{                                                                                                              \
+		(void)flags;                                                                                           \
+		return is_followed(sk, SENDING) ? 0 : CALL;                                                            \
+	}                                                                                                              \
+	SEC("tp_btf/" #NAME) int BPF_PROG(NAME##_3, struct sock *sk, int ret, int flags)                               \
+	{                                                                                                              \
+		(void)flags;                                                                                           \
+		return is_followed(sk, SENDING) ? 0 : CALL;                                                            \
+	}
 
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(sock_send_length_again, struct sock *sk, int ret, int flags)
-{
-	(void)flags;
-	return is_followed(sk, true) ? 0 : sent(sk, ret);
-}
+AGAIN(sock_recv_length, false, received(sk, ret, flags))
+AGAIN(sock_send_length, true, sent(sk, ret))
 
 /*
  * Since 6.16 a send shows its message on the way in: the only sight of buffers

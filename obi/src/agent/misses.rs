@@ -1,7 +1,7 @@
 //! Runs that the kernel skipped, counted as lost where nothing else would tell.
 //!
 //! In: what the kernel knows of each program. Out: losses. A skipped run carries at most one message of one side, so the
-//! count is an upper bound of exchanges. On TCP nothing is counted here, but for the second instances of programs under
+//! count is an upper bound of exchanges. On TCP nothing is counted here, but for the last instances of programs under
 //! preemption: the stream offsets of the next run show the gap, and the exchanges are counted as lost by the kernel side.
 
 use std::collections::HashMap;

@@ -335,7 +335,8 @@ impl Programs {
             (skipped, undelivered) => Some(skipped.unwrap_or(0) + undelivered.unwrap_or(0)),
         };
         let statistics = self.statistics.is_some();
-        Some(Measured { name: entry.name, info, misses, silent: entry.is_silent_when_missed(), statistics })
+        let silent = entry.is_silent_when_missed(self.loaded.attached.iter().map(|it| it.entry));
+        Some(Measured { name: entry.name, info, misses, silent, statistics })
     }
 }
 

@@ -69,7 +69,7 @@ impl Loaded {
             false => Cow::Borrowed(object),
         };
         let wakeup_bytes = u64::from(settings.ring_bytes) / 8;
-        let tells_given = u32::from(settings.tells_given);
+        let [tells_given, is_preempted] = [settings.tells_given, settings.is_preempted].map(u32::from);
         let recvmsg_flags_at = types.parameter("tcp_recvmsg", "flags").unwrap_or(RECVMSG_FLAGS_AT);
         let mut loader = EbpfLoader::new();
         loader
@@ -80,6 +80,7 @@ impl Loaded {
             .override_global("wakeup_bytes", &wakeup_bytes, true)
             .override_global("tells_given", &tells_given, true)
             .override_global("recvmsg_flags_at", &recvmsg_flags_at, false)
+            .override_global("is_preempted", &is_preempted, false)
             .map_max_entries("events", settings.ring_bytes);
         let in_storage = set == HookSet::Socket || (set == HookSet::Fentry && flavour == Flavour::Modern);
         if preallocated && !in_storage {
@@ -149,7 +150,7 @@ impl Loaded {
     pub(super) fn attach_program(&mut self, entry: Entry) -> Result<(), LoadError> {
         match (attach(program(&mut self.ebpf, entry.name)?, entry.hook), entry.need) {
             (Ok(attachment), _) => self.attached.push(Attached { entry, attachment }),
-            (Err(error), Need::Optional | Need::Again) => {
+            (Err(error), Need::Optional | Need::Again | Need::Last) => {
                 self.skipped.push((entry.name, format!("failed to attach it: {error}")))
             }
             (Err(source), _) => {

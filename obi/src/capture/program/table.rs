@@ -44,9 +44,11 @@ pub enum Need {
     Required,
     /// It can: the kernel may lack the place, and what is missed without it is known.
     Optional,
-    /// As `Optional`, and loaded only where the kernel can preempt the set's programs: does what another, which was
-    /// skipped, has not done.
+    /// As `Optional`, and loaded only where the kernel can preempt the set's programs: does what an instance before it
+    /// at the same place, which was skipped, has not done.
     Again,
+    /// As `Again`, the last to come by: nothing else tells of what it was skipped for, as all before it were too.
+    Last,
     /// As `Optional`, and attached only when the kernel side first asks for it (`enum wanted`).
     Wanted(u32),
 }
@@ -69,14 +71,21 @@ impl Hook {
 
 impl Entry {
     /// A run that the kernel skipped goes unnoticed: of bytes on unix sockets, which carry no stream offsets. On TCP
-    /// the next run finds the gap and counts the exchanges, so a skipped run must not count as well; but for second
-    /// instances: what both have missed may be all there was of a connection.
+    /// the next run finds the gap and counts the exchanges, so a skipped run must not count as well. Of several
+    /// instances only the last counts: what all have missed may be all there was of a connection.
     #[must_use]
-    pub fn is_silent_when_missed(self) -> bool {
+    pub fn is_silent_when_missed(self, attached: impl IntoIterator<Item = Self>) -> bool {
         let target = self.hook.target();
-        self.need == Need::Again
-            || target.starts_with("unix_stream_")
-            || target == "skb_copy_datagram_from_iter"
+        let is_unix = target.starts_with("unix_stream_") || target == "skb_copy_datagram_from_iter";
+        match self.need {
+            Need::Last => true,
+            Need::Again => false,
+            _ => is_unix && !attached.into_iter().any(|other| other.hook == self.hook && other.is_again()),
+        }
+    }
+
+    fn is_again(self) -> bool {
+        matches!(self.need, Need::Again | Need::Last)
     }
 }
 
@@ -94,7 +103,7 @@ pub fn own(set: HookSet, is_preempted: bool) -> impl Iterator<Item = Entry> {
         HookSet::Syscall if is_preempted => &SYSCALL_UNPREEMPTED,
         HookSet::Syscall => &SYSCALL,
     };
-    all.iter().copied().filter(move |entry| is_preempted || entry.need != Need::Again)
+    all.iter().copied().filter(move |entry| is_preempted || !entry.is_again())
 }
 
 const fn required(name: &'static str, hook: Hook) -> Entry {
@@ -109,8 +118,12 @@ const fn tracepoint(name: &'static str) -> Entry {
     required(name, Hook::BtfTracepoint(name))
 }
 
-const fn again(name: &'static str, tracepoint: &'static str) -> Entry {
-    Entry { name, hook: Hook::BtfTracepoint(tracepoint), need: Need::Again }
+const fn again(name: &'static str, hook: Hook) -> Entry {
+    Entry { name, hook, need: Need::Again }
+}
+
+const fn last(name: &'static str, hook: Hook) -> Entry {
+    Entry { name, hook, need: Need::Last }
 }
 
 const fn entry(name: &'static str) -> Entry {
@@ -137,11 +150,13 @@ pub const LIFE: [Entry; 5] = [
 /// `tcp_rcv_space_adjust` shows splice from a socket: without it, from the start, bytes that passed would look like
 /// bytes that never came. `tcp_sendmsg_locked` shows sends of io_uring: what is missed before it is attached counts
 /// as lost, no more.
-const SOCKET: [Entry; 6] = [
+const SOCKET: [Entry; 8] = [
     tracepoint("sock_send_length"),
     tracepoint("sock_recv_length"),
-    again("sock_send_length_again", "sock_send_length"),
-    again("sock_recv_length_again", "sock_recv_length"),
+    again("sock_send_length_2", Hook::BtfTracepoint("sock_send_length")),
+    again("sock_recv_length_2", Hook::BtfTracepoint("sock_recv_length")),
+    last("sock_send_length_3", Hook::BtfTracepoint("sock_send_length")),
+    last("sock_recv_length_3", Hook::BtfTracepoint("sock_recv_length")),
     optional("tcp_rcv_space_adjust", Hook::BtfTracepoint("tcp_rcv_space_adjust")),
     Entry {
         name: "tcp_sendmsg_locked",
@@ -151,8 +166,25 @@ const SOCKET: [Entry; 6] = [
 ];
 
 /// `tcp_bpf_*` serve sockets that are in a sockmap, `*_sendpage` serve sendfile before 6.5, `*_splice_*` splice from
-/// a unix socket.
-const FENTRY: [Entry; 13] = [
+/// a unix socket. Of the programs at one place the newest comes first (`bpf_trampoline_get_progs()`). That a beginning was
+/// missed shows when the bytes move.
+const FENTRY: [Entry; 29] = [
+    last("release_sock_3", Hook::FunctionEntry("release_sock")),
+    last("unix_stream_sendmsg_exit_3", Hook::FunctionExit("unix_stream_sendmsg")),
+    last("unix_stream_recvmsg_exit_3", Hook::FunctionExit("unix_stream_recvmsg")),
+    again("tcp_sendmsg_3", Hook::FunctionEntry("tcp_sendmsg")),
+    again("tcp_recvmsg_3", Hook::FunctionEntry("tcp_recvmsg")),
+    again("unix_stream_sendmsg_3", Hook::FunctionEntry("unix_stream_sendmsg")),
+    again("unix_stream_recvmsg_3", Hook::FunctionEntry("unix_stream_recvmsg")),
+    again("unix_release_3", Hook::FunctionEntry("unix_release")),
+    again("tcp_sendmsg_2", Hook::FunctionEntry("tcp_sendmsg")),
+    again("tcp_recvmsg_2", Hook::FunctionEntry("tcp_recvmsg")),
+    again("release_sock_2", Hook::FunctionEntry("release_sock")),
+    again("unix_stream_sendmsg_2", Hook::FunctionEntry("unix_stream_sendmsg")),
+    again("unix_stream_recvmsg_2", Hook::FunctionEntry("unix_stream_recvmsg")),
+    again("unix_release_2", Hook::FunctionEntry("unix_release")),
+    again("unix_stream_sendmsg_exit_2", Hook::FunctionExit("unix_stream_sendmsg")),
+    again("unix_stream_recvmsg_exit_2", Hook::FunctionExit("unix_stream_recvmsg")),
     entry("tcp_sendmsg"),
     entry("tcp_recvmsg"),
     entry("release_sock"),
@@ -262,7 +294,8 @@ mod tests {
             let mut there: BTreeMap<&str, _> =
                 object.programs.iter().map(|(name, program)| (name.as_str(), &program.section)).collect();
             // The kernels of the portable objects preempt no program at a system call.
-            let preempted = if *flavour == Flavour::Modern { &[false, true][..] } else { &[false] };
+            let has_both = *flavour == Flavour::Modern || set != HookSet::Syscall;
+            let preempted = if has_both { &[false, true][..] } else { &[false] };
             let entries = preempted.iter().flat_map(|is_preempted| programs(set, *is_preempted));
             let entries: BTreeMap<&str, Entry> = entries.map(|entry| (entry.name, entry)).collect();
             for entry in entries.values() {
@@ -285,6 +318,37 @@ mod tests {
             }
             assert!(there.is_empty(), "{set}: not in the table: {there:?}");
         }
+    }
+
+    #[test]
+    fn what_nothing_else_tells_of_is_silent() {
+        let check = |set, is_preempted, expected: &[&str]| {
+            let attached: Vec<Entry> = programs(set, is_preempted).collect();
+            let silent =
+                attached.iter().filter(|entry| entry.is_silent_when_missed(attached.iter().copied()));
+            let names: Vec<_> = silent.map(|entry| entry.name).collect();
+            assert_eq!(names, expected, "{set}, preempted: {is_preempted}");
+        };
+        check(HookSet::Socket, false, &[]);
+        check(HookSet::Socket, true, &["sock_send_length_3", "sock_recv_length_3"]);
+        check(HookSet::Syscall, true, &[]);
+        let unix = [
+            "unix_stream_sendmsg",
+            "unix_stream_recvmsg",
+            "unix_stream_sendmsg_exit",
+            "unix_stream_recvmsg_exit",
+            "unix_stream_sendpage",
+            "unix_stream_splice_read",
+        ];
+        check(HookSet::Fentry, false, &unix);
+        let last = [
+            "release_sock_3",
+            "unix_stream_sendmsg_exit_3",
+            "unix_stream_recvmsg_exit_3",
+            "unix_stream_sendpage",
+            "unix_stream_splice_read",
+        ];
+        check(HookSet::Fentry, true, &last);
     }
 
     #[test]
