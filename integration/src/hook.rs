@@ -94,10 +94,7 @@ impl View {
             (Socket | Syscall, Passage::IoUring) => Sight::Counted,
             // Such probes are preempted, but never skipped.
             (_, Passage::Library) => Sight::Exact,
-            // Such sockets have no offsets: one of several programs in their place cannot tell what is left to do, but
-            // by the message that has been used up.
-            (Fentry, Passage::UnixCall) if self.is_preempted => Sight::Counted,
-            (_, Passage::UnixCall | Passage::SpliceFromUnix) if self.is_preempted => Sight::Blind,
+            (_, Passage::SpliceFromUnix) if self.is_preempted => Sight::Blind,
             _ if self.is_preempted => Sight::Counted,
             (_, Passage::LongCall) if self.has_short_walks => Sight::Counted,
             (_, Passage::Call | Passage::LongCall | Passage::UnixCall | Passage::SpliceFromTcp) => {

@@ -20,8 +20,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* Which argument of tcp_recvmsg its flags are: the agent looks it up in the kernel's type information. */
 SETTING u32 recvmsg_flags_at = 3;
-/* Whether more than the first instance of each program is attached. */
-SETTING u32 is_preempted = 0;
 
 /*
  * A kernel that preempts itself skips a program for whoever comes by on a processor where a run of it was preempted.

@@ -21,6 +21,8 @@ SETTING u64 wakeup_bytes = 1048576;
 
 /* 1: the agent may read what other users' processes are given, so it can have it from here as well. */
 SETTING u32 tells_given = 0;
+/* Whether more than the first instance of each program is attached, where there are several. */
+SETTING u32 is_preempted = 0;
 
 /* === maps === */
 
@@ -241,7 +243,9 @@ struct connection {
 	};
 	struct segment segment[2]; /* the ones being walked, received and sent: too large for the stack */
 	struct transfer sends;
-#ifndef OBI_SOCKET_SET
+#ifdef OBI_SOCKET_SET
+	u32 followed[2]; /* of a unix socket, received and sent: the thread whose movement has been followed, see is_followed() */
+#else
 	struct transfer receives;
 	u64 birth; /* tells sockets that follow each other at one address apart */
 #endif

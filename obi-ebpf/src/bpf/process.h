@@ -23,7 +23,7 @@ static __always_inline void fill_process(struct process_event *event, struct tas
 static __always_inline int emit_process(struct task_struct *task, u32 parent, u32 action)
 {
 	struct process_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	/* A lost one is made good: the agent looks the process up when its first exchange comes. */
+	/* A lost one is made good: the agent compares the process with /proc when its first exchange comes. */
 	if (!event)
 		return 0;
 	fill_process(event, task, parent, action);

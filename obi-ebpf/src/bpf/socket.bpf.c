@@ -83,25 +83,23 @@ static __always_inline int sent(struct sock *sk, int ret)
 	return 0;
 }
 
-SEC("tp_btf/sock_recv_length")
-int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
-{
-	return received(sk, ret, flags);
-}
-
-SEC("tp_btf/sock_send_length")
-int BPF_PROG(sock_send_length, struct sock *sk, int ret, int flags)
-{
-	(void)flags;
-	return sent(sk, ret);
-}
-
 /*
  * From 7.0 on these tracepoints are called with preemption on, and the kernel skips a program for whoever comes by
  * on a processor where a run of it was preempted. There each has two more instances, called after it, which do the
- * work when the stream offsets say that nobody has. All are skipped only where all were preempted.
+ * work when nobody has: on TCP the stream offsets tell, on a unix socket a mark, which the last instance takes away.
  */
-static __always_inline bool is_followed(struct sock *sk, bool sending)
+static __always_inline int mark_followed(struct sock *sk, bool sending)
+{
+	struct connection *k;
+	if (!is_preempted || FIELD(sk, __sk_common.skc_family) != FAMILY_UNIX || !is_stream(sk))
+		return 0;
+	k = find_connection(sk);
+	if (k)
+		k->followed[sending] = bpf_get_current_pid_tgid();
+	return 0;
+}
+
+static __always_inline bool is_followed(struct sock *sk, bool sending, bool last)
 {
 	struct tcp_sock *tcp;
 	struct connection *k;
@@ -109,30 +107,64 @@ static __always_inline bool is_followed(struct sock *sk, bool sending)
 	if (!is_stream(sk))
 		return true;
 	tcp = tcp_of(sk);
-	if (!tcp)
-		return true; /* without offsets nothing tells */
 	k = find_connection(sk);
 	if (!k)
 		return false;
+	if (!tcp) {
+		if (k->followed[sending] != (u32)bpf_get_current_pid_tgid())
+			return false;
+		if (last)
+			k->followed[sending] = 0;
+		return true;
+	}
 	position = sending ? tcp->write_seq : read_position(sk, tcp);
 	next = sending ? k->send.next : k->receive.next;
 	return (s32)(position - next) <= 0;
 }
 
-#define AGAIN(NAME, SENDING, CALL)                                                                                     \
-	SEC("tp_btf/" #NAME) int BPF_PROG(NAME##_2, struct sock *sk, int ret, int flags)                               \
-	{                                                                                                              \
-		(void)flags;                                                                                           \
-		return is_followed(sk, SENDING) ? 0 : CALL;                                                            \
-	}                                                                                                              \
-	SEC("tp_btf/" #NAME) int BPF_PROG(NAME##_3, struct sock *sk, int ret, int flags)                               \
-	{                                                                                                              \
-		(void)flags;                                                                                           \
-		return is_followed(sk, SENDING) ? 0 : CALL;                                                            \
-	}
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
+{
+	received(sk, ret, flags);
+	return mark_followed(sk, false);
+}
 
-AGAIN(sock_recv_length, false, received(sk, ret, flags))
-AGAIN(sock_send_length, true, sent(sk, ret))
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(sock_recv_length_2, struct sock *sk, int ret, int flags)
+{
+	if (is_followed(sk, false, false))
+		return 0;
+	received(sk, ret, flags);
+	return mark_followed(sk, false);
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(sock_recv_length_3, struct sock *sk, int ret, int flags)
+{
+	return is_followed(sk, false, true) ? 0 : received(sk, ret, flags);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(sock_send_length, struct sock *sk, int ret)
+{
+	sent(sk, ret);
+	return mark_followed(sk, true);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(sock_send_length_2, struct sock *sk, int ret)
+{
+	if (is_followed(sk, true, false))
+		return 0;
+	sent(sk, ret);
+	return mark_followed(sk, true);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(sock_send_length_3, struct sock *sk, int ret)
+{
+	return is_followed(sk, true, true) ? 0 : sent(sk, ret);
+}
 
 /*
  * Since 6.16 a send shows its message on the way in: the only sight of buffers

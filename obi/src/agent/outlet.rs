@@ -56,7 +56,7 @@ pub(super) fn side_name(side: Option<Side>) -> &'static str {
 impl Outlet {
     /// The service of a process and whether it is watched.
     pub(super) fn service(&mut self, tgid: u32) -> (Arc<Service>, bool) {
-        if self.processes.lookup(tgid).is_none() {
+        if self.processes.confirmed(tgid).is_none() {
             self.processes.exec(tgid, UNKNOWN_SERVICE, &Given::default());
         }
         match self.processes.lookup(tgid) {

@@ -82,6 +82,8 @@ pub struct Process<S, I> {
     start: Option<u64>,
     /// When it ended.
     ended: Option<u64>,
+    /// Compared with `/proc` since it was told of or read.
+    confirmed: bool,
 }
 
 impl<S, I> Process<S, I> {
@@ -173,6 +175,21 @@ impl<N: Naming> Processes<N> {
         self.table.get(&tgid)
     }
 
+    /// The same of somebody whose exchanges are told: compared with `/proc` once, since the event of its program may be
+    /// lost, and then it would have the name of the program before, or of its parent.
+    pub fn confirmed(&mut self, tgid: u32) -> Option<&Process<N::Service, N::Instance>> {
+        let is_due = |process: &Process<_, _>| !process.confirmed && process.ended.is_none();
+        if self.table.get(&tgid).is_some_and(is_due) {
+            if let Some(identity) = self.reader.identity(tgid) {
+                self.compare_with(tgid, identity);
+            }
+            if let Some(process) = self.table.get_mut(&tgid) {
+                process.confirmed = true;
+            }
+        }
+        self.lookup(tgid)
+    }
+
     /// What is particular to a known process.
     pub fn instance(&mut self, tgid: u32) -> Option<N::Instance> {
         let process = self.table.get_mut(&tgid)?;
@@ -197,7 +214,8 @@ impl<N: Naming> Processes<N> {
     /// `parent` has made `tgid`, which is the same program until it executes another.
     pub fn fork(&mut self, tgid: u32, parent: u32) -> Option<Verdict> {
         if let Some(parent) = self.lookup(parent) {
-            let child = Process { start: None, ended: None, instance: None, ..parent.clone() };
+            let child =
+                Process { start: None, ended: None, instance: None, confirmed: false, ..parent.clone() };
             // The agent's own children are other programs, or will be.
             let verdict = if child.verdict == Verdict::Ourselves { Verdict::Watch } else { child.verdict };
             self.insert(tgid, Process { verdict, ..child });
@@ -328,10 +346,10 @@ impl<N: Naming> Processes<N> {
             pod_namespace: facts.pod_namespace,
         });
         let cgroup = facts.cgroup.into();
-        let instance = None;
+        let (instance, ended, confirmed) = (None, None, false);
         self.insert(
             tgid,
-            Process { executable, cgroup, service, verdict, particulars, instance, start, ended: None },
+            Process { executable, cgroup, service, verdict, particulars, instance, start, ended, confirmed },
         );
     }
 
@@ -395,16 +413,25 @@ impl<N: Naming> Processes<N> {
     }
 
     fn compare(&mut self, tgid: u32, now: u64) {
-        let Some(process) = self.table.get_mut(&tgid).filter(|process| process.ended.is_none()) else {
+        if !self.is_running(tgid) {
             return;
-        };
-        let Some((start, executable)) = self.reader.identity(tgid) else { return self.exit(tgid, now) };
-        let before = process.start.get_or_insert(start);
-        if *before != start || executable.is_some_and(|executable| *executable != *process.executable) {
-            self.read(tgid);
-        } else if self.looks_at_ports {
+        }
+        let Some(identity) = self.reader.identity(tgid) else { return self.exit(tgid, now) };
+        if self.compare_with(tgid, identity) && self.looks_at_ports {
             self.ports_changed(tgid);
         }
+    }
+
+    /// Whether a known process is still what it was; it is read again if not. `identity` is its start and executable.
+    fn compare_with(&mut self, tgid: u32, (start, executable): (u64, Option<String>)) -> bool {
+        let Some(process) = self.table.get_mut(&tgid) else { return false };
+        let before = *process.start.get_or_insert(start);
+        let is_same =
+            before == start && executable.is_none_or(|executable| *executable == *process.executable);
+        if !is_same {
+            self.read(tgid);
+        }
+        is_same
     }
 }
 

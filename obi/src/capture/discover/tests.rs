@@ -1,6 +1,9 @@
 //! Real children and invented ones.
 
-use std::process::{Child, Command};
+use std::io::Write as _;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::*;
 
@@ -189,6 +192,7 @@ fn lost_events_and_a_reused_pid_are_noticed() {
         verdict: Verdict::Watch,
         start,
         ended: None,
+        confirmed: false,
     };
     let mut check = |before, expected: &str| {
         table.insert(tgid, before);
@@ -205,6 +209,41 @@ fn lost_events_and_a_reused_pid_are_noticed() {
     assert_eq!(table.watched(), 0);
     table.sweep(20 * SECOND);
     assert!(table.lookup(tgid).is_none());
+}
+
+#[test]
+fn a_program_whose_event_is_lost_has_its_own_name() {
+    let sleeper = Sleeper::start();
+    let tgid = sleeper.0.id();
+    let mut table = processes("{}");
+    table.fork(tgid, std::process::id());
+    let parent = table.lookup(tgid).unwrap().service.clone();
+    assert_ne!(parent, "sleep");
+    assert_eq!(table.confirmed(tgid).unwrap().service, "sleep");
+
+    // One that was read, and has gone over to another program since.
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", "read line; exec /bin/sleep 60"]).stdin(Stdio::piped());
+    let mut shell = Sleeper(command.spawn().unwrap());
+    let tgid = shell.0.id();
+    assert_ne!(table.lookup(tgid).unwrap().service, "sleep");
+    shell.0.stdin.take().unwrap().write_all(b"\n").unwrap();
+    let began = Instant::now();
+    while std::fs::read_to_string(format!("/proc/{tgid}/comm")).unwrap() != "sleep\n" {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        thread::yield_now();
+    }
+    assert_ne!(table.lookup(tgid).unwrap().service, "sleep");
+    assert_eq!(table.confirmed(tgid).unwrap().service, "sleep");
+
+    // Once is enough: it is not read at every exchange.
+    table.fork(tgid, std::process::id());
+    table.confirmed(tgid);
+    table.table.get_mut(&tgid).unwrap().executable = "/somewhere/else".into();
+    assert_eq!(&*table.confirmed(tgid).unwrap().executable, "/somewhere/else");
+    // Who has ended stays what it was.
+    table.fork(GONE, std::process::id());
+    assert_eq!(table.confirmed(GONE).unwrap().service, parent);
 }
 
 #[test]

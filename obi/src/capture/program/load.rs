@@ -80,7 +80,7 @@ impl Loaded {
             .override_global("wakeup_bytes", &wakeup_bytes, true)
             .override_global("tells_given", &tells_given, true)
             .override_global("recvmsg_flags_at", &recvmsg_flags_at, false)
-            .override_global("is_preempted", &is_preempted, false)
+            .override_global("is_preempted", &is_preempted, true)
             .map_max_entries("events", settings.ring_bytes);
         let in_storage = set == HookSet::Socket || (set == HookSet::Fentry && flavour == Flavour::Modern);
         if preallocated && !in_storage {
