@@ -80,22 +80,16 @@ INSTANCES("fentry/unix_stream_sendmsg", unix_stream_sendmsg,
 INSTANCES("fentry/unix_stream_recvmsg", unix_stream_recvmsg, receive_begins(FIELD(socket, sk), message, flags),
 	  struct socket *socket, struct msghdr *message, u64 size, int flags)
 
-/* Only one instance may follow what a unix socket has moved; `again`: not the first one. */
-static __always_inline int unix_followed(struct movement *m, bool again)
-{
-	return is_preempted ? unix_moved_once(m, again) : unix_moved(m);
-}
-
 static __always_inline int unix_sent(struct sock *sk, int result, void *context, bool again)
 {
 	struct movement m = { .sk = sk, .context = context, .n = result, .sending = true };
-	return result > 0 ? unix_followed(&m, again) : send_failed(sk, result);
+	return result > 0 ? unix_moved(&m, again) : send_failed(sk, result);
 }
 
 static __always_inline int unix_received(struct sock *sk, int result, void *context, bool again)
 {
 	struct movement m = { .sk = sk, .context = context, .n = result };
-	return result > 0 ? unix_followed(&m, again) : result ? 0 : receive_end(sk);
+	return result > 0 ? unix_moved(&m, again) : result ? 0 : receive_end(sk);
 }
 
 static __always_inline int unix_received_unless_looked(struct sock *sk, int result, int flags, void *context, bool again)

@@ -70,7 +70,7 @@ int BPF_KPROBE(release_sock, struct sock *sk)
 SENDS int unix_sends(struct sock *sk, u32 n, void *context)
 {
 	struct movement m = { .sk = sk, .context = context, .n = n, .sending = true, .ahead = true };
-	return unix_moved(&m);
+	return unix_moved(&m, false);
 }
 
 SEC("kprobe/unix_stream_sendmsg")
@@ -138,7 +138,7 @@ static __always_inline int unix_taken(int n, void *context)
 	if (n <= 0 || !state || !state->call)
 		return 0;
 	m.sk = (struct sock *)state->call;
-	return unix_moved(&m);
+	return unix_moved(&m, false);
 }
 
 /* The copy of a receive out of a buffer: does not wait, so its instances suffice. */

@@ -169,34 +169,27 @@ static __always_inline int lock_released(struct sock *sk, void *context)
 	return state == STATE_ESTABLISHED || state == STATE_CLOSE_WAIT ? moved(k, &m) : 0;
 }
 
-/* Unix sockets have no stream offsets: their hooks say how much has moved. */
-static __always_inline int unix_moved(struct movement *m)
-{
-	struct connection *k = find_connection(m->sk);
-	if (!k || !is_watched(bpf_get_current_pid_tgid() >> 32))
-		return 0;
-	return moved(k, m);
-}
-
 /* `tid` of a transfer whose bytes have been followed; threads have numbers below 2^22. */
 #define TRANSFER_FOLLOWED 0x80000000
 
 /*
- * The same where several programs come by with one movement. Which one comes first is not known, and any may be missing.
- * `again`: one that leaves what it cannot tell from an earlier movement to the one that is not.
+ * Unix sockets have no stream offsets: their hooks say how much has moved.
+ *
+ * Where several instances of a program come by with one movement, one of them follows it; which comes first is not
+ * known, and any may be missing. `again`: one that leaves to the first what it cannot tell from an earlier movement.
  */
-static __always_inline int unix_moved_once(struct movement *m, bool again)
+static __always_inline int unix_moved(struct movement *m, bool again)
 {
-	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = bpf_get_current_pid_tgid();
 	struct connection *k = find_connection(m->sk);
 	struct transfer *t;
-	if (!k || !is_watched(id >> 32))
+	if (!k || !is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
 	t = m->sending ? &k->sends : &k->receives;
-	if (t->tid == ((u32)id | TRANSFER_FOLLOWED) || (again && !is_of_transfer(t, id, m->n, m->ahead)))
+	if (is_preempted && (t->tid == (tid | TRANSFER_FOLLOWED) || (again && !is_of_transfer(t, tid, m->n, m->ahead))))
 		return 0;
 	moved(k, m);
-	if (t->tid == (u32)id)
+	if (is_preempted && t->tid == tid)
 		t->tid |= TRANSFER_FOLLOWED;
 	return 0;
 }
