@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::profile::{Report, Tell};
 use super::route_state::RouteState;
-use crate::capture::discover::{Given, Processes};
+use crate::capture::discover::{Given, Process, Processes};
 use crate::clock::Clock;
 use crate::export::otlp::Tap;
 use crate::export::store::Store;
@@ -56,13 +56,12 @@ pub(super) fn side_name(side: Option<Side>) -> &'static str {
 impl Outlet {
     /// The service of a process and whether it is watched.
     pub(super) fn service(&mut self, tgid: u32) -> (Arc<Service>, bool) {
-        if self.processes.confirmed(tgid).is_none() {
-            self.processes.exec(tgid, UNKNOWN_SERVICE, &Given::default());
+        let told = |process: &Process<_, _>| (Arc::clone(&process.service), process.verdict.is_watched());
+        if let Some(known) = self.processes.confirmed(tgid).map(told) {
+            return known;
         }
-        match self.processes.lookup(tgid) {
-            Some(process) => (Arc::clone(&process.service), process.verdict.is_watched()),
-            None => (Arc::new(Service::default()), true),
-        }
+        self.processes.exec(tgid, UNKNOWN_SERVICE, &Given::default());
+        self.processes.lookup(tgid).map_or_else(|| (Arc::new(Service::default()), true), told)
     }
 
     /// Takes what the thread of samples tells, and tells it what it asks and what is new.

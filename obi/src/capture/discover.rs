@@ -178,27 +178,18 @@ impl<N: Naming> Processes<N> {
     /// The same of somebody whose exchanges are told: compared with `/proc` once, since the event of its program may be
     /// lost, and then it would have the name of the program before, or of its parent.
     pub fn confirmed(&mut self, tgid: u32) -> Option<&Process<N::Service, N::Instance>> {
-        let is_due = |process: &Process<_, _>| !process.confirmed && process.ended.is_none();
-        if self.table.get(&tgid).is_some_and(is_due) {
-            if let Some(identity) = self.reader.identity(tgid) {
-                self.compare_with(tgid, identity);
-            }
-            if let Some(process) = self.table.get_mut(&tgid) {
-                process.confirmed = true;
-            }
-        }
+        self.confirm(tgid);
         self.lookup(tgid)
     }
 
     /// What is particular to a known process.
     pub fn instance(&mut self, tgid: u32) -> Option<N::Instance> {
-        let process = self.table.get_mut(&tgid)?;
-        if process.instance.is_none() {
-            if process.start.is_none() && process.ended.is_none() {
-                process.start = self.reader.identity(tgid).map(|(start, _)| start);
-            }
-            process.instance = Some(self.naming.instance(tgid, process.start, &process.particulars));
+        if let Some(instance) = &self.table.get(&tgid)?.instance {
+            return Some(instance.clone());
         }
+        self.confirm(tgid);
+        let process = self.table.get_mut(&tgid)?;
+        process.instance = Some(self.naming.instance(tgid, process.start, &process.particulars));
         process.instance.clone()
     }
 
@@ -409,6 +400,19 @@ impl<N: Naming> Processes<N> {
     fn forget(&mut self, tgid: u32) {
         if self.table.remove(&tgid).is_some() {
             self.changes.push(Change { tgid, verdict: None });
+        }
+    }
+
+    fn confirm(&mut self, tgid: u32) {
+        let is_due = |process: &Process<_, _>| !process.confirmed && process.ended.is_none();
+        if !self.table.get(&tgid).is_some_and(is_due) {
+            return;
+        }
+        if let Some(identity) = self.reader.identity(tgid) {
+            self.compare_with(tgid, identity);
+        }
+        if let Some(process) = self.table.get_mut(&tgid) {
+            process.confirmed = true;
         }
     }
 
