@@ -11,6 +11,8 @@ import ssl
 import sys
 import time
 
+import plan_calls
+
 plan = json.load(open(sys.argv[-1]))
 gate = sys.argv[1] if len(sys.argv) > 2 else None
 calls = list(plan["calls"])
@@ -57,17 +59,7 @@ async def work(context):
         begun = time.monotonic_ns()
         writer.write(b"".join(map(request, batch)))
         for call in batch:
-            status, received, handler = await response(reader, call["method"])
-            line = {
-                "id": call["id"],
-                "status": status,
-                "request_bytes": call["request_bytes"],
-                "response_bytes": received,
-                "handler_ns": int(handler) if handler else None,
-                "started_ns": begun,
-                "ended_ns": time.monotonic_ns(),
-            }
-            sys.stdout.write(json.dumps(line) + "\n")
+            plan_calls.report(call, begun, await response(reader, call["method"]))
         await writer.drain()
         if gate and not os.path.exists(gate):
             open(gate + ".waiting", "w").close()

@@ -10,8 +10,23 @@ import threading
 import time
 
 
+def report(call, begun, outcome):
+    """`call`, begun at `begun`, has just ended with `outcome`: status, bytes received, handler's time or None."""
+    status, received, handler = outcome
+    line = {
+        "id": call["id"],
+        "status": status,
+        "request_bytes": call["request_bytes"],
+        "response_bytes": received,
+        "handler_ns": int(handler) if handler else None,
+        "started_ns": begun,
+        "ended_ns": time.monotonic_ns(),
+    }
+    sys.stdout.write(json.dumps(line) + "\n")
+
+
 def make(plan, connect):
-    """`connect()` is a pair: what makes a call, as (status, bytes received, handler's time or None), and what closes."""
+    """`connect()` is a pair: what makes a call and returns its outcome, as report() takes it, and what closes."""
     calls = queue.SimpleQueue()
     for planned in plan["calls"]:
         calls.put(planned)
@@ -24,19 +39,7 @@ def make(plan, connect):
             except queue.Empty:
                 return close()
             begun = time.monotonic_ns()
-            status, received, handler = run(call)
-            line = json.dumps(
-                {
-                    "id": call["id"],
-                    "status": status,
-                    "request_bytes": call["request_bytes"],
-                    "response_bytes": received,
-                    "handler_ns": int(handler) if handler else None,
-                    "started_ns": begun,
-                    "ended_ns": time.monotonic_ns(),
-                }
-            )
-            sys.stdout.write(line + "\n")
+            report(call, begun, run(call))
 
     threads = [threading.Thread(target=work) for _ in range(plan["concurrency"])]
     for thread in threads:
