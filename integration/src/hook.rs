@@ -37,6 +37,8 @@ pub enum Passage {
     Call,
     /// By ordinary calls over a unix socket, which has no stream offsets that would tell of bytes that nobody saw.
     UnixCall,
+    /// By ordinary calls over Multipath TCP, whose sockets show no stream offsets either.
+    Multipath,
     /// Received and sent by io_uring, without a system call of their own.
     IoUring,
     /// `splice` out of a TCP socket.
@@ -92,6 +94,8 @@ impl View {
             (Socket, Passage::SpliceFromUnix) => Sight::Blind,
             // The registers of the thread are not those of the call that io_uring makes for it.
             (Socket | Syscall, Passage::IoUring) => Sight::Counted,
+            // Its functions are not those of TCP.
+            (Fentry | Kprobe, Passage::Multipath) => Sight::Blind,
             // Such probes are preempted, but never skipped.
             (_, Passage::Library) => Sight::Exact,
             (_, Passage::SpliceFromUnix) if self.is_preempted => Sight::Blind,
@@ -100,6 +104,7 @@ impl View {
             (_, Passage::Call | Passage::LongCall | Passage::UnixCall | Passage::SpliceFromTcp) => {
                 Sight::Exact
             }
+            (Socket | Syscall, Passage::Multipath) => Sight::Exact,
             (Fentry | Kprobe, Passage::IoUring) => Sight::Exact,
             (Fentry | Kprobe | Syscall, Passage::SpliceFromUnix) => Sight::Exact,
         }

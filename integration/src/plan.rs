@@ -17,6 +17,8 @@ use crate::wire::{ReadMode, WriteMode};
 pub enum Address {
     /// TCP.
     Tcp(SocketAddr),
+    /// Multipath TCP, on one path.
+    Multipath(SocketAddr),
     /// A unix stream socket.
     Unix(PathBuf),
 }
@@ -32,7 +34,7 @@ impl Address {
     #[must_use]
     pub fn host(&self) -> String {
         match self {
-            Self::Tcp(address) => address.to_string(),
+            Self::Tcp(address) | Self::Multipath(address) => address.to_string(),
             Self::Unix(_) => "localhost".into(),
         }
     }

@@ -67,13 +67,10 @@ impl ShapeServer {
         command.env("OTEL_SERVICE_NAME", service);
         let mut program = Program::spawn(name, command)?;
         let port = program.await_line("ready ", READY)?.parse()?;
-        let address = match plan.address {
-            Address::Tcp(mut address) => {
-                address.set_port(port);
-                Address::Tcp(address)
-            }
-            unix @ Address::Unix(_) => unix,
-        };
+        let mut address = plan.address;
+        if let Address::Tcp(address) | Address::Multipath(address) = &mut address {
+            address.set_port(port);
+        }
         let server = Server {
             name: name.to_owned(),
             service: service.to_owned(),

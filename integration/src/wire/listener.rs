@@ -6,12 +6,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
-use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, getsockname, listen,
-    socket_with, sockopt,
-};
+use rustix::net::{SocketAddrUnix, SocketFlags, accept_with, bind, getsockname, listen, sockopt};
 
 use super::Stream;
+use super::stream::socket_for;
 use crate::plan::Address;
 
 const BACKLOG: i32 = 1024;
@@ -29,14 +27,9 @@ impl Listener {
     /// # Errors
     /// What the kernel reports.
     pub fn bind(address: &Address, reuse_port: bool) -> io::Result<Self> {
-        let family = match address {
-            Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
-            Address::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
-            Address::Unix(_) => AddressFamily::UNIX,
-        };
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let socket = socket_for(address)?;
         match address {
-            Address::Tcp(address) => {
+            Address::Tcp(address) | Address::Multipath(address) => {
                 sockopt::set_socket_reuseaddr(&socket, true)?;
                 sockopt::set_socket_reuseport(&socket, reuse_port)?;
                 bind(&socket, address)?;
@@ -44,7 +37,7 @@ impl Listener {
             Address::Unix(path) => bind(&socket, &SocketAddrUnix::new(path)?)?,
         }
         listen(&socket, BACKLOG)?;
-        Ok(Self { socket, is_tcp: matches!(address, Address::Tcp(_)) })
+        Ok(Self { socket, is_tcp: !matches!(address, Address::Unix(_)) })
     }
 
     /// Port that is listened on; 0 for unix sockets.

@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, memfd_create, sendfile};
 use rustix::io::{read, readv, write, writev};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind,
-    connect, recv, recvmsg, send, sendmsg, socket_with, sockopt,
+    connect, ipproto, recv, recvmsg, send, sendmsg, socket_with, sockopt,
 };
 use rustix::pipe::{PipeFlags, SpliceFlags, pipe_with, splice};
 
@@ -24,6 +24,18 @@ use crate::plan::Address;
 const PIPE_BYTES: usize = 64 * 1024;
 /// Nothing in a workload takes this long; a stuck peer becomes an error.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A socket of the kind that an address is of.
+pub(super) fn socket_for(address: &Address) -> io::Result<OwnedFd> {
+    let (family, protocol) = match address {
+        Address::Tcp(SocketAddr::V4(_)) => (AddressFamily::INET, None),
+        Address::Tcp(SocketAddr::V6(_)) => (AddressFamily::INET6, None),
+        Address::Multipath(SocketAddr::V4(_)) => (AddressFamily::INET, Some(ipproto::MPTCP)),
+        Address::Multipath(SocketAddr::V6(_)) => (AddressFamily::INET6, Some(ipproto::MPTCP)),
+        Address::Unix(_) => (AddressFamily::UNIX, None),
+    };
+    Ok(socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, protocol)?)
+}
 
 /// Bytes to send, and whether they are (part of) a body.
 #[derive(Debug, Clone)]
@@ -52,14 +64,9 @@ impl Stream {
     /// # Errors
     /// What the kernel reports.
     pub fn connect(address: &Address, source: Option<SocketAddr>) -> io::Result<Self> {
-        let family = match address {
-            Address::Tcp(SocketAddr::V4(_)) => AddressFamily::INET,
-            Address::Tcp(SocketAddr::V6(_)) => AddressFamily::INET6,
-            Address::Unix(_) => AddressFamily::UNIX,
-        };
-        let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        let socket = socket_for(address)?;
         match address {
-            Address::Tcp(address) => {
+            Address::Tcp(address) | Address::Multipath(address) => {
                 if let Some(source) = source {
                     sockopt::set_socket_reuseaddr(&socket, true)?;
                     bind(&socket, &source)?;
@@ -68,7 +75,7 @@ impl Stream {
             }
             Address::Unix(path) => connect(&socket, &SocketAddrUnix::new(path)?)?,
         }
-        Self::from_socket(socket, matches!(address, Address::Tcp(_)))
+        Self::from_socket(socket, !matches!(address, Address::Unix(_)))
     }
 
     /// Takes over a connected socket.

@@ -13,7 +13,7 @@ use crate::gate::{self, Barrier};
 
 fn port(address: &Address) -> u16 {
     match address {
-        Address::Tcp(address) => address.port(),
+        Address::Tcp(address) | Address::Multipath(address) => address.port(),
         Address::Unix(path) => panic!("{} has no port", path.display()),
     }
 }

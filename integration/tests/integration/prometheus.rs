@@ -247,7 +247,7 @@ fn requests_under_way_are_gauged() {
 
 fn server_port(server: &ShapeServer) -> String {
     match &server.server.address {
-        Address::Tcp(address) => address.port().to_string(),
+        Address::Tcp(address) | Address::Multipath(address) => address.port().to_string(),
         Address::Unix(path) => panic!("a TCP server listens on {}", path.display()),
     }
 }

@@ -238,13 +238,25 @@ fn ipv6() {
     over(Address::Tcp(SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))), &ReadMode::ALL).assert_exact();
 }
 
-/// Without splice: a unix socket has no stream offsets that would tell of bytes that nobody saw (see the README's
-/// limits).
+/// All but splice: a socket without stream offsets tells nothing of bytes that nobody saw (see the README's limits).
+fn all_but_splice() -> Vec<ReadMode> {
+    ReadMode::ALL.into_iter().filter(|mode| *mode != ReadMode::Splice).collect()
+}
+
 #[test]
 fn unix_sockets() {
     let folder = tempfile::tempdir().unwrap();
-    let reads = ReadMode::ALL.into_iter().filter(|mode| *mode != ReadMode::Splice).collect::<Vec<_>>();
-    over(Address::Unix(folder.path().join("socket")), &reads).assert_exact();
+    over(Address::Unix(folder.path().join("socket")), &all_but_splice()).assert_exact();
+}
+
+/// Its sockets are seen as what they are to their processes, not the paths that the kernel has them take.
+#[test]
+fn multipath_tcp() {
+    let any = Address::Multipath(SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0)));
+    let mut bench = over(any, &all_but_splice());
+    gate::assert_exact(&mut bench.agent, &bench.ledger);
+    let uncovered = bench.agent.metric_value("obi_uncovered_connections_total", &[]).unwrap();
+    assert_eq!(uncovered, 0.0);
 }
 
 #[test]

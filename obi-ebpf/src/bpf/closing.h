@@ -80,6 +80,11 @@ static __always_inline int unseen_connection(struct sock *sk, int new)
 	if ((new != STATE_FIN_WAIT1 && new != STATE_LAST_ACK) || !is_stream(sk) || !is_watched(tgid))
 		return 0;
 	tcp = tcp_of(sk);
+#ifdef OBI_CALL_SET
+	/* One of the paths of a Multipath TCP socket, which itself is seen. */
+	if (tcp && bpf_core_field_exists(tcp->is_mptcp) && FIELD(tcp, is_mptcp))
+		return 0;
+#endif
 	if (tcp && FIELD(tcp, bytes_received))
 		tally_add(tgid, TALLY_UNCOVERED << 8 | UNCOVERED_UNREADABLE, 1);
 #endif

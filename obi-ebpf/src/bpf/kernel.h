@@ -198,6 +198,7 @@ struct tcp_sock {
 	u64 bytes_received;
 	u64 bytes_acked;
 	u64 tcp_mstamp;
+	bool is_mptcp;
 };
 
 struct iov_iter {

@@ -33,6 +33,7 @@ pub(super) struct Case {
 enum Family {
     V4,
     V6,
+    Multipath,
     Unix,
 }
 
@@ -113,6 +114,8 @@ pub(super) const CASES: &[Case] = &[
     case!("sendfile", mixed, writes: &[WriteMode::Sendfile]),
     case!("splice in", mixed, writes: &[WriteMode::Splice]),
     case!("IPv6", mixed, family: Family::V6, reads: READS, writes: &WriteMode::ALL),
+    case!("Multipath TCP", || [mixed(), mixed(), mixed()].concat(), family: Family::Multipath, depth: 3,
+        reads: READS, writes: &WriteMode::ALL, passage: Passage::Multipath),
     case!("unix", mixed, family: Family::Unix, passage: Passage::UnixCall),
     case!("unix, every way", || [mixed(), mixed(), mixed()].concat(), family: Family::Unix, depth: 3,
         reads: READS, writes: &WriteMode::ALL, passage: Passage::UnixCall),
@@ -126,6 +129,7 @@ impl Case {
         let address = match self.family {
             Family::V4 => Address::loopback(0),
             Family::V6 => Address::Tcp((std::net::Ipv6Addr::LOCALHOST, 0).into()),
+            Family::Multipath => Address::Multipath((std::net::Ipv4Addr::LOCALHOST, 0).into()),
             Family::Unix => Address::Unix(socket.to_owned()),
         };
         ServerPlan {
