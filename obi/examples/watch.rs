@@ -1,7 +1,7 @@
 //! Prints the records of the kernel programs as they come: a look at the wire, for whoever works on it.
 
 use obi::capture::event::{Event, decode};
-use obi::capture::hook_set::HookSet;
+use obi::capture::hook_set::{HookSet, Preemption};
 use obi::capture::kernel_types::KernelTypes;
 use obi::capture::program::{Programs, Settings};
 
@@ -12,7 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         head_limit: 8192,
         tick_ns: 4_000_000,
         tells_given: true,
-        is_preempted: false,
+        preemption: Preemption::None,
         tls: false,
         statistics: true,
     };

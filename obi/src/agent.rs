@@ -33,6 +33,7 @@ use self::route_state::RouteState;
 use self::tally::Tallies;
 use self::wait::Wait;
 use crate::capture::discover::Processes;
+use crate::capture::hook_set::Preemption;
 use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
 use crate::capture::select::{self, Selection, State, Verdict};
 use crate::capture::support::Support;
@@ -221,7 +222,7 @@ fn build(
         statistics: config.capture.statistics,
         tls: config.capture.tls,
         tells_given: support.capabilities.can_read_processes(),
-        is_preempted: false,
+        preemption: Preemption::None,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
     report(&selection);

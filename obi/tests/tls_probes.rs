@@ -21,6 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use obi::capture::bpf::uprobe::mapped_byte;
+use obi::capture::hook_set::Preemption;
 use obi::capture::program::{Maps, Programs, Settings};
 use obi::capture::select;
 use obi::capture::support::Support;
@@ -48,7 +49,7 @@ fn programs() -> (Programs, Maps, Attacher) {
         statistics: true,
         tls: true,
         tells_given: true,
-        is_preempted: false,
+        preemption: Preemption::None,
     };
     let support = Support::probe(Path::new("/sys/kernel/btf/vmlinux"));
     let mut programs = select::load(&support, None, &settings).unwrap().loaded;

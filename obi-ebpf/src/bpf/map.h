@@ -243,9 +243,10 @@ struct connection {
 	};
 	struct segment segment[2]; /* the ones being walked, received and sent: too large for the stack */
 	struct transfer sends;
-#ifdef OBI_SOCKET_SET
-	u32 followed[2]; /* of a unix socket, received and sent: the thread whose movement has been followed, see is_followed() */
-#else
+#ifndef OBI_FUNCTION_SET
+	u32 followed[2]; /* without offsets, received and sent: the thread whose movement has been followed, see is_followed() */
+#endif
+#ifndef OBI_SOCKET_SET
 	struct transfer receives;
 	u64 birth; /* tells sockets that follow each other at one address apart */
 #endif

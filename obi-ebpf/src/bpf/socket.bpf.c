@@ -86,42 +86,8 @@ static __always_inline int sent(struct sock *sk, int ret)
 /*
  * From 7.0 on these tracepoints are called with preemption on, and the kernel skips a program for whoever comes by
  * on a processor where a run of it was preempted. There each has two more instances, called after it, which do the
- * work when nobody has: on TCP the stream offsets tell, on a unix socket a mark, which the last instance takes away.
+ * work when nobody has.
  */
-static __always_inline int mark_followed(struct sock *sk, bool sending)
-{
-	struct connection *k;
-	if (!is_preempted || FIELD(sk, __sk_common.skc_family) != FAMILY_UNIX || !is_stream(sk))
-		return 0;
-	k = find_connection(sk);
-	if (k)
-		k->followed[sending] = bpf_get_current_pid_tgid();
-	return 0;
-}
-
-static __always_inline bool is_followed(struct sock *sk, bool sending, bool last)
-{
-	struct tcp_sock *tcp;
-	struct connection *k;
-	u32 position, next;
-	if (!is_stream(sk))
-		return true;
-	tcp = tcp_of(sk);
-	k = find_connection(sk);
-	if (!k)
-		return false;
-	if (!tcp) {
-		if (k->followed[sending] != (u32)bpf_get_current_pid_tgid())
-			return false;
-		if (last)
-			k->followed[sending] = 0;
-		return true;
-	}
-	position = sending ? tcp->write_seq : read_position(sk, tcp);
-	next = sending ? k->send.next : k->receive.next;
-	return (s32)(position - next) <= 0;
-}
-
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
 {

@@ -49,10 +49,16 @@ static __always_inline void fill_addresses(struct connection *k, struct sock *sk
 	*(u32 *)&k->remote_address[12] = FIELD(sk, __sk_common.skc_daddr);
 }
 
-/* TCP state with sequence numbers, or NULL: unix and MPTCP sockets have none that we could use. */
+/* Whether a stream socket counts its bytes: unix and MPTCP sockets have no numbers that we could use. */
+static __always_inline bool has_offsets(struct sock *sk)
+{
+	return FIELD(sk, __sk_common.skc_family) != FAMILY_UNIX && FIELD(sk, sk_protocol) == PROTOCOL_TCP;
+}
+
+/* TCP state with sequence numbers, or NULL. */
 static __always_inline struct tcp_sock *tcp_of(struct sock *sk)
 {
-	if (FIELD(sk, __sk_common.skc_family) == FAMILY_UNIX || FIELD(sk, sk_protocol) != PROTOCOL_TCP)
+	if (!has_offsets(sk))
 		return NULL;
 #ifdef OBI_TYPED_SOCKET
 	return (struct tcp_sock *)bpf_skc_to_tcp_sock(sk);

@@ -36,10 +36,14 @@ struct call_done {
 	s64 result;
 };
 
+/* Which of the programs that come by at the end of one call. */
+enum turn { ONLY, FIRST, LAST };
+
 /* Arguments and result of a call that has ended. */
 struct call {
 	u32 number;
 	bool sending;
+	enum turn turn;
 	s64 result;
 	u64 argument[4];
 	void *context;
@@ -107,22 +111,34 @@ static __always_inline int moved(struct sock *sk, const struct call *call, u32 n
 	return 0;
 }
 
-static __always_inline int call_done(struct call_done *context, u32 number, bool sending)
+static __always_inline int call_done(struct call *call)
 {
-	s64 result = context->result;
-	struct call call = { .number = number, .sending = sending, .result = result, .context = context };
+	u32 number = call->number;
+	bool sending = call->sending;
+	s64 result = call->result;
 	struct sock *sk;
 	/* Of failures only those of a send tell something; of empty sends nothing does. */
 	if (sending ? !result || (result < 0 && result != -ERROR_PIPE && result != -ERROR_RESET) : result < 0)
 		return 0;
-	if (!is_watched(bpf_get_current_pid_tgid() >> 32) || !read_arguments(number, call.argument))
+	if (!is_watched(bpf_get_current_pid_tgid() >> 32) || !read_arguments(number, call->argument))
 		return 0;
-	sk = socket_of(file_of(number == CALL_SPLICE && sending ? call.argument[2] : call.argument[0]));
+	sk = socket_of(file_of(number == CALL_SPLICE && sending ? call->argument[2] : call->argument[0]));
 	if (!sk)
 		return 0;
 	if (result < 0)
 		return send_failed(sk, result);
-	return result ? moved(sk, &call, bytes_moved(&call)) : receive_end(sk);
+	if (!result)
+		return receive_end(sk);
+	if (call->turn == LAST && is_followed(sk, sending, true))
+		return 0;
+	moved(sk, call, bytes_moved(call));
+	return call->turn == FIRST ? mark_followed(sk, sending) : 0;
+}
+
+static __always_inline int call_ends(struct call_done *context, u32 number, bool sending)
+{
+	struct call call = { .number = number, .sending = sending, .result = context->result, .context = context };
+	return call_done(&call);
 }
 
 #define CALL_ENDS(name, number, sending)			\
@@ -130,7 +146,7 @@ static __always_inline int call_done(struct call_done *context, u32 number, bool
 	int sys_exit_##name(struct call_done *context)		\
 	{							\
 		OWN_STACK(context);				\
-		return call_done(context, number, sending);	\
+		return call_ends(context, number, sending);	\
 	}
 
 CALL_ENDS(read, CALL_READ, false)
@@ -152,20 +168,20 @@ SEC("tracepoint/syscalls/sys_exit_splice")
 int sys_exit_splice(struct call_done *context)
 {
 	OWN_STACK(context);
-	call_done(context, CALL_SPLICE, false);
-	return call_done(context, CALL_SPLICE, true);
+	call_ends(context, CALL_SPLICE, false);
+	return call_ends(context, CALL_SPLICE, true);
 }
 
 /*
  * Many messages take a while: another thread may have read the answer to the first before the call
  * ends. So the connection is known from its beginning.
  */
-static __always_inline int messages_begin(const struct call_begun *context)
+static __always_inline int messages_begin(u64 fd)
 {
 	struct sock *sk;
 	if (!is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
-	sk = socket_of(file_of(context->argument[0]));
+	sk = socket_of(file_of(fd));
 	if (sk && is_stream(sk))
 		connection_of(sk, tcp_of(sk), 0, 0);
 	return 0;
@@ -175,7 +191,7 @@ SEC("tracepoint/syscalls/sys_enter_sendmmsg")
 int sys_enter_sendmmsg(struct call_begun *context)
 {
 	OWN_STACK(context);
-	return messages_begin(context);
+	return messages_begin(context->argument[0]);
 }
 
 /* Nothing else tells of the end of a unix socket. */
@@ -188,9 +204,12 @@ int sys_enter_close(struct call_begun *context)
 
 #ifndef OBI_PORTABLE
 /*
- * In the place of all the above where the kernel preempts programs at system calls, which it then skips on that
- * processor: these it calls with preemption off. They see every call of the machine. Two at the end of calls, because
- * both in one take more stack than a program has before 6.3.
+ * In the place of all the above where the kernel preempts itself. Those it skips on a processor where a thread, anybody's,
+ * was preempted in the middle of bpf(2) on a map (`bpf_prog_active`), and from 7.2 on where one of them was preempted.
+ * What a tracepoint calls by itself is not asked for the former; it is not preempted before 7.2 either. From then on
+ * there are both kinds at every call of the machine, called in this order: as performance events, which the kernel
+ * still calls with preemption off, and these. Two of each at the end of calls, because both ways in one program take
+ * more stack than it has before 6.3.
  */
 
 /* Programs of the category `syscalls` are spared the calls of 32-bit programs. */
@@ -200,11 +219,10 @@ static __always_inline bool is_foreign(void)
 	return IS_FOREIGN(thread);
 }
 
-SEC("tracepoint/raw_syscalls/sys_exit")
-int sys_exit_receive(struct call_done *context)
+static __always_inline int receive_ends(u64 number, s64 result, enum turn turn)
 {
-	OWN_STACK(context);
-	switch (context->number) {
+	struct call call = { .number = number, .result = result, .turn = turn };
+	switch (number) {
 	case CALL_READ:
 	case CALL_READV:
 	case CALL_PREADV2:
@@ -212,16 +230,15 @@ int sys_exit_receive(struct call_done *context)
 	case CALL_RECVMSG:
 	case CALL_RECVMMSG:
 	case CALL_SPLICE:
-		return is_foreign() ? 0 : call_done(context, context->number, false);
+		return is_foreign() ? 0 : call_done(&call);
 	}
 	return 0;
 }
 
-SEC("tracepoint/raw_syscalls/sys_exit")
-int sys_exit_send(struct call_done *context)
+static __always_inline int send_ends(u64 number, s64 result, enum turn turn)
 {
-	OWN_STACK(context);
-	switch (context->number) {
+	struct call call = { .number = number, .sending = true, .result = result, .turn = turn };
+	switch (number) {
 	case CALL_WRITE:
 	case CALL_WRITEV:
 	case CALL_PWRITEV2:
@@ -230,19 +247,55 @@ int sys_exit_send(struct call_done *context)
 	case CALL_SENDMMSG:
 	case CALL_SENDFILE:
 	case CALL_SPLICE:
-		return is_foreign() ? 0 : call_done(context, context->number, true);
+		return is_foreign() ? 0 : call_done(&call);
 	}
 	return 0;
 }
 
-SEC("tracepoint/raw_syscalls/sys_enter")
-int sys_enter(struct call_begun *context)
+static __always_inline int call_begins(u64 number, u64 fd)
 {
-	OWN_STACK(context);
-	u64 number = context->number;
 	if ((number != CALL_CLOSE && number != CALL_SENDMMSG) || is_foreign())
 		return 0;
-	return number == CALL_CLOSE ? descriptor_closes(context->argument[0]) : messages_begin(context);
+	return number == CALL_CLOSE ? descriptor_closes(fd) : messages_begin(fd);
+}
+
+SEC("tracepoint/raw_syscalls/sys_exit")
+int sys_exit_receive_event(struct call_done *context)
+{
+	OWN_STACK(context);
+	return receive_ends(context->number, context->result, FIRST);
+}
+
+SEC("tracepoint/raw_syscalls/sys_exit")
+int sys_exit_send_event(struct call_done *context)
+{
+	OWN_STACK(context);
+	return send_ends(context->number, context->result, FIRST);
+}
+
+SEC("tracepoint/raw_syscalls/sys_enter")
+int sys_enter_event(struct call_begun *context)
+{
+	OWN_STACK(context);
+	return call_begins(context->number, context->argument[0]);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit_receive, struct pt_regs *registers, long result)
+{
+	return receive_ends(CALL_NUMBER(registers), result, is_preempted ? LAST : ONLY);
+}
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(sys_exit_send, struct pt_regs *registers, long result)
+{
+	return send_ends(CALL_NUMBER(registers), result, is_preempted ? LAST : ONLY);
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(sys_enter, struct pt_regs *registers, long number)
+{
+	return call_begins(number, ARGUMENT_1(registers));
 }
 #endif
 

@@ -48,4 +48,42 @@ static __always_inline bool needs_source(const struct segment *s, const struct c
 	return s->gap || !is_skipping(c->mode) || (c->mode != MODE_UNTIL_CLOSE && c->remaining < s->left);
 }
 
+/*
+ * Where several instances of a program come by with one movement, the first follows it and those after it find that
+ * out: stream offsets tell, or where there are none a mark, which the last instance takes away.
+ */
+static __always_inline int mark_followed(struct sock *sk, bool sending)
+{
+	struct connection *k;
+	if (!is_preempted || !is_stream(sk) || has_offsets(sk))
+		return 0;
+	k = find_connection(sk);
+	if (k)
+		k->followed[sending] = bpf_get_current_pid_tgid();
+	return 0;
+}
+
+static __always_inline bool is_followed(struct sock *sk, bool sending, bool last)
+{
+	struct tcp_sock *tcp;
+	struct connection *k;
+	u32 position, next;
+	if (!is_stream(sk))
+		return true;
+	tcp = tcp_of(sk);
+	k = find_connection(sk);
+	if (!k)
+		return false;
+	if (!tcp) {
+		if (k->followed[sending] != (u32)bpf_get_current_pid_tgid())
+			return false;
+		if (last)
+			k->followed[sending] = 0;
+		return true;
+	}
+	position = sending ? FIELD(tcp, write_seq) : read_position(sk, tcp);
+	next = sending ? k->send.next : k->receive.next;
+	return (s32)(position - next) <= 0;
+}
+
 #endif

@@ -26,7 +26,7 @@ use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
 pub use self::user::UserPrograms;
 use super::bpf::info::{self, ProgramInfo};
-use super::hook_set::HookSet;
+use super::hook_set::{HookSet, Preemption};
 use super::kernel_types::KernelTypes;
 use super::tls::program::Program;
 
@@ -47,8 +47,8 @@ pub struct Settings {
     pub tls: bool,
     /// Tell what programs are given when they begin.
     pub tells_given: bool,
-    /// The kernel can preempt the programs of the set. Set by whoever chooses one.
-    pub is_preempted: bool,
+    /// What the kernel preempts. Set by whoever chooses a set.
+    pub preemption: Preemption,
 }
 
 /// Why an object could not be loaded.

@@ -9,7 +9,7 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::hook_set::HookSet;
+use super::hook_set::{HookSet, Preemption};
 use super::program::{Programs, Settings};
 use super::support::blind_spot::BlindSpot;
 use super::support::{SetSupport, Support, Unsupported};
@@ -115,8 +115,9 @@ pub fn load(
 ) -> Result<Selection<Programs>, SelectError> {
     select(support, forced, |set| match &support.types {
         Some(types) => {
-            let is_preempted = support.sets.iter().any(|it| it.set == set && it.is_preempted);
-            let settings = Settings { is_preempted, ..*settings };
+            let found = support.sets.iter().find(|it| it.set == set);
+            let preemption = found.map_or(Preemption::None, |it| it.preemption);
+            let settings = Settings { preemption, ..*settings };
             Programs::load(set, &settings, types).map_err(|error| error.to_string())
         }
         None => Err("there is no kernel type information".to_owned()),

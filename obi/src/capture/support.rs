@@ -21,7 +21,7 @@ use thiserror::Error;
 use self::blind_spot::{BlindSpot, blind_spots};
 pub use self::capability::Capabilities;
 pub use self::namespace::PidNamespace;
-use super::hook_set::HookSet;
+use super::hook_set::{HookSet, Preemption};
 use super::kernel_types::KernelTypes;
 
 /// One thing that was tried.
@@ -79,9 +79,9 @@ pub struct SetSupport {
     pub checks: Vec<Check>,
     /// What it does not see here.
     pub not_seen: Vec<BlindSpot>,
-    /// The kernel can preempt its usual programs: where it has others for this, these are used.
+    /// What becomes of its usual programs: where it has others for this, these are used.
     #[serde(skip)]
-    pub is_preempted: bool,
+    pub preemption: Preemption,
 }
 
 /// Why the agent cannot run here: the first thing that is missing, on one line.
@@ -108,8 +108,9 @@ impl Support {
         checks.extend(requirement::checks(types.as_ref(), capabilities));
         let types = types.ok();
         let probe = |types: &KernelTypes| {
-            let preempted = preemption::preempted(types);
-            HookSet::ALL.map(|set| SetSupport::probe(set, types, preempted.contains(&set))).to_vec()
+            let preempts = preemption::preempts(types);
+            let of = |set| if preempts { preemption::of(set, types) } else { Preemption::None };
+            HookSet::ALL.map(|set| SetSupport::probe(set, types, of(set))).to_vec()
         };
         let sets = types.as_ref().map(probe).unwrap_or_default();
         Self { checks, sets, capabilities, pid_namespace, types }
@@ -143,9 +144,9 @@ fn first_missing(checks: &[Check]) -> Option<Unsupported> {
 }
 
 impl SetSupport {
-    fn probe(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Self {
-        let checks = mechanism::checks(set, types, is_preempted);
-        Self { set, checks, not_seen: blind_spots(set, types, is_preempted), is_preempted }
+    fn probe(set: HookSet, types: &KernelTypes, preemption: Preemption) -> Self {
+        let checks = mechanism::checks(set, types, preemption);
+        Self { set, checks, not_seen: blind_spots(set, types, preemption), preemption }
     }
 
     /// Nothing that it needs is missing.

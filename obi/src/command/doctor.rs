@@ -15,6 +15,7 @@ use self::profile::Profiles;
 use self::report::Report;
 use self::tls::Tls;
 use super::print;
+use crate::capture::hook_set::Preemption;
 use crate::capture::program::Settings;
 use crate::capture::select;
 use crate::capture::support::Support;
@@ -61,7 +62,7 @@ fn examine(config: &Config) -> Report {
         statistics: false,
         tls: config.capture.tls,
         tells_given: support.capabilities.can_read_processes(),
-        is_preempted: false,
+        preemption: Preemption::None,
     };
     let mut selection = select::load(&support, config.capture.hooks.forced(), &settings);
     let programs = selection.as_mut().ok().and_then(|selection| selection.loaded.take_user_programs());

@@ -13,11 +13,11 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use obi_ebpf::Flavour;
 
 use super::maps::try_storage;
-use super::table::{Entry, Hook, Need, programs};
+use super::table::{Entry, Hook, Need, programs, told};
 use super::user::UserPrograms;
 use super::{LoadError, Settings, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
-use crate::capture::hook_set::HookSet;
+use crate::capture::hook_set::{HookSet, Preemption};
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::tracefs::Tracefs;
 
@@ -69,7 +69,9 @@ impl Loaded {
             false => Cow::Borrowed(object),
         };
         let wakeup_bytes = u64::from(settings.ring_bytes) / 8;
-        let [tells_given, is_preempted] = [settings.tells_given, settings.is_preempted].map(u32::from);
+        let preemption = told(set, flavour, settings.preemption);
+        let [tells_given, is_preempted] =
+            [settings.tells_given, preemption == Preemption::Programs].map(u32::from);
         let recvmsg_flags_at = types.parameter("tcp_recvmsg", "flags").unwrap_or(RECVMSG_FLAGS_AT);
         let mut loader = EbpfLoader::new();
         loader
@@ -97,7 +99,7 @@ impl Loaded {
         try_storage(&ebpf).map_err(LoadError::Storage)?;
         let (attached, waiting, skipped) = (Vec::new(), Vec::new(), Vec::new());
         let mut loaded = Self { ebpf, attached, waiting, skipped, user: None, preallocated };
-        let entries = loaded.load_programs(set, settings.is_preempted, &types.btf)?;
+        let entries = loaded.load_programs(set, preemption, &types.btf)?;
         loaded.connect_walk(&types.btf)?;
         if settings.tls {
             loaded.user = Some(UserPrograms::load(&object, &loaded.ebpf, &types.btf));
@@ -112,11 +114,11 @@ impl Loaded {
     fn load_programs(
         &mut self,
         set: HookSet,
-        is_preempted: bool,
+        preemption: Preemption,
         btf: &Btf,
     ) -> Result<Vec<Entry>, LoadError> {
         let mut entries = Vec::new();
-        for entry in programs(set, is_preempted) {
+        for entry in programs(set, preemption) {
             let result = load(program(&mut self.ebpf, entry.name)?, entry.hook.target(), btf);
             match (result.map_err(|error| refusal(&error)), entry.need) {
                 (Ok(()), Need::Wanted(wanted)) => self.waiting.push((entry, wanted)),

@@ -1,11 +1,11 @@
 //! Which kernel programs each hook set has, and how far it depends on them.
 //!
-//! In: a [`HookSet`], whether the kernel preempts its programs. Out: its programs. Refuses to know how one is loaded.
+//! In: a [`HookSet`], what the kernel preempts. Out: its programs. Refuses to know how one is loaded.
 #![forbid(unsafe_code)]
 
-use obi_ebpf::WANT_SEND_MESSAGES;
+use obi_ebpf::{Flavour, WANT_SEND_MESSAGES};
 
-use crate::capture::hook_set::HookSet;
+use crate::capture::hook_set::{HookSet, Preemption};
 
 /// One kernel program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,8 @@ pub enum Hook {
     Kretprobe(&'static str),
     /// A tracepoint of the category `syscalls`: one system call's.
     SyscallTracepoint(&'static str),
-    /// A tracepoint of the category `raw_syscalls`: every system call's. Its programs are not preempted.
+    /// A tracepoint of the category `raw_syscalls`, every system call's, as a performance event: its programs are never
+    /// preempted.
     RawSyscallTracepoint(&'static str),
 }
 
@@ -44,8 +45,8 @@ pub enum Need {
     Required,
     /// It can: the kernel may lack the place, and what is missed without it is known.
     Optional,
-    /// As `Optional`, and loaded only where the kernel can preempt the set's programs: does what an instance before it
-    /// at the same place, which was skipped, has not done.
+    /// As `Optional`, and loaded only where the kernel can preempt the set's programs: of several instances at one place
+    /// each does what others, which were skipped, have not done.
     Again,
     /// As `Again`, the last to come by: nothing else tells of what it was skipped for, as all before it were too.
     Last,
@@ -90,20 +91,30 @@ impl Entry {
 }
 
 /// The programs of a set, in the order in which they are attached.
-pub fn programs(set: HookSet, is_preempted: bool) -> impl Iterator<Item = Entry> {
-    LIFE.into_iter().chain(own(set, is_preempted))
+pub fn programs(set: HookSet, preemption: Preemption) -> impl Iterator<Item = Entry> {
+    LIFE.into_iter().chain(own(set, preemption))
+}
+
+/// What an object is to know of preemption: the portable one of `syscall` has only the usual programs. No kernel that needs
+/// it preempts them (7.2 is the first); what 5.11 to 5.16 skip of them when they preempt themselves is missed.
+#[must_use]
+pub fn told(set: HookSet, flavour: Flavour, preemption: Preemption) -> Preemption {
+    match (set, flavour) {
+        (HookSet::Syscall, Flavour::Portable) => Preemption::None,
+        _ => preemption,
+    }
 }
 
 /// The programs that a set has beyond [`LIFE`].
-pub fn own(set: HookSet, is_preempted: bool) -> impl Iterator<Item = Entry> {
+pub fn own(set: HookSet, preemption: Preemption) -> impl Iterator<Item = Entry> {
     let all: &[Entry] = match set {
         HookSet::Socket => &SOCKET,
         HookSet::Fentry => &FENTRY,
         HookSet::Kprobe => &KPROBE,
-        HookSet::Syscall if is_preempted => &SYSCALL_UNPREEMPTED,
-        HookSet::Syscall => &SYSCALL,
+        HookSet::Syscall if preemption == Preemption::None => &SYSCALL,
+        HookSet::Syscall => &SYSCALL_UNDER_PREEMPTION,
     };
-    all.iter().copied().filter(move |entry| is_preempted || !entry.is_again())
+    all.iter().copied().filter(move |entry| preemption == Preemption::Programs || !entry.is_again())
 }
 
 const fn required(name: &'static str, hook: Hook) -> Entry {
@@ -236,12 +247,15 @@ const SYSCALL: [Entry; 16] = [
     optional("sys_exit_pwritev2", Hook::SyscallTracepoint("sys_exit_pwritev2")),
 ];
 
-/// In the place of [`SYSCALL`] where the kernel may preempt that one's programs: those of `raw_syscalls` it does not. They
-/// run at every call of the machine, hence only there.
-const SYSCALL_UNPREEMPTED: [Entry; 3] = [
-    required("sys_exit_receive", Hook::RawSyscallTracepoint("sys_exit")),
-    required("sys_exit_send", Hook::RawSyscallTracepoint("sys_exit")),
-    required("sys_enter", Hook::RawSyscallTracepoint("sys_enter")),
+/// In the place of [`SYSCALL`] where the kernel preempts itself: at every call of the machine, hence only there. The ones
+/// that are attached first are called first.
+const SYSCALL_UNDER_PREEMPTION: [Entry; 6] = [
+    again("sys_exit_receive_event", Hook::RawSyscallTracepoint("sys_exit")),
+    again("sys_exit_send_event", Hook::RawSyscallTracepoint("sys_exit")),
+    again("sys_enter_event", Hook::RawSyscallTracepoint("sys_enter")),
+    required("sys_exit_receive", Hook::BtfTracepoint("sys_exit")),
+    required("sys_exit_send", Hook::BtfTracepoint("sys_exit")),
+    tracepoint("sys_enter"),
 ];
 
 #[cfg(test)]
@@ -249,7 +263,7 @@ mod tests {
     use std::collections::{BTreeMap, HashSet};
 
     use aya_obj::ProgramSection;
-    use obi_ebpf::{Flavour, OBJECTS};
+    use obi_ebpf::OBJECTS;
 
     use super::*;
     use crate::capture::tls::program::Program;
@@ -293,10 +307,9 @@ mod tests {
             let object = aya_obj::Object::parse(object).unwrap();
             let mut there: BTreeMap<&str, _> =
                 object.programs.iter().map(|(name, program)| (name.as_str(), &program.section)).collect();
-            // The kernels of the portable objects preempt no program at a system call.
-            let has_both = *flavour == Flavour::Modern || set != HookSet::Syscall;
-            let preempted = if has_both { &[false, true][..] } else { &[false] };
-            let entries = preempted.iter().flat_map(|is_preempted| programs(set, *is_preempted));
+            let preemptions = [Preemption::None, Preemption::Kernel, Preemption::Programs];
+            let known = preemptions.into_iter().filter(|it| *it == told(set, *flavour, *it));
+            let entries = known.flat_map(|preemption| programs(set, preemption));
             let entries: BTreeMap<&str, Entry> = entries.map(|entry| (entry.name, entry)).collect();
             for entry in entries.values() {
                 let section = there.remove(entry.name);
@@ -322,16 +335,17 @@ mod tests {
 
     #[test]
     fn what_nothing_else_tells_of_is_silent() {
-        let check = |set, is_preempted, expected: &[&str]| {
-            let attached: Vec<Entry> = programs(set, is_preempted).collect();
+        let check = |set, preemption, expected: &[&str]| {
+            let attached: Vec<Entry> = programs(set, preemption).collect();
             let silent =
                 attached.iter().filter(|entry| entry.is_silent_when_missed(attached.iter().copied()));
             let names: Vec<_> = silent.map(|entry| entry.name).collect();
-            assert_eq!(names, expected, "{set}, preempted: {is_preempted}");
+            assert_eq!(names, expected, "{set}, {preemption:?}");
         };
-        check(HookSet::Socket, false, &[]);
-        check(HookSet::Socket, true, &["sock_send_length_3", "sock_recv_length_3"]);
-        check(HookSet::Syscall, true, &[]);
+        check(HookSet::Socket, Preemption::None, &[]);
+        check(HookSet::Socket, Preemption::Kernel, &[]);
+        check(HookSet::Socket, Preemption::Programs, &["sock_send_length_3", "sock_recv_length_3"]);
+        check(HookSet::Syscall, Preemption::Programs, &[]);
         let unix = [
             "unix_stream_sendmsg",
             "unix_stream_recvmsg",
@@ -340,7 +354,7 @@ mod tests {
             "unix_stream_sendpage",
             "unix_stream_splice_read",
         ];
-        check(HookSet::Fentry, false, &unix);
+        check(HookSet::Fentry, Preemption::None, &unix);
         let last = [
             "release_sock_3",
             "unix_stream_sendmsg_exit_3",
@@ -348,16 +362,17 @@ mod tests {
             "unix_stream_sendpage",
             "unix_stream_splice_read",
         ];
-        check(HookSet::Fentry, true, &last);
+        check(HookSet::Fentry, Preemption::Programs, &last);
     }
 
     #[test]
     fn names_are_unique_within_a_set() {
-        for (set, is_preempted) in HookSet::ALL.into_iter().flat_map(|set| [(set, false), (set, true)]) {
-            let names: Vec<_> = programs(set, is_preempted).map(|entry| entry.name).collect();
+        let each = |set| [Preemption::None, Preemption::Kernel, Preemption::Programs].map(|it| (set, it));
+        for (set, preemption) in HookSet::ALL.into_iter().flat_map(each) {
+            let names: Vec<_> = programs(set, preemption).map(|entry| entry.name).collect();
             let unique: HashSet<_> = names.iter().collect();
             assert_eq!(unique.len(), names.len(), "{set}: {names:?}");
-            assert!(own(set, is_preempted).any(|entry| entry.need == Need::Required), "{set}");
+            assert!(own(set, preemption).any(|entry| entry.need == Need::Required), "{set}");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! What a hook set does not see, although it works.
 //!
-//! In: a set, the kernel's types, whether it preempts the set's usual programs. Out: [`BlindSpot`]s. Those that hide whole programs, or
+//! In: a set, the kernel's types, what the kernel preempts. Out: [`BlindSpot`]s. Those that hide whole programs, or
 //! something of every program, decide which set is used.
 #![forbid(unsafe_code)]
 
 use serde::Serialize;
 
-use crate::capture::hook_set::HookSet;
+use crate::capture::hook_set::{HookSet, Preemption};
 use crate::capture::kernel_types::KernelTypes;
 
 /// A kind of traffic that a set does not see.
@@ -79,7 +79,7 @@ impl BlindSpot {
 
 /// What a set does not see on this kernel.
 #[must_use]
-pub fn blind_spots(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Vec<BlindSpot> {
+pub fn blind_spots(set: HookSet, types: &KernelTypes, preemption: Preemption) -> Vec<BlindSpot> {
     let unless = |seen: bool, blind_spot: BlindSpot| (!seen).then_some(blind_spot);
     let found = match set {
         HookSet::Socket => vec![
@@ -99,7 +99,8 @@ pub fn blind_spots(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Vec
         ],
     };
     // `syscall` has other programs for such a kernel.
-    let preempted = unless(!is_preempted || set == HookSet::Syscall, BlindSpot::Preemption);
+    let is_skipped = preemption == Preemption::Programs && set != HookSet::Syscall;
+    let preempted = unless(!is_skipped, BlindSpot::Preemption);
     let long_calls = unless(types.function("bpf_loop").is_some(), BlindSpot::LongCalls);
     found.into_iter().chain([preempted, long_calls]).flatten().collect()
 }

@@ -10,7 +10,7 @@ use super::Check;
 use super::requirement::{Refusal, try_load, try_tracing};
 use crate::capture::bpf::attach;
 use crate::capture::bpf::create::Kind;
-use crate::capture::hook_set::HookSet;
+use crate::capture::hook_set::{HookSet, Preemption};
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::program::table::{Entry, Hook, Need, own};
 use crate::capture::tracefs::Tracefs;
@@ -19,7 +19,7 @@ use crate::capture::tracefs::Tracefs;
 const QUIET_FUNCTION: &str = "unix_release";
 const QUIET_SYSCALL: &str = "sys_exit_sendfile64";
 
-pub(super) fn checks(set: HookSet, types: &KernelTypes, is_preempted: bool) -> Vec<Check> {
+pub(super) fn checks(set: HookSet, types: &KernelTypes, preemption: Preemption) -> Vec<Check> {
     let tracefs = (set == HookSet::Syscall).then(Tracefs::open);
     let mut checks = Vec::new();
     if let Some(Err(error)) = &tracefs {
@@ -32,7 +32,7 @@ pub(super) fn checks(set: HookSet, types: &KernelTypes, is_preempted: bool) -> V
         return checks;
     }
     let tracefs = tracefs.and_then(Result::ok);
-    checks.extend(places(set, own(set, is_preempted), types, tracefs.as_ref()));
+    checks.extend(places(set, own(set, preemption), types, tracefs.as_ref()));
     match set {
         HookSet::Socket => {}
         HookSet::Fentry => checks.push(trampolines(types)),

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 
-use crate::capture::hook_set::HookSet;
+use crate::capture::hook_set::{HookSet, Preemption};
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::tracefs::debugfs_file;
 
@@ -32,24 +32,25 @@ struct Facts {
     configuration: Option<String>,
 }
 
-/// Which sets have programs that this kernel, the running one, can preempt.
+/// What a kernel that preempts itself does to the programs of a set.
 ///
 /// Trampolines only keep a program on its processor (`__bpf_prog_enter_recur()`). Whoever calls a tracepoint holds
 /// preemption off, until 7.0, which protects the callers by an SRCU of their own instead. So do system calls, until
 /// their tracepoints may fault (`trace_call_bpf_faultable()`). Kprobes run with preemption off everywhere.
-pub(super) fn preempted(types: &KernelTypes) -> Vec<HookSet> {
-    if !preempts(types) {
-        return Vec::new();
-    }
+pub(super) fn of(set: HookSet, types: &KernelTypes) -> Preemption {
     // The variable without the structure is that of kernels before 6.13, for calls from idle processors.
-    let by_srcu = types.has_variable("tracepoint_srcu_srcu_data") && types.has_structure("tracepoint_ext");
-    let may_fault = types.function("trace_call_bpf_faultable").is_some();
-    let sets = [(HookSet::Socket, by_srcu), (HookSet::Fentry, true), (HookSet::Syscall, may_fault)];
-    sets.into_iter().filter_map(|(set, is_preempted)| is_preempted.then_some(set)).collect()
+    let by_srcu = || types.has_variable("tracepoint_srcu_srcu_data") && types.has_structure("tracepoint_ext");
+    let is_preempted = match set {
+        HookSet::Socket => by_srcu(),
+        HookSet::Fentry => true,
+        HookSet::Kprobe => false,
+        HookSet::Syscall => types.function("trace_call_bpf_faultable").is_some(),
+    };
+    if is_preempted { Preemption::Programs } else { Preemption::Kernel }
 }
 
-/// Whether the kernel preempts itself.
-fn preempts(types: &KernelTypes) -> bool {
+/// Whether this kernel, the running one, preempts itself.
+pub(super) fn preempts(types: &KernelTypes) -> bool {
     let built_in = types.function("preempt_schedule").is_some();
     let dynamic = types.function("sched_dynamic_mode").is_some();
     let mut facts = Facts { built_in, dynamic, ..Facts::default() };

@@ -40,7 +40,7 @@ impl SetSupport {
             set,
             checks: vec![Check::available("places")],
             not_seen: not_seen.to_vec(),
-            is_preempted: false,
+            preemption: Preemption::None,
         }
     }
 
