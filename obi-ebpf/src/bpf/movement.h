@@ -180,10 +180,11 @@ static __always_inline int lock_released(struct sock *sk, void *context)
  */
 static __always_inline int unix_moved(struct movement *m, bool again)
 {
-	u32 tid = bpf_get_current_pid_tgid();
+	u64 id = bpf_get_current_pid_tgid();
+	u32 tid = id;
 	struct connection *k = find_connection(m->sk);
 	struct transfer *t;
-	if (!k || !is_watched(bpf_get_current_pid_tgid() >> 32))
+	if (!k || !is_watched(id >> 32))
 		return 0;
 	t = m->sending ? &k->sends : &k->receives;
 	if (is_preempted && (t->tid == (tid | TRANSFER_FOLLOWED) || (again && !is_of_transfer(t, tid, m->n, m->ahead))))

@@ -91,6 +91,31 @@ static __always_inline u64 birth_of(struct sock *sk)
 #endif
 
 /*
+ * Bytes that the process has received before offset `position`. A packet may come in between two looks at a socket:
+ * its number of bytes is raised first, then the offset of the next one, which is therefore looked at twice.
+ */
+static __always_inline u32 received_before(struct tcp_sock *tcp, u32 position)
+{
+	u32 next = FIELD(tcp, rcv_nxt), total, before;
+	barrier();
+	total = FIELD(tcp, bytes_received);
+	barrier();
+	before = position - (next - total);
+	return before ? position - (FIELD(tcp, rcv_nxt) - total) : 0;
+}
+
+/* Bytes that it has sent before `position`, or one more: a client's SYN counts as acknowledged, a server's does not. */
+static __always_inline u32 sent_before(struct tcp_sock *tcp, u32 position)
+{
+	u32 next = FIELD(tcp, snd_una), total, before;
+	barrier();
+	total = FIELD(tcp, bytes_acked);
+	barrier();
+	before = position - (next - total);
+	return before > 1 ? position - (FIELD(tcp, snd_una) - total) : before;
+}
+
+/*
  * First sight of a connection. Where the stream offsets do not start at the
  * beginning it was joined in the middle: the next head has to be found.
  */
@@ -109,14 +134,11 @@ static __always_inline struct connection *open_connection(struct sock *sk, struc
 #endif
 	fill_addresses(k, sk);
 	if (tcp) {
-		u32 received = read_position(sk, tcp) - n_received, sent = FIELD(tcp, write_seq) - n_sent;
-		/* A client's SYN counts as acknowledged, a server's does not: off by one on one side. */
-		u32 n_sent_before = sent - (FIELD(tcp, snd_una) - (u32)FIELD(tcp, bytes_acked));
-		k->receive.next = received;
-		k->send.next = sent;
-		if (received != FIELD(tcp, rcv_nxt) - (u32)FIELD(tcp, bytes_received))
+		k->receive.next = read_position(sk, tcp) - n_received;
+		k->send.next = FIELD(tcp, write_seq) - n_sent;
+		if (received_before(tcp, k->receive.next))
 			k->receive.mode = MODE_RESYNC;
-		if (n_sent_before > 1)
+		if (sent_before(tcp, k->send.next) > 1)
 			k->send.mode = MODE_RESYNC;
 		if (k->receive.mode || k->send.mode)
 			k->flags |= CONNECTION_JOINED;
