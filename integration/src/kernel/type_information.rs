@@ -22,11 +22,12 @@ use crate::process::run;
 const POISON: i32 = 0x0bad_2310;
 /// Functions that ask first: iterators (`iter_type` since 5.14, `__iov` since 6.4) are read at the beginning of a send
 /// or receive, references of files (`f_ref` since 6.13) at the close of a unix socket.
-const ASKS: [&str; 7] = [
+const ASKS: [&str; 8] = [
     "transfer_begins",
     "tcp_sendmsg_locked",
     "sys_enter_close",
     "sys_enter",
+    "sys_enter_event",
     "sched_process_exit",
     "one_closes",
     "descriptor_closes",
