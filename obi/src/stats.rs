@@ -178,6 +178,8 @@ pub struct Stats {
     pub tls: Option<Arc<Tls>>,
     /// What CPUs do is sampled; `None` when it is not.
     pub profile: Option<Arc<Profile>>,
+    /// Beginnings and ends of processes of which the kernel could not tell.
+    pub lost_process_events: u64,
     received: [u64; Stage::ALL.len()],
     lost: HashMap<OwnedLoss, Counter, RandomState>,
     uncovered: Vec<(&'static str, Counter)>,
@@ -252,6 +254,7 @@ impl Stats {
             lost,
             uncovered: self.uncovered.clone(),
             read_late: self.read_late.clone(),
+            lost_process_events: self.lost_process_events,
             reloads: self.reloads,
             watched_processes: self.watched_processes,
             hook_set: self.hook_set,
@@ -288,6 +291,8 @@ pub struct Snapshot {
     pub uncovered: Vec<(&'static str, Counter)>,
     /// Those of them that were read later, by reason.
     pub read_late: Vec<(&'static str, Counter)>,
+    /// Beginnings and ends of processes of which the kernel could not tell.
+    pub lost_process_events: u64,
     /// Configurations read again.
     pub reloads: Reloads,
     /// Processes watched.

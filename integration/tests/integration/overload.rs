@@ -1,12 +1,20 @@
-//! At saturation nothing is silently lost: spans and counted losses together are what was sent.
+//! At saturation nothing is silently lost: spans and counted losses together are what was sent, and what could not be told
+//! of processes is found out.
+
+use std::path::Path;
+use std::process::Command;
 
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
+use integration::client::{self, Kind as ClientKind};
 use integration::exposition::Exposition;
-use integration::plan::{Call, ConnectionPlan, Plan, Segmentation, ServerPlan};
-use integration::server::shape::ShapeServer;
+use integration::plan::{Address, Call, ConnectionPlan, Plan, Segmentation, ServerPlan};
+use integration::process::{Program, READY};
+use integration::server::service;
+use integration::server::shape::{self, ShapeServer};
 use integration::shape::Shape;
 use integration::span::Kind;
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 use crate::gate;
 
@@ -56,4 +64,46 @@ fn spans_and_losses_are_what_was_sent() {
     let mut report = ledger.compare(agent.spans().unwrap());
     report.missing.clear();
     report.assert_exact();
+}
+
+/// A shell that becomes a server, of another name than its own, when a line comes in at `gate`.
+fn waiting_server(gate: &Path, name: &str) -> Program {
+    const SCRIPT: &str = "read -r line < \"$0\"; export OTEL_SERVICE_NAME=\"$1\"; shift; exec \"$@\"";
+    let server = shape::command(&ServerPlan::default()).unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", SCRIPT]).arg(gate).arg(name).arg(server.get_program()).args(server.get_args());
+    command.env("OTEL_SERVICE_NAME", service("shell"));
+    Program::spawn(name, command).unwrap()
+}
+
+/// The agent knows of a process, and nobody tells it what program that goes over to: the ring is full.
+#[test]
+fn a_program_that_began_untold_has_its_own_name() {
+    let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 65_536)).unwrap();
+    let crowd = ShapeServer::start("crowd", ServerPlan::default()).unwrap();
+    let files = tempfile::tempdir().unwrap();
+    let gate_file = files.path().join("gate");
+    mkfifoat(CWD, &gate_file, Mode::RWXU).unwrap();
+    let name = service("untold");
+    let mut program = waiting_server(&gate_file, &name);
+    // A scrape has the agent read what has been told: it knows the shell by name.
+    let before = agent.metric_value("obi_lost_process_events_total", &[]).unwrap();
+    let port = agent
+        .stopped(|| {
+            // A record that found no room says that none as large finds any: the last one is that of the server.
+            for _ in 0..8 {
+                let calls: Vec<Call> = (0..50).map(|_| Call::new(Shape::default())).collect();
+                client::call(ClientKind::Shape, &crowd.server.address, &calls, 4).unwrap();
+            }
+            std::fs::write(&gate_file, "\n").unwrap();
+            program.await_line("ready ", READY).unwrap().parse().unwrap()
+        })
+        .unwrap();
+    let after = agent.metric_value("obi_lost_process_events_total", &[]).unwrap();
+    assert!(after > before, "the ring was never full: this test proves nothing");
+    let mut ledger = Ledger::default();
+    let calls: Vec<Call> = (0..5).map(|_| Call::new(Shape::default())).collect();
+    let done = client::call(ClientKind::Shape, &Address::loopback(port), &calls, 1).unwrap();
+    ledger.enter(&calls, &done, &[(Kind::Server, name)]);
+    gate::assert_exact(&mut agent, &ledger);
 }

@@ -120,7 +120,8 @@ enum tally_kind {
 	TALLY_UNCOVERED = 2, /* connections; reason is an uncovered_reason */
 	TALLY_THREAD_FULL = 3, /* current-exchange slots that could not be stored */
 	TALLY_READ_LATE = 4, /* connections counted as TALLY_UNCOVERED that are read from then on */
-	TALLY_RESTS = (TALLY_READ_LATE + 1) * 16, /* no kind: sixteen reasons for each of them */
+	TALLY_PROCESS_LOST = 5, /* process_events that found no room in the ring */
+	TALLY_RESTS = (TALLY_PROCESS_LOST + 1) * 16, /* no kind: sixteen reasons for each of them */
 };
 
 enum process_action {

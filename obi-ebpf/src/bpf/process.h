@@ -23,9 +23,9 @@ static __always_inline void fill_process(struct process_event *event, struct tas
 static __always_inline int emit_process(struct task_struct *task, u32 parent, u32 action)
 {
 	struct process_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	/* A lost one is made good: the agent compares the process with /proc when its first exchange comes. */
+	/* Of no process's account: it may be the last that is heard of this one, and nothing would take the entry away. */
 	if (!event)
-		return 0;
+		return tally_add(0, TALLY_PROCESS_LOST << 8, 1);
 	fill_process(event, task, parent, action);
 	/* At once: a short-lived process can only be read while it lives. Forks and exits are taken along. */
 	bpf_ringbuf_submit(event, action == PROCESS_EXEC ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);

@@ -5,8 +5,9 @@
 use std::collections::HashMap;
 
 use obi_ebpf::{
-    SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_READ_LATE, TALLY_RESTS, TALLY_THREAD_FULL, TALLY_UNCOVERED,
-    UNCOVERED_HTTP2, UNCOVERED_JOINED, UNCOVERED_TLS, UNCOVERED_UNREADABLE, tally_key,
+    SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_PROCESS_LOST, TALLY_READ_LATE, TALLY_RESTS,
+    TALLY_THREAD_FULL, TALLY_UNCOVERED, UNCOVERED_HTTP2, UNCOVERED_JOINED, UNCOVERED_TLS,
+    UNCOVERED_UNREADABLE, tally_key,
 };
 
 use super::outlet::{Outlet, side_name};
@@ -135,6 +136,11 @@ fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
                 outlet.stats.read_late(uncovered_reason(reason), n);
             }
             watched
+        }
+        // Made good: a process is compared with `/proc` when its first exchange comes, and now and then.
+        TALLY_PROCESS_LOST => {
+            outlet.stats.lost_process_events += n;
+            true
         }
         TALLY_THREAD_FULL => {
             tracing::warn!(n, "the table of threads is full: their current exchange is unknown");

@@ -65,7 +65,10 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
 
     let late = stats.read_late.iter().map(|(reason, counter)| ([("reason", *reason)], shown(counter)));
     let help = "Connections counted as uncovered that the agent has read from some time on";
-    out.counter(("obi_uncovered_connections_read_later", help, None), late)
+    out.counter(("obi_uncovered_connections_read_later", help, None), late)?;
+
+    let help = "Forks, execs and exits that were lost; what they told is read from /proc";
+    out.counter(("obi_lost_process_events", help, None), [([], stats.lost_process_events)])
 }
 
 /// Services of one name in several namespaces share a series: its labels do not tell them apart.

@@ -41,6 +41,7 @@ fn sources() -> (Spans, Stats) {
     );
     stats.uncover("tls", 2);
     stats.read_late("tls", 1);
+    stats.lost_process_events = 5;
     stats.watched_processes = 4;
     stats.hook_set = "socket";
     stats.hook_sets = vec![
