@@ -2,12 +2,17 @@
 
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
+use integration::hook::HookSet;
 use integration::load;
-use integration::plan::{Call, ConnectionPlan, Plan, Segmentation, ServerPlan};
+use integration::plan::{Address, Call, ConnectionPlan, Plan, Segmentation, ServerPlan};
+use integration::script;
 use integration::seed::seeded;
 use integration::server::Features;
 use integration::server::shape::ShapeServer;
-use integration::wire::{ReadMode, WriteMode};
+use integration::shape::Shape;
+use integration::span::{Kind, Span};
+use integration::wire::{Connection, Listener, ReadMode, Stream, WriteMode};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::gate;
 
@@ -63,4 +68,35 @@ fn every_way_to_write() {
     let wrong: Vec<String> =
         WriteMode::ALL.iter().filter_map(|write| run(&mut agent, &mut rng, ReadMode::Read, *write)).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The first call on a connection may end after the network has ended that: here it begins after a reset as well.
+#[test]
+fn a_request_that_is_read_after_the_reset() {
+    for set in [HookSet::Socket, HookSet::Syscall] {
+        let mut agent = Agent::start(Config::default().set("capture", "hooks", set.name())).unwrap();
+        let listener = Listener::bind(&Address::loopback(0), false).unwrap();
+        let client = Stream::connect(&Address::loopback(listener.port().unwrap()), None).unwrap();
+        let accepted = listener.accept().unwrap();
+        let call = Call::new(Shape::default());
+        let resets = client.duplicate().unwrap();
+        let mut connection = Connection::new(client, &[ReadMode::Read], &[WriteMode::Write], 0);
+        connection.write(&script::request(&call, "late")).unwrap();
+        drop(connection);
+        resets.reset().unwrap();
+        poll(&mut [PollFd::new(&accepted, PollFlags::ERR)], None).unwrap();
+        let n = accepted.read(ReadMode::Read, &mut [0; 4096], &mut fastrand::Rng::new()).unwrap();
+        assert!(n > 0, "the kernel keeps what had come before the reset");
+        drop(accepted);
+        let is_it = |span: &Span| {
+            span.kind == Kind::Server && span.request_id() == Some(&call.id) && span.pid == std::process::id()
+        };
+        let spans = agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
+        let span = spans.iter().find(|span| is_it(span)).unwrap_or_else(|| panic!("{set} shows no span"));
+        assert_eq!(
+            (span.status.as_str(), span.number("http.response.status_code")),
+            ("error", None),
+            "{set}"
+        );
+    }
 }

@@ -147,6 +147,22 @@ static __always_inline struct connection *open_connection(struct sock *sk, struc
 	return k;
 }
 
+#ifndef OBI_SOCKET_SET
+/*
+ * The network has ended a connection of which nothing was seen, because its first call has ended after that: its thread
+ * was kept from running meanwhile. Whoever asks ends it as well.
+ */
+static __always_inline bool is_late(struct sock *sk, struct tcp_sock *tcp, u32 n_received, u32 n_sent)
+{
+#if defined(OBI_CALL_SET) && !defined(OBI_PORTABLE)
+	return !received_before(tcp, read_position(sk, tcp) - n_received) &&
+	       sent_before(tcp, FIELD(tcp, write_seq) - n_sent) <= 1;
+#else
+	return false; /* it is known from the beginning of the call, or its program goes on in others */
+#endif
+}
+#endif
+
 static __always_inline struct connection *connection_of(struct sock *sk, struct tcp_sock *tcp, u32 n_received, u32 n_sent)
 {
 	struct connection *k = find_connection(sk);
@@ -162,7 +178,9 @@ static __always_inline struct connection *connection_of(struct sock *sk, struct 
 		drop_connection(k, sk);
 	}
 	/* What is closed stays without state: nothing would take it away again. */
-	return tcp && FIELD(sk, __sk_common.skc_state) == STATE_CLOSE ? NULL : open_connection(sk, tcp, n_received, n_sent);
+	if (tcp && FIELD(sk, __sk_common.skc_state) == STATE_CLOSE && !is_late(sk, tcp, n_received, n_sent))
+		return NULL;
+	return open_connection(sk, tcp, n_received, n_sent);
 #endif
 }
 

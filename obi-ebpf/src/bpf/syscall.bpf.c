@@ -84,6 +84,16 @@ static __always_inline u32 flags_of(const struct call *call)
 	return 0;
 }
 
+#ifndef OBI_PORTABLE
+/* Nothing else tells of the end of a connection that is_late(). Not inlined: its stack would add to that of the walk. */
+static __noinline int end_late(struct connection *k, struct sock *sk)
+{
+	if (!has_offsets(sk) || READ(sk, __sk_common.skc_state) != STATE_CLOSE || k->held)
+		return 0;
+	return closed(k, sk, STATE_ESTABLISHED);
+}
+#endif
+
 /* `n` bytes have moved between the socket and where the call's arguments say. */
 static __always_inline int moved(struct sock *sk, const struct call *call, u32 n)
 {
@@ -108,6 +118,9 @@ static __always_inline int moved(struct sock *sk, const struct call *call, u32 n
 		 !source_of_arguments(from, call->number, call->argument[1], call->argument[2], n))
 		from->opaque = KERNEL_PAGES; /* sendfile, splice */
 	capture(&walk);
+#ifndef OBI_PORTABLE
+	end_late(walk.connection, walk.sk);
+#endif
 	return 0;
 }
 
