@@ -84,16 +84,6 @@ static __always_inline u32 flags_of(const struct call *call)
 	return 0;
 }
 
-#ifndef OBI_PORTABLE
-/* Nothing else tells of the end of a connection that is_late(). Not inlined: its stack would add to that of the walk. */
-static __noinline int end_late(struct connection *k, struct sock *sk)
-{
-	if (!has_offsets(sk) || READ(sk, __sk_common.skc_state) != STATE_CLOSE || k->held)
-		return 0;
-	return closed(k, sk, STATE_ESTABLISHED);
-}
-#endif
-
 /* `n` bytes have moved between the socket and where the call's arguments say. */
 static __always_inline int moved(struct sock *sk, const struct call *call, u32 n)
 {
@@ -118,11 +108,20 @@ static __always_inline int moved(struct sock *sk, const struct call *call, u32 n
 		 !source_of_arguments(from, call->number, call->argument[1], call->argument[2], n))
 		from->opaque = KERNEL_PAGES; /* sendfile, splice */
 	capture(&walk);
-#ifndef OBI_PORTABLE
-	end_late(walk.connection, walk.sk);
-#endif
 	return 0;
 }
+
+#ifndef OBI_PORTABLE
+/* Nothing else tells of the end of a connection that is_late(). Not inlined: its stack would add to that of the walk. */
+static __noinline int end_late(struct sock *sk)
+{
+	struct connection *k;
+	if (READ(sk, __sk_common.skc_state) != STATE_CLOSE || !has_offsets(sk))
+		return 0;
+	k = find_connection(sk);
+	return k && !k->held ? closed(k, sk, STATE_ESTABLISHED) : 0;
+}
+#endif
 
 static __always_inline int call_done(struct call *call)
 {
@@ -142,10 +141,14 @@ static __always_inline int call_done(struct call *call)
 		return send_failed(sk, result);
 	if (!result)
 		return receive_end(sk);
-	if (call->turn == LAST && is_followed(sk, sending, true))
-		return 0;
-	moved(sk, call, bytes_moved(call));
-	return call->turn == FIRST ? mark_followed(sk, sending) : 0;
+	if (call->turn != LAST || !is_followed(sk, sending, true))
+		moved(sk, call, bytes_moved(call));
+	if (call->turn == FIRST)
+		return mark_followed(sk, sending);
+#ifndef OBI_PORTABLE
+	end_late(sk);
+#endif
+	return 0;
 }
 
 static __always_inline int call_ends(struct call_done *context, u32 number, bool sending)
