@@ -64,6 +64,7 @@ fn raw_ends() {
         .iter()
         .enumerate()
         .filter(is_asked_for)
+        .filter(has_sockets)
         .map(|(number, case)| (number, case, rng.u64(..)))
         .collect();
     let rows = thread::scope(|scope| {
@@ -85,6 +86,15 @@ fn is_asked_for((_, case): &(usize, &Case)) -> bool {
         Ok(names) => names.split(',').any(|name| name == case.name),
         Err(_) => true,
     }
+}
+
+/// Whether the row can run on this kernel; says so when it cannot.
+fn has_sockets((_, case): &(usize, &Case)) -> bool {
+    let has_sockets = case.has_sockets();
+    if !has_sockets {
+        note(&format!("not run, as this kernel has no such sockets: {}", case.name));
+    }
+    has_sockets
 }
 
 /// Real servers by real clients.

@@ -8,6 +8,8 @@ use integration::hook::Passage;
 use integration::plan::{Address, Call, ConnectionPlan, Segmentation, ServerPlan, Serving};
 use integration::shape::{Ending, Framing, RequestFraming, Shape};
 use integration::wire::{ReadMode, WriteMode};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, ipproto, socket_with};
 
 use crate::gate;
 
@@ -124,6 +126,11 @@ pub(super) const CASES: &[Case] = &[
 ];
 
 impl Case {
+    /// Whether this kernel has such sockets.
+    pub(super) fn has_sockets(&self) -> bool {
+        !matches!(self.family, Family::Multipath) || has_multipath()
+    }
+
     /// What the row's server does; over a unix socket it listens at `socket`.
     pub(super) fn server(&self, socket: &Path, seed: u64) -> ServerPlan {
         let address = match self.family {
@@ -154,6 +161,13 @@ impl Case {
         };
         vec![connection(), connection(), gate::lasting(address)]
     }
+}
+
+/// Some kernels are built without Multipath TCP, Debian's 5.10 among them. Any other refusal is for the row to fail by.
+fn has_multipath() -> bool {
+    let (stream, no_flags) = (SocketType::STREAM, SocketFlags::empty());
+    let socket = socket_with(AddressFamily::INET, stream, no_flags, Some(ipproto::MPTCP));
+    !matches!(socket, Err(Errno::PROTONOSUPPORT))
 }
 
 /// A little of everything that leaves the connection open.
