@@ -73,7 +73,7 @@ impl Alertmanager {
             .arg(format!("--storage.path={}", folder.join("data").display()))
             .arg(format!("--web.listen-address={}", self.address))
             .arg("--cluster.listen-address=");
-        let mut program = Program::spawn("alertmanager", command)?;
+        let program = Program::spawn("alertmanager", command)?;
         let begun = Instant::now();
         while !fetch::get(self.address, "/-/ready", "*/*").is_ok_and(|answer| answer.status == 200) {
             if !program.is_running()? || begun.elapsed() > patience(READY) {

@@ -5,15 +5,17 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Seek as _};
-use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, pidfd_open, waitid,
+};
 
 use crate::patience::patience;
 
@@ -21,14 +23,18 @@ use crate::patience::patience;
 /// passes through [`patience`] where it is waited for.
 pub const READY: Duration = Duration::from_secs(60);
 
+/// Lines of stderr that a failed test shows of each of its programs.
+const SHOWN: usize = 20;
+
 /// A running program in a process group of its own. Dropping it kills the whole group.
+///
+/// It is reaped then and not before, since until then nothing else can have its pid, which is that of the group.
 #[derive(Debug)]
 pub struct Program {
     name: String,
     child: Child,
     lines: Receiver<String>,
     stderr: File,
-    exited: Option<ExitStatus>,
 }
 
 /// How a program ended.
@@ -57,7 +63,7 @@ impl Program {
         thread::spawn(move || {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
         });
-        Ok(Self { name: name.to_owned(), child, lines, stderr, exited: None })
+        Ok(Self { name: name.to_owned(), child, lines, stderr })
     }
 
     /// Its process id, which is also that of its group.
@@ -118,11 +124,16 @@ impl Program {
     ///
     /// # Errors
     /// What `wait` reports.
-    pub fn is_running(&mut self) -> anyhow::Result<bool> {
-        if self.exited.is_none() {
-            self.exited = self.child.try_wait()?;
-        }
-        Ok(self.exited.is_none())
+    pub fn is_running(&self) -> anyhow::Result<bool> {
+        Ok(self.code(WaitIdOptions::NOHANG)?.is_none())
+    }
+
+    /// How it ended, as in [`Ended`]; nothing as long as it runs, where `options` say that this is not waited for.
+    fn code(&self, options: WaitIdOptions) -> anyhow::Result<Option<i32>> {
+        let options = options | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(self.raw_pid()), options)
+            .with_context(|| format!("ask how {} ended", self.name))?;
+        Ok(status.and_then(|status| status.exit_status().or(status.terminating_signal().map(|it| 128 + it))))
     }
 
     /// Waits for its end.
@@ -141,9 +152,7 @@ impl Program {
                 bail!("{} did not end within {timeout:?}: {}", self.name, self.stderr()?);
             }
         }
-        let status = self.child.wait()?;
-        self.exited = Some(status);
-        let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+        let code = self.code(WaitIdOptions::empty())?.context("an end that was waited for has a code")?;
         Ok(Ended { code, lines: self.lines.iter().collect(), stderr: self.stderr()? })
     }
 
@@ -159,6 +168,19 @@ impl Program {
         let mut bytes = Vec::new();
         copy.read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// What a failed test should know of it.
+    fn tell(&self) {
+        let state = match self.code(WaitIdOptions::NOHANG) {
+            Ok(None) => "still running".to_owned(),
+            Ok(Some(code)) => format!("ended with {code}"),
+            Err(error) => format!("{error:#}"),
+        };
+        let stderr = self.stderr().unwrap_or_else(|error| format!("{error:#}"));
+        let lines: Vec<&str> = stderr.lines().collect();
+        let shown = &lines[lines.len().saturating_sub(SHOWN)..];
+        eprintln!("{} (pid {}) {state}: {}", self.name, self.pid(), shown.join("\n"));
     }
 
     fn raw_pid(&self) -> Pid {
@@ -182,6 +204,9 @@ fn start(command: &mut Command) -> std::io::Result<Child> {
 
 impl Drop for Program {
     fn drop(&mut self) {
+        if thread::panicking() {
+            self.tell();
+        }
         // A group that is gone already is what we want.
         let _ = kill_process_group(self.raw_pid(), Signal::KILL);
         let _ = self.child.wait();

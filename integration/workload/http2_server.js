@@ -32,11 +32,19 @@ async function answer(stream, headers) {
   stream.end();
 }
 
+// A request that its client gave up ends its stream, not the server.
+function serve(stream, headers) {
+  answer(stream, headers).catch((error) => {
+    console.error(headers[':method'], headers[':path'], error);
+    stream.destroy();
+  });
+}
+
 const { TLS_CERTIFICATE: certificate, TLS_KEY: key } = process.env;
 const settings = { maxConcurrentStreams: 4096 };
 const read = (name) => fs.readFileSync(name);
 const server = certificate
   ? http2.createSecureServer({ settings, cert: read(certificate), key: read(key) })
   : http2.createServer({ settings });
-server.on('stream', answer);
+server.on('stream', serve);
 server.listen({ host: '127.0.0.1', port: 0, backlog: 1024 }, () => console.log('ready', server.address().port));

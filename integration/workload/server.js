@@ -31,9 +31,17 @@ async function answer(request, response) {
   response.end();
 }
 
+// A request that its client gave up ends its connection, not the server.
+function serve(request, response) {
+  answer(request, response).catch((error) => {
+    console.error(request.method, request.url, error);
+    response.destroy();
+  });
+}
+
 const { TLS_CERTIFICATE: certificate, TLS_KEY: key } = process.env;
 const options = { keepAliveTimeout: 120000 };
 const server = certificate
-  ? https.createServer({ ...options, cert: fs.readFileSync(certificate), key: fs.readFileSync(key) }, answer)
-  : http.createServer(options, answer);
+  ? https.createServer({ ...options, cert: fs.readFileSync(certificate), key: fs.readFileSync(key) }, serve)
+  : http.createServer(options, serve);
 server.listen({ host: '127.0.0.1', port: 0, backlog: 1024 }, () => console.log('ready', server.address().port));

@@ -58,7 +58,7 @@ impl Share {
         command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"]);
         command.args(["sh", "-c", IN_NAMESPACE, "sh"]).arg(&root).args(mounts_of(visible)?).arg("--");
         command.arg(server).args(arguments(is_rust(server)?, &socket, &root));
-        let mut server = Program::spawn("virtiofsd", command)?;
+        let server = Program::spawn("virtiofsd", command)?;
         let deadline = Instant::now() + READY;
         while !socket.exists() {
             if !server.is_running()? || Instant::now() > deadline {

@@ -86,7 +86,7 @@ impl Collector {
         fs::write(&file, config.to_string())?;
         let mut command = Command::new(binary);
         command.arg("--config").arg(&file).args(gate);
-        let mut program = Program::spawn("collector", command)?;
+        let program = Program::spawn("collector", command)?;
         let deadline = Instant::now() + patience(READY);
         for address in [grpc, http] {
             while std::net::TcpStream::connect(address).is_err() {

@@ -184,7 +184,7 @@ fn start(name: &str, folder: TempDir, blocks: &str, port: u16, features: Feature
     fs::write(&file, configuration(folder.path(), blocks))?;
     let mut command = Command::new(&executable);
     command.arg("-c").arg(&file).arg("-e").arg("stderr").env("OTEL_SERVICE_NAME", &service);
-    let mut program = Program::spawn(name, command)?;
+    let program = Program::spawn(name, command)?;
     let begun = Instant::now();
     while TcpStream::connect(("127.0.0.1", port)).is_err() {
         if !program.is_running()? || begun.elapsed() > patience(READY) {
