@@ -203,7 +203,9 @@ impl Pipeline {
         if let Some(tls) = &mut self.tls {
             tls.tick(Instant::now(), |tgid| self.outlet.processes.is_running(tgid));
         }
-        self.misses.read(&self.programs.measure(), &mut self.outlet.stats);
+        let measured = self.programs.measure();
+        self.misses.read(&measured, &mut self.outlet.stats);
+        self.misses.warn(self.programs.set(), &measured);
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
         self.outlet.processes.sweep(now);
         self.outlet.clock.tick();

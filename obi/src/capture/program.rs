@@ -321,7 +321,7 @@ impl Programs {
     fn measure_user(&self, name: &'static str, program: &OwnedFd) -> Option<Measured> {
         let info = info::program(program.as_fd()).ok()?;
         let (misses, statistics) = (info.recursion_misses, self.statistics.is_some());
-        Some(Measured { name, info, misses, silent: false, statistics })
+        Some(Measured { name, info, misses, silent: false, missed: false, statistics })
     }
 
     fn measure_one(&self, Attached { entry, attachment }: &Attached) -> Option<Measured> {
@@ -335,8 +335,9 @@ impl Programs {
             (skipped, undelivered) => Some(skipped.unwrap_or(0) + undelivered.unwrap_or(0)),
         };
         let statistics = self.statistics.is_some();
-        let silent = entry.is_silent_when_missed(self.loaded.attached.iter().map(|it| it.entry));
-        Some(Measured { name: entry.name, info, misses, silent, statistics })
+        let attached = || self.loaded.attached.iter().map(|it| it.entry);
+        let (silent, missed) = (entry.is_silent_when_missed(attached()), entry.is_missed(attached()));
+        Some(Measured { name: entry.name, info, misses, silent, missed, statistics })
     }
 }
 
@@ -351,6 +352,8 @@ pub struct Measured {
     pub misses: Option<u64>,
     /// Nothing else tells of a run that never happened.
     pub silent: bool,
+    /// Exchanges can be missing where it was skipped.
+    pub missed: bool,
     /// We have switched statistics on: run time and runs are meant.
     pub statistics: bool,
 }

@@ -283,7 +283,7 @@ impl Profiler {
         let measure = |(name, program): &(&'static str, OwnedFd)| {
             let info = info::program(program.as_fd()).ok()?;
             let (misses, statistics) = (info.recursion_misses, self.statistics);
-            Some(Measured { name, info, misses, silent: false, statistics })
+            Some(Measured { name, info, misses, silent: false, missed: false, statistics })
         };
         self.programs.iter().filter_map(measure).collect()
     }

@@ -85,6 +85,17 @@ impl Entry {
         }
     }
 
+    /// Exchanges can be missing when the kernel skipped a run: it sees bytes, and no other program does what it has not
+    /// done.
+    #[must_use]
+    pub fn is_missed(self, attached: impl IntoIterator<Item = Self>) -> bool {
+        let is_other = |it: &Self| it.name != self.name && it.hook.target() == self.hook.target();
+        let has_others =
+            || attached.into_iter().any(|it| is_other(&it) && (it.is_again() || self.is_again()));
+        let is_life = LIFE.iter().any(|it| it.name == self.name);
+        self.need == Need::Last || !(is_life || has_others())
+    }
+
     fn is_again(self) -> bool {
         matches!(self.need, Need::Again | Need::Last)
     }
@@ -363,6 +374,25 @@ mod tests {
             "unix_stream_splice_read",
         ];
         check(HookSet::Fentry, Preemption::Programs, &last);
+    }
+
+    #[test]
+    fn what_no_other_program_makes_good_is_missed() {
+        let check = |set, preemption, expected: &[&str]| {
+            let attached: Vec<Entry> = programs(set, preemption).collect();
+            let missed = attached.iter().filter(|entry| entry.is_missed(attached.iter().copied()));
+            let names: Vec<_> = missed.map(|entry| entry.name).collect();
+            assert_eq!(names, expected, "{set}, {preemption:?}");
+        };
+        let names = |entries: &[Entry]| entries.iter().map(|entry| entry.name).collect::<Vec<_>>();
+        check(HookSet::Kprobe, Preemption::None, &names(&KPROBE));
+        check(HookSet::Kprobe, Preemption::Kernel, &names(&KPROBE));
+        check(HookSet::Syscall, Preemption::None, &names(&SYSCALL));
+        check(HookSet::Syscall, Preemption::Kernel, &["sys_exit_receive", "sys_exit_send", "sys_enter"]);
+        check(HookSet::Syscall, Preemption::Programs, &[]);
+        let last = ["sock_send_length_3", "sock_recv_length_3"];
+        let optional = ["tcp_rcv_space_adjust", "tcp_sendmsg_locked"];
+        check(HookSet::Socket, Preemption::Programs, &[last, optional].concat());
     }
 
     #[test]

@@ -27,6 +27,9 @@ pub enum BlindSpot {
     MultipathTcp,
     /// What happens on a processor while one of the set's programs there is preempted: the kernel skips it then.
     Preemption,
+    /// What happens on a processor while somebody's call of bpf(2) on a map is preempted there: the kernel skips kprobes
+    /// and performance events then.
+    MapCalls,
     /// What lies behind some hundred messages or pieces of one system call: programs without loops go no further.
     LongCalls,
 }
@@ -49,6 +52,7 @@ impl BlindSpot {
             Self::UnixSplice => "splice out of a unix socket",
             Self::MultipathTcp => "Multipath TCP",
             Self::Preemption => "what happens while a kernel program is preempted",
+            Self::MapCalls => "what happens while a call of bpf(2) on a map is preempted",
             Self::LongCalls => "what lies behind a hundred pieces of one system call",
         }
     }
@@ -69,6 +73,10 @@ impl BlindSpot {
             Self::Preemption => {
                 "this kernel preempts itself and skips programs then; counted in obi_bpf_program_misses_total, and \
                  in obi_lost_total"
+            }
+            Self::MapCalls => {
+                "next to nothing, unless other software works BPF maps hard: the kernel skips programs then; counted in \
+                 obi_bpf_program_misses_total, not always in obi_lost_total"
             }
             Self::LongCalls => {
                 "before 5.17 programs have no loops that go further; counted in obi_lost_total as steps"
@@ -101,6 +109,10 @@ pub fn blind_spots(set: HookSet, types: &KernelTypes, preemption: Preemption) ->
     // `syscall` has other programs for such a kernel.
     let is_skipped = preemption == Preemption::Programs && set != HookSet::Syscall;
     let preempted = unless(!is_skipped, BlindSpot::Preemption);
-    let long_calls = unless(types.function("bpf_loop").is_some(), BlindSpot::LongCalls);
-    found.into_iter().chain([preempted, long_calls]).flatten().collect()
+    let has_loops = types.function("bpf_loop").is_some();
+    // The portable object of `syscall` has only the usual programs.
+    let is_event = set == HookSet::Kprobe || (set == HookSet::Syscall && !has_loops);
+    let map_calls = unless(preemption == Preemption::None || !is_event, BlindSpot::MapCalls);
+    let long_calls = unless(has_loops, BlindSpot::LongCalls);
+    found.into_iter().chain([preempted, map_calls, long_calls]).flatten().collect()
 }

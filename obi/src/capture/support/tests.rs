@@ -115,3 +115,24 @@ fn a_program_for_no_tracepoint_is_refused() {
     assert!(create::program(Kind::BtfTracepoint(0)).is_err());
     assert!(create::ring(1).is_err(), "not a multiple of the page size");
 }
+
+#[test]
+fn what_is_skipped_under_preemption_is_no_secret() {
+    use Preemption::{Kernel, None, Programs};
+    let types = KernelTypes::read(Some(Path::new(KERNEL_BTF))).unwrap();
+    let check = |set, preemption, expected: &[BlindSpot]| {
+        let mut found = blind_spots(set, &types, preemption);
+        found.retain(|spot| matches!(spot, BlindSpot::Preemption | BlindSpot::MapCalls));
+        assert_eq!(found, expected, "{set}, {preemption:?}");
+    };
+    for set in HookSet::ALL {
+        check(set, None, &[]);
+    }
+    check(HookSet::Socket, Kernel, &[]);
+    check(HookSet::Socket, Programs, &[BlindSpot::Preemption]);
+    check(HookSet::Fentry, Programs, &[BlindSpot::Preemption]);
+    check(HookSet::Kprobe, Kernel, &[BlindSpot::MapCalls]);
+    // Where programs have loops it has others for such a kernel.
+    let usual = if types.function("bpf_loop").is_some() { &[][..] } else { &[BlindSpot::MapCalls] };
+    check(HookSet::Syscall, Kernel, usual);
+}
