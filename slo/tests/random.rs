@@ -50,6 +50,42 @@ fn a_restart_with_a_clock_that_went_back_loses_no_counts() {
     assert_eq!(account.burn(std::time::Duration::from_secs(120), now, again.coverage()).counts, counts);
 }
 
+/// Good events alone burn nothing by themselves, but what was kept of their slice burns less with them.
+#[test]
+fn what_came_before_the_store_was_read_changes_kept_slices() {
+    let start = 1_800_000_000;
+    let mut random = fastrand::Rng::with_seed(1);
+    let objective = std::iter::repeat_with(|| objective(&mut random))
+        .find(|it| {
+            let is_ratio = matches!(it.budgeting, BudgetingMethod::RatioTimeslices { .. });
+            is_ratio && it.parts.len() == 1 && it.window.duration().as_secs() as i64 > 7 * DAY
+        })
+        .expect("some have ratios and a long period");
+    let target = Target { objective: 0, part: 0 };
+    let process = |now: i64, counts: Option<Counts>, pages: &mut Vec<Page>| {
+        let mut engine = Engine::new(vec![objective.clone()], Time::from_seconds(now));
+        if let Some(counts) = counts {
+            engine.record_n(target, Time::from_seconds(now), counts);
+        }
+        engine.restore(0, pages);
+        engine.drain(|_, page| {
+            pages.retain(|known| known.key != page.key);
+            pages.push(page);
+        });
+        engine
+    };
+    let mut pages = Vec::new();
+    process(start, Some(Counts { good: 11, bad: 1 }), &mut pages);
+    process(start, Some(Counts { good: 2, bad: 0 }), &mut pages);
+    // The minutes of that slice are not held any more.
+    let now = start + 5 * DAY;
+    let engine = process(now, None, &mut pages);
+    let account = engine.account(0).expect("there is one");
+    let burn = account.burn_between(Time::from_seconds(start), Time::from_seconds(now), engine.coverage());
+    let (burnt, _) = burn.slices.expect("it has slices");
+    assert_eq!(burnt, (UNIT / 14) as f64 / UNIT as f64);
+}
+
 /// An event, or several of one second and part.
 #[derive(Clone, Copy, Debug)]
 struct Event {
@@ -276,7 +312,12 @@ impl Stream {
             if let Some((burnt, slices)) = burn.slices {
                 let (expected, all) = self.slices(start);
                 assert_eq!(burnt, expected as f64 / UNIT as f64, "from {start} to {}", self.now);
-                assert!((slices - all as f64 * share).abs() < 1e-6);
+                assert!(
+                    (slices - all as f64 * share).abs() < 1e-6,
+                    "from {start} to {}: {slices}, {all} * {share}, {:?}",
+                    self.now,
+                    self.objective
+                );
             } else {
                 self.compare_rate(burn.rate, from);
             }
@@ -318,18 +359,34 @@ impl Stream {
 
     /// Where a window begins that reaches back to `start`: at the start of the finest slot that is still held.
     fn slot_start(&self, start: i64) -> i64 {
-        let hour = 3600;
-        let offset = self.offset();
-        let hour_start = (start - offset).div_euclid(hour) * hour + offset;
+        let hour_start = self.hour_start(start);
         if hour_start == start {
-            start
+            start.max(self.oldest_hour())
         } else if floor(start, 10) >= floor(self.newest, 10) - self.fine() {
             floor(start, 10)
         } else if floor(start, 60) >= floor(self.newest, 60) - 3 * DAY {
             floor(start, 60)
         } else {
-            hour_start
+            hour_start.max(self.oldest_hour())
         }
+    }
+
+    fn hour_start(&self, at: i64) -> i64 {
+        floor(at - self.offset(), 3600) + self.offset()
+    }
+
+    /// Hours are held for the period and two more, back from the newest event: a clock that went back by more costs the
+    /// beginning of the period. For a calendar's period two more, and a day for each month, which may have 31.
+    fn oldest_hour(&self) -> i64 {
+        let longer = match &self.objective.window {
+            Window::Rolling(_) => 0,
+            Window::Calendar(calendar) if calendar.unit == slo::Unit::Month => {
+                2 * 3600 + DAY * i64::from(calendar.count)
+            }
+            Window::Calendar(_) => 2 * 3600,
+        };
+        let period = self.objective.window.duration().as_secs() as i64;
+        self.hour_start(self.newest) - period - longer - 2 * 3600
     }
 
     /// Up to the end of the slot that is being filled.
@@ -373,7 +430,7 @@ impl Stream {
         let slice = self.objective.budgeting.slice().expect("asked with slices only").as_secs() as i64;
         let mut first = floor(start, slice);
         if floor(first, 60) < floor(self.newest, 60) - 3 * DAY {
-            first = (start - self.offset()).div_euclid(3600) * 3600 + self.offset();
+            first = self.hour_start(start).max(self.oldest_hour());
         }
         let end = floor(self.now, slice) + slice;
         let mut burnt = 0;

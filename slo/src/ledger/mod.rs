@@ -133,7 +133,8 @@ fn calendar_slack(calendar: &crate::window::Calendar) -> Duration {
 /// Good and bad events of one part of an objective: 10 s slots for 6 h, minutes for 3 d, hours for the period.
 ///
 /// A window begins at the start of the slot that it reaches back into, in the finest slots that are still held: it is
-/// longer than asked for by less than a slot, never shorter.
+/// longer than asked for by less than a slot, never shorter: but that a clock which went back by more than two hours
+/// has cost the beginning of the period.
 #[derive(Clone, Debug)]
 pub struct Ledger {
     fine: Ring<Counts>,

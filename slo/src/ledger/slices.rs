@@ -3,6 +3,7 @@
 //! In: how much each slice of time burns, as often as that changes. Out: sums over windows. Refuses to know why a
 //! slice burns.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use super::page::{PAGE, Page, PageKey, Series};
@@ -55,10 +56,7 @@ impl Slices {
         let change = |sum: u64| sum.wrapping_sub(from).wrapping_add(to);
         self.minutes.change(start.nanos().div_euclid(MINUTE), change);
         self.hours.change(hour, change);
-        let page = hour.div_euclid(PAGE as i64);
-        if !self.dirty.contains(&page) {
-            self.dirty.push(page);
-        }
+        self.touch(hour);
     }
 
     /// Burnt slices and all slices from the one that `start` is in to the one that `now` is in.
@@ -125,8 +123,33 @@ impl Slices {
             }
         }
         self.hours.rebuild(0, &values);
+        self.touch_changed(pages);
         let sum: u64 = minutes.iter().fold(0, |sum, burnt| sum.wrapping_add(*burnt));
         self.minutes.rebuild(self.hours.total().wrapping_sub(sum), &minutes);
+    }
+
+    /// What this process recorded before it was restored can have changed what a kept slice burns.
+    fn touch_changed(&mut self, pages: &[Page]) {
+        let kept: HashMap<i64, u64> = pages
+            .iter()
+            .filter(|page| page.key.series == Series::Burn)
+            .flat_map(|page| {
+                (page.key.index.saturating_mul(PAGE as i64)..).zip(page.slots.map(|(burnt, _)| burnt))
+            })
+            .collect();
+        for (hour, burnt) in (self.hours.oldest()..).zip(self.hours.values()) {
+            if kept.get(&hour).copied().unwrap_or_default() != burnt {
+                self.touch(hour);
+            }
+        }
+    }
+
+    /// The page that an hour is in is to be kept.
+    fn touch(&mut self, hour: i64) {
+        let page = hour.div_euclid(PAGE as i64);
+        if !self.dirty.contains(&page) {
+            self.dirty.push(page);
+        }
     }
 
     pub(crate) fn bytes(&self) -> usize {
