@@ -1,5 +1,7 @@
 //! Each way to read and to write on its own: when one of them is wrong, this names it.
 
+use std::thread;
+
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::hook::HookSet;
@@ -9,10 +11,11 @@ use integration::script;
 use integration::seed::seeded;
 use integration::server::Features;
 use integration::server::shape::ShapeServer;
-use integration::shape::Shape;
+use integration::shape::{RequestFraming, Shape};
 use integration::span::{Kind, Span};
 use integration::wire::{Connection, Listener, ReadMode, Stream, WriteMode};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::write;
 
 use crate::gate;
 
@@ -98,5 +101,63 @@ fn a_request_that_is_read_after_the_reset() {
             ("error", None),
             "{set}"
         );
+    }
+}
+
+/// Hook sets that learn of a call when it is over see the answer first, and nothing of the connection before it.
+#[test]
+fn an_answer_that_comes_while_its_request_is_being_sent() {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    for set in [HookSet::Socket, HookSet::Syscall] {
+        let mut agent = Agent::start(Config::default().set("capture", "hooks", set.name())).unwrap();
+        let listener = Listener::bind(&Address::loopback(0), false).unwrap();
+        let client = Stream::connect(&Address::loopback(listener.port().unwrap()), None).unwrap();
+        let accepted = listener.accept().unwrap();
+        let upload =
+            Shape { method: "POST".into(), request_framing: RequestFraming::Length, ..Shape::default() };
+        // More than the sockets hold: the call ends when the server has read most of it.
+        let first = Call::new(Shape { request_bytes: 64 << 20, ..upload });
+        let second = Call::new(Shape::default());
+        let bytes = |call: &Call| -> Vec<u8> {
+            script::request(call, "early").into_iter().flat_map(|piece| piece.bytes).collect()
+        };
+        let (upload, next) = (bytes(&first), bytes(&second));
+        thread::scope(|scope| {
+            let upload = &upload;
+            let sender = client.duplicate().unwrap();
+            let sending = scope.spawn(move || assert_eq!(write(&sender, upload).unwrap(), upload.len()));
+            let read = |stream: &Stream, n: usize| {
+                let mut bytes = vec![0; n];
+                let mut filled = 0;
+                while filled < n {
+                    let more =
+                        stream.read(ReadMode::Read, &mut bytes[filled..], &mut fastrand::Rng::new()).unwrap();
+                    assert!(more > 0, "ended after {filled} of {n} bytes");
+                    filled += more;
+                }
+                bytes
+            };
+            read(&accepted, 100);
+            write(&accepted, ANSWER).unwrap();
+            assert_eq!(read(&client, ANSWER.len()), ANSWER);
+            assert!(!sending.is_finished(), "all of it fits into the sockets");
+            read(&accepted, upload.len() - 100);
+            sending.join().unwrap();
+            write(&client, &next).unwrap();
+            read(&accepted, next.len());
+            write(&accepted, ANSWER).unwrap();
+            assert_eq!(read(&client, ANSWER.len()), ANSWER);
+        });
+        drop((client, accepted));
+        let of = |spans: &[Span], call: &Call| -> Vec<(String, Option<u64>)> {
+            let is_it = |span: &&Span| span.kind == Kind::Client && span.request_id() == Some(&call.id);
+            let told = |span: &Span| (span.status.clone(), span.number("http.response.status_code"));
+            spans.iter().filter(is_it).map(told).collect()
+        };
+        let both = |spans: &[Span]| [&first, &second].iter().all(|call| !of(spans, call).is_empty());
+        let spans = agent.spans_until(gate::PATIENCE, both).unwrap();
+        for call in [&first, &second] {
+            assert_eq!(of(spans, call), [("unset".to_owned(), Some(200))], "{set}: {call:?}");
+        }
     }
 }

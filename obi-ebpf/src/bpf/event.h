@@ -336,6 +336,7 @@ struct thread_state {
 struct global_state {
 	__u64 n_connections; /* connections seen so far; the last connection number given out */
 	__u64 n_open;        /* of them, those whose state is alive: TCP, and unix sockets that speak HTTP */
+	__u64 begun_ns;      /* when `active` was set, by the kernel's monotonic clock */
 	__u32 active;        /* 0: programs return at once. Set when all of them are attached: half a view misleads */
 	__u32 wanted;        /* enum wanted, set by the programs */
 };

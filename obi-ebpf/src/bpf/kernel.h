@@ -193,6 +193,7 @@ struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	u32 copied_seq;
 	u32 write_seq;
+	u32 lsndtime;
 	u32 rcv_nxt;
 	u32 snd_una;
 	u64 bytes_received;

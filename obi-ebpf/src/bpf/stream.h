@@ -116,6 +116,20 @@ static __always_inline u32 sent_before(struct tcp_sock *tcp, u32 position)
 }
 
 /*
+ * Whether what was sent of a connection went out since the agent watches: then another thread's first send is under way,
+ * of which these hook sets learn when it is over. In doubt it is from before.
+ */
+static __always_inline bool is_sending(struct tcp_sock *tcp)
+{
+#if defined(OBI_SOCKET_SET) || defined(OBI_CALL_SET)
+	u32 waited_ticks = (u32)bpf_jiffies64() - FIELD(tcp, lsndtime);
+	return bpf_ktime_get_ns() - (u64)(waited_ticks + 1) * tick_ns - global.begun_ns < 1ull << 62;
+#else
+	return false;
+#endif
+}
+
+/*
  * First sight of a connection. Where the stream offsets do not start at the
  * beginning it was joined in the middle: the next head has to be found.
  */
@@ -138,7 +152,10 @@ static __always_inline struct connection *open_connection(struct sock *sk, struc
 		k->send.next = FIELD(tcp, write_seq) - n_sent;
 		if (received_before(tcp, k->receive.next))
 			k->receive.mode = MODE_RESYNC;
-		if (sent_before(tcp, k->send.next) > 1)
+		u32 n_sent_before = sent_before(tcp, k->send.next);
+		if (n_sent_before > 1 && !n_sent && !k->receive.mode && is_sending(tcp))
+			k->send.next -= n_sent_before - 1; /* its first byte, of a client */
+		else if (n_sent_before > 1)
 			k->send.mode = MODE_RESYNC;
 		if (k->receive.mode || k->send.mode)
 			k->flags |= CONNECTION_JOINED;

@@ -13,6 +13,7 @@ use obi_ebpf::{TALLY_RESTS, global_state, tally_key, thread_state};
 
 use super::LoadError;
 use crate::capture::bpf::create;
+use crate::clock::monotonic_ns;
 
 /// Maps that the agent reads and writes while running.
 #[expect(missing_debug_implementations, reason = "the library's map types have none")]
@@ -76,7 +77,8 @@ impl Maps {
     /// Lets the programs begin: all at once, since a view of sends without receives would make broken exchanges of
     /// whole ones.
     pub(super) fn activate(&mut self) -> Result<(), LoadError> {
-        let begin = GlobalState(global_state { active: 1, ..global_state::default() });
+        let begun_ns = monotonic_ns();
+        let begin = GlobalState(global_state { active: 1, begun_ns, ..global_state::default() });
         self.global.set(0, begin, 0).map_err(|source| LoadError::Map { name: ".bss", source })
     }
 }
