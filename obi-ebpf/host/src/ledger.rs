@@ -57,7 +57,7 @@ pub struct Account {
     pub fate: Fate,
     /// `enum side`.
     pub side: u8,
-    /// The response was seen before the request.
+    /// The response was seen before the request's head was whole.
     pub ahead: bool,
 }
 
@@ -119,12 +119,13 @@ impl Ledger {
     }
 
     fn forget(&mut self, number: u64) {
-        if !self.accounts.contains_key(&number) && number & ((1 << ORDINAL_BITS) - 1) == 0 {
+        let is_open = self.accounts.get(&number).is_some_and(|account| account.fate == Fate::Open);
+        if !is_open && number & ((1 << ORDINAL_BITS) - 1) == 0 {
             return; // a connection of HTTP/2 whose end could not be told
         }
         let account =
             self.accounts.get_mut(&number).unwrap_or_else(|| panic!("{number:x} forgotten but never begun"));
-        if account.response.flags & FLAG_WEBSOCKET != 0 {
+        if account.fate == Fate::Whole && account.response.flags & FLAG_WEBSOCKET != 0 {
             return; // the WebSocket, whose end could not be told
         }
         assert_eq!(account.fate, Fate::Open, "{number:x} forgotten");
@@ -155,6 +156,7 @@ impl Ledger {
             self.accounts.get_mut(&number).unwrap_or_else(|| panic!("piece of {number:x}, never begun"));
         assert_eq!(account.fate, Fate::Open, "piece of {number:x} after its end");
         assert_eq!(account.side, head.side, "side of {number:x}");
+        account.ahead |= !request && u32::from(head.side) == SIDE_CLIENT && !account.request.whole;
         let message = if request { &mut account.request } else { &mut account.response };
         assert_eq!(first, !message.begun, "first piece of {number:x}");
         assert!(!message.whole && message.ended.is_none(), "piece of {number:x} behind its head");
@@ -190,7 +192,7 @@ impl Ledger {
         // A request that was answered early ends at last; so does one whose answer could not be told.
         let is_late = request
             && match account.fate {
-                Fate::Whole => account.response.flags & FLAG_REQUEST_INCOMPLETE != 0,
+                Fate::Whole => account.ahead || account.response.flags & FLAG_REQUEST_INCOMPLETE != 0,
                 fate => fate == Fate::Forgotten,
             };
         assert!(account.fate == Fate::Open || is_late, "end of {number:x} after its end: {account:?}");
@@ -230,16 +232,16 @@ impl Ledger {
 
     fn settle(&mut self, number: u64) {
         let account = self.accounts.get_mut(&number).expect("settled after an event of its own");
-        let awaited = account.ahead && account.request.ended.is_none();
+        let awaited = account.ahead && !account.request.whole;
         if account.response.ended.is_some() && !awaited {
             let incomplete = account.response.flags & FLAG_REQUEST_INCOMPLETE != 0;
             assert!(
                 account.response.whole && (account.request.whole || incomplete),
                 "{number:x} ended in pieces"
             );
-            assert_eq!(
-                account.request.ended.is_none(),
-                incomplete,
+            // An answer that had ended before the request's head was whole knew nothing of its body.
+            assert!(
+                account.request.ended.is_none() == incomplete || (account.ahead && !incomplete),
                 "request of {number:x} incomplete or not"
             );
             account.fate = Fate::Whole;

@@ -64,10 +64,8 @@ pub fn ids(account: &Account) -> (Option<usize>, Option<usize>) {
     (between(&account.request.head, " /", ' '), between(&account.response.head, "Id: ", '\r'))
 }
 
-/// Whether an exchange that was not told to its end is counted: as lost, or as an answer that no request came for, which
-/// the kernel side counts.
+/// Whether an exchange that was not told to its end is counted or taken back.
 #[must_use]
 pub fn is_counted(account: &Account) -> bool {
-    let lost = matches!(account.fate, Fate::Abandoned(_) | Fate::Forgotten | Fate::Dropped);
-    lost || (account.fate == Fate::Open && account.ahead && !account.request.begun)
+    matches!(account.fate, Fate::Abandoned(_) | Fate::Forgotten | Fate::Dropped)
 }

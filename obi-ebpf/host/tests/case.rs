@@ -52,6 +52,7 @@ impl Story {
         self.ledger.read(&self.kernel);
         assert_eq!(self.kernel.notes(), 0, "notes after the end");
         assert_eq!(self.kernel.current(), 0, "current exchange after the end");
+        assert_eq!(self.ledger.count(|fate| fate == Fate::Open), 0, "open after the end");
         self
     }
 
@@ -438,4 +439,65 @@ fn an_answer_whose_request_passed_unseen_is_not_given_to_the_next() {
     let unseen = u32::try_from(get(2).len()).unwrap();
     story.pass(true, unseen, Segment::Buffer(get(3).as_bytes())).receive(&answer(3)).end(CLOSE_LOCAL);
     check(&story, 2, 1);
+}
+
+#[test]
+fn what_was_begun_ends_when_the_connection_speaks_something_else() {
+    const LONG: &str = "X-Long: 0123456789012345678901234567890123456789\r\n";
+    const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    const SETTINGS: &str = "\0\0\0\u{4}\0\0\0\0\0\0\0\0\u{4}\u{1}\0\0\0\0\0\0\0\u{4}\0\0\0\0\0";
+    let half = format!("HTTP/1.1 200 OK\r\n{LONG}");
+    // What passes at a client, sent or received, and how many exchanges of it are told and lost.
+    let check = |passes: &[(bool, &str)], seen: u64, lost: u64| {
+        let mut story = Story::new();
+        for (sending, text) in passes {
+            story.pass(*sending, 0, Segment::Buffer(text.as_bytes()));
+        }
+        story.end(CLOSE_LOCAL);
+        assert_eq!(story.seen_and_lost(), (seen, lost), "{passes:?}");
+    };
+    // An answer under way whose request turns out to be none.
+    check(&[(false, &half), (true, "\0\0 of something else")], 0, 1);
+    check(&[(false, &half), (true, "\u{16}\u{3}\u{1}handshake")], 0, 1);
+    check(&[(false, &half), (true, PREFACE)], 0, 1);
+    check(&[(false, &answer(1)), (true, PREFACE)], 0, 1);
+    // Requests that cannot be answered any more.
+    check(&[(true, &get(1)), (true, &get(2)), (true, PREFACE)], 0, 2);
+    check(&[(true, &get(1)), (false, &half), (true, PREFACE)], 0, 1);
+    for protocol in ["websocket", "h2c", "other"] {
+        let up = format!("HTTP/1.1 101 On\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n");
+        let after = u64::from(protocol == "h2c");
+        // Behind h2c requests go on, until the preface or the end: unanswered then.
+        check(&[(true, &get(1)), (true, &get(2)), (false, &up)], 1 + after, 1 - after);
+        check(&[(true, &get(1)), (true, &format!("GET / HTTP/1.1\r\n{LONG}")), (false, &up)], 1, 0);
+        check(&[(false, &up)], 0, 1);
+        check(&[(false, &up), (true, &get(1))], after, 1 - after);
+    }
+    // As the fuzzer found it: what only looked like a request, and frames behind a gap.
+    let mut story = Story::new();
+    story.receive("LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL").pass(true, 6, Segment::Opaque(0, true));
+    story.send(SETTINGS).end(CLOSE_LOCAL);
+    assert_eq!(story.seen_and_lost(), (0, 0));
+}
+
+#[test]
+fn an_exchange_answered_ahead_is_lost_once_whatever_fails() {
+    let (answer_1, get_1) = (answer(1), get(1));
+    let (head, body) = answer_1.split_at(answer_1.len() - 2);
+    // The answer may be over when its request comes, or not. Each pass alone finds no room.
+    for passes in
+        [&[(false, head), (true, &get_1[..]), (false, body)][..], &[(false, &answer_1), (true, &get_1)]]
+    {
+        for full in 0..passes.len() {
+            let mut story = Story::new();
+            for (nth, (sending, text)) in passes.iter().enumerate() {
+                let ring = if nth == full { 256 } else { 0 };
+                story.kernel.set_faults(Faults { ring, ..Faults::default() });
+                story.pass(*sending, 0, Segment::Buffer(text.as_bytes()));
+            }
+            story.kernel.set_faults(Faults::default());
+            story.send(&get(2)).receive(&answer(2)).end(CLOSE_LOCAL);
+            check(&story, 1, 1);
+        }
+    }
 }

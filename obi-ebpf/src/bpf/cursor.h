@@ -56,11 +56,12 @@ enum cursor_flag {
 	CURSOR_EXTENSION = 128,    /* inside a chunk extension */
 	CURSOR_LOST = 256,         /* a piece of this message was lost, and counted */
 	CURSOR_END_REPORTED = 512, /* the end went out with the head */
-	CURSOR_ORPHAN = 1024,      /* a response that belongs to no request we know */
+	CURSOR_ORPHAN = 1024,      /* a response that belongs to no request we know; a request whose response was lost */
 	CURSOR_PIECES = 2048,      /* a piece of this head has been submitted */
 	CURSOR_NOTED = 4096,       /* the note of this response's request has been taken */
-	CURSOR_EARLY = 16384,      /* this response came before its request's head was complete */
 	CURSOR_RESYNCED = 8192,    /* this head was found while looking for one: it must prove itself */
+	CURSOR_EARLY = 16384,      /* this response came before its request's head was complete */
+	CURSOR_TOLD = 32768,       /* something of this message, or of a response interim to it, has been submitted */
 };
 
 enum scan_result {
@@ -73,16 +74,19 @@ enum scan_result {
 	SCAN_OTHER = 6,     /* neither HTTP/1 nor frames of HTTP/2 */
 };
 
-/* What a response says that the connection will speak. */
+/* What a response says that the connection will speak, or what it turns out to speak. */
 enum upgrade {
 	UPGRADE_OTHER = 0,
 	UPGRADE_HTTP2 = 1,
 	UPGRADE_WEBSOCKET = 2,
+	UPGRADE_PREFACE = 3, /* HTTP/2: the client's preface has come */
+	UPGRADE_FRAMES = 4,  /* HTTP/2, from somewhere in the middle */
+	UPGRADE_UNTOLD = 8,  /* with one of them: the exchange that agreed to it was lost */
 };
 
 /* What is known of a response before its head, and stays across interim ones. */
 #define CURSOR_KEPT \
-	(CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT | CURSOR_EARLY)
+	(CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT | CURSOR_EARLY | CURSOR_TOLD)
 
 /* A line that decides about framing: its beginning, and its end, the newline last. */
 struct framing_line {

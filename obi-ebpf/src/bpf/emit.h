@@ -33,10 +33,10 @@ static __always_inline void fill_header(struct event_header *header, u32 kind, u
 	header->exchange = exchange;
 }
 
-/* The agent holds the beginning of this exchange and will never see its end. */
-static __always_inline void forget(u64 exchange)
+/* The agent holds the beginning of this exchange and will never see its end. Returns 0 when it will be told. */
+RARE int forget(u64 exchange)
 {
-	bpf_map_push_elem(&forgotten, &exchange, 0);
+	return bpf_map_push_elem(&forgotten, &exchange, 0);
 }
 
 /* Returns false when the record was lost; the caller counts. */

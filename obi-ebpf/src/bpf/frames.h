@@ -19,11 +19,12 @@ static __always_inline void begin_direction(struct cursor *c, u8 mode, bool join
 	c->frame.joined = joined;
 }
 
-/* It is HTTP/2: what of the other direction? */
-static __always_inline void begin_http2(struct connection *k, const struct segment *s)
+/* It is HTTP/2, in this direction and the other: from its beginning, or (`joined`) from somewhere in the middle. */
+static __always_inline void begin_http2(struct connection *k, const struct segment *s, bool joined)
 {
 	struct cursor *other = &k->cursor[~s->sending & 1];
 	u8 mode = other->mode;
+	begin_direction(&k->cursor[s->sending & 1], MODE_FRAME, joined);
 	k->protocol = PROTOCOL_HTTP2;
 	k->flags |= CONNECTION_HTTP;
 	k->tgid = s->id >> 32;
@@ -37,43 +38,52 @@ static __always_inline void begin_http2(struct connection *k, const struct segme
 	}
 }
 
-/* The second half of the preface is in hand. Only a client sends it. */
+/* The second half of the preface is in hand. */
 static __always_inline void preface_ends(struct connection *k, struct segment *s)
 {
 	struct cursor *c = cursor_of(k, s);
-	if (!is_preface_rest(c->frame.header)) {
-		c->mode = MODE_START;
-		come_to(s, OUTCOME_IGNORED, SCAN_HTTP2);
+	if (is_preface_rest(c->frame.header)) {
+		come_to(s, OUTCOME_LEFT, UPGRADE_PREFACE);
 		return;
 	}
-	k->side = s->sending ? SIDE_CLIENT : SIDE_SERVER;
-	begin_direction(c, MODE_FRAME, false);
-	begin_http2(k, s);
+	c->mode = MODE_START;
+	come_to(s, OUTCOME_IGNORED, SCAN_HTTP2);
 }
 
 /*
- * A response has agreed to go on in HTTP/2, and its server does so at once; the request is stream 1. The client
- * begins with the preface, as a head, behind the request's body.
+ * A response has agreed to go on in HTTP/2, and its server does so at once; the request is stream 1, unless it is lost
+ * or still to be seen: then it is counted as what it was. The client begins with the preface, as a head, behind the
+ * request's body.
  */
 static __always_inline void upgrade_to_http2(struct connection *k, const struct segment *s)
 {
 	begin_direction(&k->cursor[s->sending & 1], MODE_FRAME, false);
 	k->protocol = PROTOCOL_HTTP2;
 	k->last_stream = 1;
-	k->n_opened = 1;
+	k->n_opened = !(s->detail & UPGRADE_UNTOLD) && !is_answered(k);
 }
 
-/* The response in hand opens a tunnel: `flags` of its record say to what. A WebSocket needs an exchange that was told. */
-SHARED int leave_http1(struct connection *k, struct segment *s, u32 flags, u32 told)
+/* HTTP/1 ends here; `detail` says what follows. */
+SHARED int leave_http1(struct connection *k, struct segment *s)
 {
+	u32 to;
 	if (!k || !s)
 		return 0;
-	if (flags & FLAG_WEBSOCKET && told)
-		begin_websocket(k);
-	else if ((flags & (FLAG_HTTP2 | FLAG_WEBSOCKET)) == FLAG_HTTP2)
+	to = s->detail & ~UPGRADE_UNTOLD;
+	if (to == UPGRADE_HTTP2) {
 		upgrade_to_http2(k, s);
-	else
-		ignore_connection(k);
+		return 0;
+	}
+	if (to == UPGRADE_PREFACE) /* only a client sends it */
+		k->side = s->sending ? SIDE_CLIENT : SIDE_SERVER;
+	if (to == UPGRADE_PREFACE || to == UPGRADE_FRAMES) {
+		begin_http2(k, s, to == UPGRADE_FRAMES);
+		return 0;
+	}
+	cursor_reset(&k->receive, MODE_IGNORED);
+	cursor_reset(&k->send, MODE_IGNORED);
+	if (to == UPGRADE_WEBSOCKET)
+		begin_websocket(k);
 	return 0;
 }
 
@@ -182,11 +192,12 @@ static __always_inline void find_frames(struct connection *k, struct segment *s)
 		c->frame.data.stream = 0;
 		return;
 	}
-	begin_direction(c, MODE_FRAME, !from_start);
-	if (from_start)
-		c->frame.tentative = 1;
-	else
-		begin_http2(k, s);
+	if (!from_start) {
+		come_to(s, OUTCOME_LEFT, UPGRADE_FRAMES);
+		return;
+	}
+	begin_direction(c, MODE_FRAME, false);
+	c->frame.tentative = 1;
 }
 
 /* === the walk === */

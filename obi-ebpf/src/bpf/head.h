@@ -15,7 +15,7 @@
 /* First sight of a response: which request it answers, and what is known about that one. */
 static __always_inline void match_response(struct connection *k, struct segment *s)
 {
-	struct cursor *c = cursor_of(k, s);
+	struct cursor *c = cursor_of(k, s), *request = request_cursor(k);
 	u32 noted;
 	if (c->flags & (CURSOR_NOTED | CURSOR_ORPHAN))
 		return;
@@ -25,7 +25,6 @@ static __always_inline void match_response(struct connection *k, struct segment 
 		return;
 	}
 	if (!pending(k)) {
-		struct cursor *request = request_cursor(k);
 		if (k->side == SIDE_SERVER && request->mode == MODE_HEAD && request->flags & (CURSOR_PIECES | CURSOR_LOST)) {
 			/* Answered before the head was complete (408, 431): the exchange counts all the same. */
 			c->flags |= CURSOR_NOTED | CURSOR_EARLY | (request->flags & (CURSOR_LOST | CURSOR_METHOD_HEAD));
@@ -50,6 +49,12 @@ static __always_inline void match_response(struct connection *k, struct segment 
 			return;
 		}
 	}
+	/* Ahead of a request that has lost a piece. */
+	if (k->n_requests == k->n_responses && request->mode == MODE_HEAD && request->flags & CURSOR_LOST) {
+		request->flags ^= CURSOR_LOST | CURSOR_ORPHAN;
+		c->flags |= CURSOR_LOST;
+		tally_lost(k, LOSS_RING_FULL, 1);
+	}
 	noted = take_note(k, exchange_number(k, k->n_responses));
 	c->flags |= CURSOR_NOTED;
 	if (noted & NOTE_HEAD)
@@ -60,21 +65,34 @@ static __always_inline void match_response(struct connection *k, struct segment 
 		c->flags |= CURSOR_LOST;
 }
 
-/* A piece could not be sent. A request counts when its head is complete, a response at once. */
-static __always_inline void lose_piece(struct connection *k, struct segment *s, u64 exchange)
+/* A request whose answer was seen ahead of it: if that was lost, nothing of the request is told. */
+static __always_inline void match_request(struct connection *k, struct cursor *c, u64 exchange)
 {
-	struct cursor *c = cursor_of(k, s);
-	if (c->flags & CURSOR_LOST)
-		return;
-	c->flags |= CURSOR_LOST;
-	if (c->flags & CURSOR_RESPONSE) {
-		if (c->flags & CURSOR_ORPHAN)
-			return;
-		tally_lost(k, LOSS_RING_FULL, 1);
-		forget(exchange);
-	} else if (c->flags & CURSOR_PIECES) {
-		forget(exchange);
+	const struct cursor *response = begun_response(k, exchange);
+	if (is_answered(k) && (response ? response->flags & CURSOR_LOST : k->lost_ahead & 1))
+		c->flags |= CURSOR_ORPHAN;
+}
+
+/* A piece could not be sent. A request counts when its head is complete, a response or a request answered ahead at once. */
+RARE int lose_piece(struct connection *k, struct segment *s, u64 exchange)
+{
+	struct cursor *c;
+	if (!k || !s)
+		return 0;
+	c = cursor_of(k, s);
+	if (c->flags & (CURSOR_LOST | CURSOR_ORPHAN))
+		return 0;
+	if (!(c->flags & CURSOR_RESPONSE) && is_answered(k)) {
+		c->flags |= CURSOR_ORPHAN;
+		lose_request(k, exchange);
+		return 0;
 	}
+	c->flags |= CURSOR_LOST;
+	if (c->flags & CURSOR_RESPONSE)
+		lose_response(k, c, LOSS_RING_FULL);
+	else if (c->flags & CURSOR_PIECES)
+		forget(exchange);
+	return 0;
 }
 
 /*
@@ -91,15 +109,18 @@ static __always_inline bool confirm_response(struct connection *k, struct segmen
 		/* It has ended already. */
 		if (!k->ahead_body)
 			return true;
-		tally_lost(k, LOSS_FRAMING, 1);
-		forget(exchange);
+		if (!(c->flags & CURSOR_ORPHAN)) {
+			tally_lost(k, LOSS_FRAMING, 1);
+			forget(exchange);
+		}
 		return false;
 	}
 	if (!response || response->mode < MODE_LENGTH || response->mode > MODE_UNTIL_CLOSE)
 		return true;
 	if (response->mode != MODE_LENGTH || response->body_bytes)
 		return false;
-	message_end(k, !s->sending, k->last_response_byte);
+	if (message_end(k, !s->sending, k->last_response_byte))
+		c->flags |= CURSOR_ORPHAN;
 	return true;
 }
 
@@ -118,6 +139,7 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	u8 mode = body_mode(c, false);
 	u32 flags = FLAG_LAST_PIECE;
 	k->n_requests++;
+	k->lost_ahead >>= 1;
 	k->tgid = bpf_get_current_pid_tgid() >> 32;
 	if (s->n_requests++)
 		k->pipelined = 1;
@@ -190,7 +212,7 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 	if (flags & FLAG_MESSAGE_END && !(c->flags & CURSOR_ORPHAN)) {
 		if (request_incomplete(k, c))
 			flags |= FLAG_REQUEST_INCOMPLETE;
-		count_response(k);
+		count_response(k, c->flags & CURSOR_LOST);
 		c->flags |= CURSOR_END_REPORTED;
 	}
 	return flags;
@@ -201,11 +223,11 @@ static __always_inline void leave_head(struct connection *k, struct segment *s, 
 {
 	struct cursor *c = cursor_of(k, s);
 	bool told = !(c->flags & (CURSOR_LOST | CURSOR_ORPHAN));
-	u8 mode = c->mode;
+	u8 mode = c->mode, upgrade = c->upgrade;
 	k->flags |= CONNECTION_HTTP;
 	count_open(k);
 	if (flags & FLAG_TUNNEL) {
-		leave_http1(k, s, flags, told);
+		come_to(s, OUTCOME_LEFT, told ? upgrade : upgrade | UPGRADE_UNTOLD); /* behind its record */
 	} else if (flags & FLAG_INTERIM) {
 		u16 kept = c->flags & CURSOR_KEPT;
 		cursor_reset(c, MODE_START);
@@ -282,6 +304,8 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 	if (response)
 		match_response(k, s);
 	exchange = exchange_number(k, response ? k->n_responses : k->n_requests);
+	if (!response)
+		match_request(k, c, exchange);
 	allowed = head_limit > position ? head_limit - position : 0;
 	/* An interim response in one piece tells the agent nothing, nor does what is beyond the limit. */
 	needed = whole ? !response || c->status >= 200 || c->status == 101 || c->flags & CURSOR_PIECES : allowed > 0;
@@ -307,7 +331,7 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 		r->position = position;
 		r->length = length;
 		r->lead = c->unsent;
-		c->flags |= CURSOR_PIECES;
+		c->flags |= CURSOR_PIECES | CURSOR_TOLD;
 	}
 	c->unsent = 0;
 	c->head_bytes += n;

@@ -22,6 +22,7 @@
 #define barrier() ((void)0)
 #define barrier_var(name) ((void)(name))
 #define SHARED __noinline
+#define RARE __noinline
 
 struct sock;
 

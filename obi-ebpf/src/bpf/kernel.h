@@ -38,6 +38,13 @@ typedef __s64 s64;
 #define SHARED __noinline
 #endif
 
+/* Seldom called by functions whose stacks are full; inlined where that costs the verifier less. */
+#ifdef OBI_PORTABLE
+#define RARE static __always_inline
+#else
+#define RARE __noinline
+#endif
+
 /* Written by the agent before the programs load; constant to the verifier. */
 #define SETTING const volatile
 

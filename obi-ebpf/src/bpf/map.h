@@ -161,7 +161,8 @@ struct ending {
 	u32 error;
 	u16 reason; /* close_reason */
 	u16 loss;   /* loss_reason */
-	u32 keeps_request; /* 1: a request head under way is not concerned */
+	u16 keeps_request; /* 1: requests are not concerned, neither a head under way nor those that were answered ahead */
+	u16 leaves; /* 1: it is not HTTP/1: what looked like the beginning of a request is none */
 };
 
 /*
@@ -199,6 +200,14 @@ enum tls_flag {
 	TLS_OBJECT = 4,    /* no socket: the plain bytes of that object */
 };
 
+/* Exchanges in a row that have ended together. */
+struct sweep {
+	u32 ordinal;
+	u32 n;
+	u32 forgets; /* 1: the agent has to be told, as far as there is room */
+	u32 lost;    /* by place, the first lowest: has been counted, and has no note (any more) */
+};
+
 /* State of one end of a connection. Never leaves the kernel. */
 struct connection {
 	u64 number;
@@ -209,6 +218,7 @@ struct connection {
 	u32 n_abandoned; /* responses still to come whose exchanges have been given up */
 	u32 n_unasked;   /* of a server, responses to no request that was seen, since one was seen to be missing */
 	u32 noted_flags; /* one note without a map entry: rarely is more than one request out of the ordinary */
+	u32 lost_ahead;  /* answers that have ended before their requests were seen, the first lowest: 1 if lost, and counted */
 	u64 noted_exchange;
 	u32 owner; /* thread whose current exchange is ours */
 	u32 tgid;
@@ -241,6 +251,7 @@ struct connection {
 		};
 		struct cursor cursor[2]; /* chosen by arithmetic: for the verifier that is one way, a branch is two */
 	};
+	struct sweep sweep; /* by way of here, because the verifier forgets what is here */
 	struct segment segment[2]; /* the ones being walked, received and sent: too large for the stack */
 	struct transfer sends;
 #ifndef OBI_FUNCTION_SET

@@ -7,7 +7,7 @@
 #ifndef OBI_SEGMENT_H
 #define OBI_SEGMENT_H
 
-#include "exchange.h"
+#include "ending.h"
 
 /* Segments without a head after which a connection joined in the middle counts as uncovered. */
 #define RESYNC_LIMIT 1024
@@ -27,6 +27,7 @@ enum outcome {
 	OUTCOME_NONE = 0,
 	OUTCOME_MESSAGE_END, /* the message has ended with the bytes walked */
 	OUTCOME_REJECTED,    /* the bytes are no head; detail: scan_result */
+	OUTCOME_LEFT,        /* it is not HTTP/1 from here on; detail: enum upgrade */
 	OUTCOME_LOST,        /* the bytes cannot be followed; detail: loss_reason */
 	OUTCOME_IGNORED,     /* no HTTP/1, here or ever; detail: scan_result */
 	OUTCOME_MISFRAMED,   /* what has been taken for a body was none: nothing behind it can be trusted */
@@ -55,16 +56,6 @@ static __always_inline void advance(struct segment *s, u32 n)
 	}
 }
 
-/* Not HTTP/1 from here on. What looked like the beginning of a request is none. */
-static __always_inline void ignore_connection(struct connection *k)
-{
-	const struct cursor *request = request_cursor(k);
-	if (k->side && request->mode == MODE_HEAD && (request->flags & (CURSOR_PIECES | CURSOR_LOST)) == CURSOR_PIECES)
-		forget(exchange_number(k, k->n_requests));
-	cursor_reset(&k->receive, MODE_IGNORED);
-	cursor_reset(&k->send, MODE_IGNORED);
-}
-
 /* Records of TLS from here on. Whether a probe reads their plain bytes is seen later; at the end somebody counts. */
 static __always_inline void begin_tls(struct connection *k, u64 time)
 {
@@ -83,7 +74,9 @@ static __always_inline bool may_be_frames(struct connection *k, struct segment *
 {
 	u32 result = s->detail, passed = c->head_bytes;
 	if (result == SCAN_HTTP2 && passed + c->at - AREA_START == PREFACE_LINE_BYTES && !c->lines) {
+		u16 kept = c->flags & CURSOR_KEPT;
 		cursor_reset(c, MODE_PREFACE);
+		c->flags = kept; /* until it is clear */
 		__builtin_memset(&c->frame, 0, sizeof(c->frame));
 		advance(s, PREFACE_LINE_BYTES - passed);
 		return true;
@@ -118,16 +111,28 @@ static __always_inline void rejected(struct connection *k, struct segment *s)
 			come_to(s, OUTCOME_IGNORED, result);
 		return;
 	}
+	s->left = 0;
 	if (result == SCAN_TLS && !(k->flags & CONNECTION_HTTP)) {
 		begin_tls(k, s->time);
-		ignore_connection(k);
-	} else {
-		cursor_reset(c, MODE_RESYNC);
-		if (++k->n_resync >= RESYNC_LIMIT && k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP))
-			tally_uncovered(k, UNCOVERED_JOINED);
+		come_to(s, OUTCOME_LEFT, UPGRADE_OTHER);
+		return;
 	}
-	s->left = 0;
+	cursor_reset(c, MODE_RESYNC);
+	if (++k->n_resync >= RESYNC_LIMIT && k->flags & CONNECTION_JOINED && !(k->flags & CONNECTION_HTTP))
+		tally_uncovered(k, UNCOVERED_JOINED);
 	come_to(s, OUTCOME_NONE, 0);
+}
+
+/* It is not HTTP/1: before what was taken for it ends. Returns whether anything does. */
+static __always_inline bool leave(struct connection *k, struct segment *s)
+{
+	u32 to = s->detail & ~UPGRADE_UNTOLD;
+	s->ending = (struct ending){ .time = s->time, .reason = CLOSE_ABANDONED, .loss = LOSS_FRAMING, .leaves = 1 };
+	/* A WebSocket needs an exchange that was told, both ways. */
+	if (to == UPGRADE_WEBSOCKET && (s->detail != to || is_answered(k)))
+		s->detail = UPGRADE_OTHER;
+	/* Behind an upgrade to HTTP/2 requests go on until the preface comes. */
+	return to != UPGRADE_HTTP2;
 }
 
 /* Before the exchanges that cannot be followed end. Returns whether there are any. */
@@ -136,17 +141,16 @@ static __always_inline bool lose(struct connection *k, struct segment *s)
 	struct ending *how = &s->ending;
 	const struct cursor *c = cursor_of(k, s);
 	bool requests = !k->side || c == request_cursor(k);
-	how->reason = CLOSE_ABANDONED;
-	how->error = 0;
-	how->keeps_request = 0;
-	how->time = s->time;
-	if (s->outcome == OUTCOME_IGNORED) {
-		how->loss = LOSS_FRAMING;
-		/* A request line has been seen on the other cursor: its exchange is one. */
-		return request_cursor(k)->lines;
-	}
-	if (s->outcome == OUTCOME_MISFRAMED) {
-		how->loss = LOSS_FRAMING;
+	*how = (struct ending){ .time = s->time, .reason = CLOSE_ABANDONED, .loss = LOSS_FRAMING };
+	if (s->outcome == OUTCOME_IGNORED || s->outcome == OUTCOME_MISFRAMED) {
+		/* If a request line has been seen on the other cursor, its exchange is one. */
+		if (s->outcome == OUTCOME_MISFRAMED)
+			tally_uncovered(k, UNCOVERED_UNREADABLE);
+		else if (s->detail == SCAN_TLS)
+			begin_tls(k, s->time);
+		else if (s->detail == SCAN_HTTP2)
+			tally_uncovered(k, UNCOVERED_HTTP2);
+		come_to(s, OUTCOME_LEFT, UPGRADE_OTHER);
 		return true;
 	}
 	how->loss = s->detail;
@@ -156,14 +160,14 @@ static __always_inline bool lose(struct connection *k, struct segment *s)
 		return true;
 	if (k->pipelined) {
 		lose_order(k, requests);
-		return !requests || c->mode != MODE_START || s->outcome == OUTCOME_DOUBTFUL;
+		return !requests || c->mode != MODE_START || s->outcome == OUTCOME_DOUBTFUL || is_answered(k);
 	}
 	if (requests && s->detail == LOSS_GAP && c->mode == MODE_START && k->flags & CONNECTION_HTTP)
 		lose_unseen(k);
 	else if (requests && s->detail != LOSS_FRAMING)
 		k->flags |= CONNECTION_UNREADABLE;
-	/* Requests that are whole are not touched by what is lost behind them. */
-	return !requests || c->mode != MODE_START;
+	/* Requests that are whole are not touched by what is lost behind them; those of answers seen ahead are among it. */
+	return !requests || c->mode != MODE_START || is_answered(k);
 }
 
 /* Frames cannot be followed: what passes until one is found again is a gap, which the sequence tells the agent. */
@@ -171,25 +175,47 @@ static __always_inline void lose_frames(struct connection *k, struct segment *s)
 {
 	struct cursor *c = cursor_of(k, s);
 	struct frame_cursor *f = &c->frame;
-	if (f->tentative) {
-		ignore_connection(k);
-	} else if (k->protocol == PROTOCOL_WEBSOCKET) {
+	if (k->protocol == PROTOCOL_WEBSOCKET) {
 		s->ending = (struct ending){ .time = s->time, .reason = CLOSE_ABANDONED };
 		end_framed(k, &s->ending);
 		k->protocol = PROTOCOL_HTTP1; /* nothing more is to be told */
-		ignore_connection(k);
-	} else {
+	} else if (c->mode == MODE_PREFACE) {
+		tally_uncovered(k, UNCOVERED_HTTP2); /* half of it is not believed */
+	} else if (!f->tentative) {
 		c->mode = MODE_FRAME_LOST;
 		f->sequence++;
 		f->joined = 1;
 		f->epoch++;
 		f->n_spilled = 0;
 		f->data.stream = 0;
+		return;
 	}
+	come_to(s, OUTCOME_LEFT, UPGRADE_OTHER);
 }
+
+/* Bytes could not be followed: what is looked for from here on. */
+static __always_inline void look_again(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	if (s->outcome == OUTCOME_DOUBTFUL && counts_requests(k))
+		return;
+	if (!is_framed(c->mode)) {
+		if (s->ending.keeps_request)
+			k->n_abandoned = 0; /* how many responses passed unseen is not known */
+		cursor_reset(c, k->pipelined ? MODE_IGNORED : MODE_RESYNC);
+	}
+	/* Behind a gap a head may begin. */
+	if (s->outcome != OUTCOME_LOST || s->detail != LOSS_GAP)
+		s->left = 0;
+	s->gap = 0;
+}
+
+/* frames.h, which knows the other protocols. */
+SHARED int leave_http1(struct connection *k, struct segment *s);
 
 SHARED int settle(struct connection *k, struct segment *s)
 {
+	bool ends = false;
 	if (!k || !s)
 		return 0;
 	if (s->outcome == OUTCOME_REJECTED)
@@ -198,40 +224,20 @@ SHARED int settle(struct connection *k, struct segment *s)
 	if (s->outcome == OUTCOME_MESSAGE_END)
 		message_end(k, s->sending, s->time);
 	barrier();
-	if (s->outcome < OUTCOME_LOST)
-		goto out;
-	if (is_framed(cursor_of(k, s)->mode)) {
-		lose_frames(k, s);
-		goto behind;
-	}
-	if (lose(k, s))
+	if (s->outcome >= OUTCOME_LOST && is_framed(cursor_of(k, s)->mode))
+		lose_frames(k, s); /* so may this */
+	else if (s->outcome >= OUTCOME_LOST)
+		ends = lose(k, s); /* and this */
+	barrier();
+	if (s->outcome == OUTCOME_LEFT && !ends)
+		ends = leave(k, s);
+	if (ends)
 		end_pending(k, &s->ending);
 	barrier();
-	if (s->outcome == OUTCOME_DOUBTFUL && counts_requests(k))
-		goto out;
-	if (s->outcome == OUTCOME_MISFRAMED) {
-		tally_uncovered(k, UNCOVERED_UNREADABLE);
-		ignore_connection(k);
-	} else if (s->outcome == OUTCOME_IGNORED) {
-		if (s->detail == SCAN_TLS)
-			begin_tls(k, s->time);
-		else if (s->detail == SCAN_HTTP2)
-			tally_uncovered(k, UNCOVERED_HTTP2);
-		ignore_connection(k);
-	} else {
-		/* How many responses passed unseen is not known; the requests of those seen ahead were among what is lost. */
-		if (s->ending.keeps_request)
-			k->n_abandoned = 0;
-		else
-			lose_ahead(k);
-		cursor_reset(cursor_of(k, s), k->pipelined ? MODE_IGNORED : MODE_RESYNC);
-	}
-behind:
-	/* Behind a gap a head may begin. */
-	if (s->outcome != OUTCOME_LOST || s->detail != LOSS_GAP)
-		s->left = 0;
-	s->gap = 0;
-out:
+	if (s->outcome == OUTCOME_LEFT)
+		leave_http1(k, s);
+	else if (s->outcome >= OUTCOME_LOST)
+		look_again(k, s);
 	s->outcome = OUTCOME_NONE;
 	return 0;
 }

@@ -7,7 +7,7 @@
 #ifndef OBI_TLS_STATE_H
 #define OBI_TLS_STATE_H
 
-#include "exchange.h"
+#include "ending.h"
 
 enum {
 	TLS_CONNECTIONS_MOST = 2048, /* where all are allocated at once; on demand, the agent allows for more */

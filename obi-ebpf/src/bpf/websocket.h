@@ -23,7 +23,7 @@ static __always_inline void websocket_closes(struct connection *k, struct segmen
 	s->ending = (struct ending){ .time = s->time, .reason = k->websocket_closed == 2 ? CLOSE_LOCAL : CLOSE_REMOTE };
 	end_framed(k, &s->ending);
 	k->protocol = PROTOCOL_HTTP1; /* nothing more is to be told */
-	ignore_connection(k);
+	come_to(s, OUTCOME_LEFT, UPGRADE_OTHER);
 }
 
 /* The header in hand is complete. */
@@ -74,12 +74,12 @@ static __always_inline void hop_websocket(struct cursor *c, u32 n)
 		next_websocket_frame(c);
 }
 
-/* Both directions go on as WebSocket. */
+/* Both directions, which have been reset, go on as WebSocket. */
 static __always_inline void begin_websocket(struct connection *k)
 {
 	k->protocol = PROTOCOL_WEBSOCKET;
-	cursor_reset(&k->receive, MODE_WEBSOCKET);
-	cursor_reset(&k->send, MODE_WEBSOCKET);
+	k->receive.mode = MODE_WEBSOCKET;
+	k->send.mode = MODE_WEBSOCKET;
 	__builtin_memset(&k->receive.frame, 0, sizeof(k->receive.frame));
 	__builtin_memset(&k->send.frame, 0, sizeof(k->send.frame));
 }
