@@ -126,15 +126,15 @@ impl Exchanges {
     }
 
     /// Drops an exchange that the kernel side has reported as lost; the number of a connection stands for all its
-    /// streams of HTTP/2. `false` when it is not open.
+    /// streams of HTTP/2, unless its first exchange, before an upgrade, is open. `false` when it is not open.
     pub fn forget(&mut self, number: u64) -> bool {
-        let slot = self.table.find(number);
-        if let Some(slot) = slot {
+        if let Some(slot) = self.table.find(number) {
             self.table.release(slot);
+            return true;
         }
         let is_connection = number.is_multiple_of(1 << ORDINAL_BITS);
         let was_http2 = is_connection && self.http2.forget(number);
-        slot.is_some() | was_http2 | self.websockets.forget(number)
+        was_http2 | self.websockets.forget(number)
     }
 
     /// Calls `visit` with each exchange whose request head has passed and whose response has not ended.

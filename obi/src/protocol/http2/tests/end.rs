@@ -1,7 +1,8 @@
 //! Streams that end early, or with their connection.
 
 use super::*;
-use obi_ebpf::{CLOSE_ABANDONED, CLOSE_LOCAL, LOSS_FRAMING};
+use crate::protocol::wire::Wire;
+use obi_ebpf::{CLOSE_ABANDONED, CLOSE_LOCAL, FLAG_MESSAGE_END, LOSS_FRAMING, MESSAGE_REQUEST};
 
 #[test]
 fn streams_end_early() {
@@ -97,6 +98,20 @@ fn ends_of_connections_end_their_streams() {
     let (mut exchanges, mut lines) = (Exchanges::new(Limits::default()), Lines::default());
     feed(&mut exchanges, &records[..2], &mut lines);
     assert!(exchanges.forget(7 << ORDINAL_BITS) && exchanges.open() == 0 && lines.0.is_empty());
+}
+
+/// The first exchange before an upgrade has the number of the connection, and is what goes first.
+#[test]
+fn an_exchange_is_forgotten_before_its_connection() {
+    const NUMBER: u64 = 7 << ORDINAL_BITS;
+    let asked = Wire::server(NUMBER).at(20).head(MESSAGE_REQUEST, FLAG_MESSAGE_END, "GET / HTTP/1.1\r\n\r\n");
+    let mut c = Connection::server(7);
+    let (mut exchanges, mut lines) = (Exchanges::new(Limits::default()), Lines::default());
+    feed(&mut exchanges, &[vec![asked], get(&mut c, 3)], &mut lines);
+    assert!(exchanges.forget(NUMBER));
+    assert_eq!(exchanges.open(), 1, "the stream");
+    assert!(exchanges.forget(NUMBER));
+    assert_eq!((exchanges.open(), exchanges.forget(NUMBER)), (0, false));
 }
 
 /// What a stream has carried is told before it is reset, and before its connection ends.
