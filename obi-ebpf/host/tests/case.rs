@@ -426,6 +426,36 @@ fn what_was_read_as_the_body_of_an_early_answer_is_given_up() {
 }
 
 #[test]
+fn a_body_that_a_head_request_s_answer_did_not_have_is_noticed_in_its_own_segment_too() {
+    // All that is taken for the body comes with the head.
+    let no_body = NO_BODY.replace("500", "17");
+    let mut story = Story::new();
+    story.receive(&format!("{no_body}{}", answer(2))).send("HEAD /1 HTTP/1.1\r\n\r\n").end(CLOSE_LOCAL);
+    check(&story, 0, 1);
+    drop(story); // one kernel at a time
+    // Behind answers of other requests; the one in question is not the first that is ahead.
+    for before in [1, 20] {
+        let mut story = Story::new();
+        story.receive(&format!("{}{no_body}{}", answer(2).repeat(before), answer(2)));
+        for _ in 0..before {
+            story.send(&get(2));
+        }
+        story.send("HEAD /1 HTTP/1.1\r\n\r\n").end(CLOSE_LOCAL);
+        check(&story, before as u64, 1);
+    }
+}
+
+#[test]
+fn the_body_of_another_answer_seen_ahead_does_not_concern_a_head_request() {
+    let no_content = "HTTP/1.1 204 No Content\r\nId: 2\r\n\r\n";
+    let mut story = Story::new();
+    story.receive(&answer(1)).send(&get(1)).receive(no_content).send("HEAD /2 HTTP/1.1\r\n\r\n");
+    story.receive(&[&answer(3), no_content].concat()).send(&get(3)).send("HEAD /2 HTTP/1.1\r\n\r\n");
+    story.send(&get(4)).receive(&answer(4)).end(CLOSE_LOCAL);
+    check(&story, 5, 0);
+}
+
+#[test]
 fn answers_whose_requests_never_come_into_sight_are_lost() {
     let mut story = Story::new();
     story.receive(&answer(1)).receive(&answer(2)).end(CLOSE_LOCAL);

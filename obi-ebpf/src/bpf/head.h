@@ -103,11 +103,12 @@ RARE int lose_piece(struct connection *k, struct segment *s, u64 exchange)
 static __always_inline bool confirm_response(struct connection *k, struct segment *s, u64 exchange)
 {
 	struct cursor *c = cursor_of(k, s), *response = begun_response(k, exchange);
+	u32 n_ahead = k->n_responses - k->n_requests;
 	if (!(c->flags & (CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT)))
 		return true;
-	if ((s32)(k->n_responses - k->n_requests) >= 0) {
+	if ((s32)n_ahead >= 0) {
 		/* It has ended already. */
-		if (!k->ahead_body)
+		if (n_ahead < AHEAD_BITS && !(k->bodies >> n_ahead & 1))
 			return true;
 		if (!(c->flags & CURSOR_ORPHAN)) {
 			tally_lost(k, LOSS_FRAMING, 1);
@@ -212,7 +213,7 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 	if (flags & FLAG_MESSAGE_END && !(c->flags & CURSOR_ORPHAN)) {
 		if (request_incomplete(k, c))
 			flags |= FLAG_REQUEST_INCOMPLETE;
-		count_response(k, c->flags & CURSOR_LOST);
+		count_response(k, c->flags & CURSOR_LOST, is_some(c->mode ^ MODE_LENGTH) ^ 1);
 		c->flags |= CURSOR_END_REPORTED;
 	}
 	return flags;

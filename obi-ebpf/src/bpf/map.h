@@ -228,8 +228,8 @@ struct connection {
 	u8 side;
 	u8 flags;
 	u32 n_resync; /* segments in which no head was found; of a transport of TLS: segments that nobody read */
-	u16 ahead_body; /* 1: a response with a body has ended before its request was seen */
-	u16 held;       /* 1: the network has ended it, and its process may still read what had come */
+	u32 bodies; /* of the answers that have ended last, the newest lowest: 1 if it had one */
+	u16 held; /* 1: the network has ended it, and its process may still read what had come */
 	u8 protocol;    /* enum protocol */
 	u8 encrypted;   /* 1: its bytes are read at a TLS library */
 	u8 websocket_closed; /* as in websocket_event.closed */
