@@ -418,6 +418,17 @@ fn an_answer_seen_before_its_head_request_ends_with_it() {
 }
 
 #[test]
+fn an_answer_that_began_before_its_head_request_has_no_body() {
+    let mut story = Story::new();
+    let (begin, end) = NO_BODY.split_at(NO_BODY.len() - 4);
+    story.receive(begin).send("HEAD /1 HTTP/1.1\r\n\r\n").receive(end);
+    story.send(&get(2)).receive(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 2, 0);
+    let account = story.ledger.accounts.values().next().expect("begun");
+    assert_eq!(account.response.ended, Some(0));
+}
+
+#[test]
 fn what_was_read_as_the_body_of_an_early_answer_is_given_up() {
     let mut story = Story::new();
     story.receive(&[NO_BODY, &answer(2)].concat()).send("HEAD /1 HTTP/1.1\r\n\r\n");

@@ -115,6 +115,10 @@ proptest! {
         prop_assert_eq!(kernel.notes(), 0);
         prop_assert_eq!(kernel.current(), 0);
         prop_assert_eq!(ledger.count(|fate| fate == Fate::Open), 0, "{:?}", ledger.accounts);
+        for account in ledger.accounts.values().filter(|account| account.fate == Fate::Whole) {
+            let has_body = account.response.ended != Some(0);
+            prop_assert!(!has_body || !account.request.head.starts_with(b"HEAD "), "{:?}", account);
+        }
         prop_assert!(kernel.uncovered() <= 1);
         let counted = ledger.delivered() + ledger.abandoned() + kernel.lost();
         prop_assert!(counted <= most, "{} counted of {}", counted, most);

@@ -116,7 +116,10 @@ static __always_inline bool confirm_response(struct connection *k, struct segmen
 		}
 		return false;
 	}
-	if (!response || response->mode < MODE_LENGTH || response->mode > MODE_UNTIL_CLOSE)
+	if (!response)
+		return true;
+	response->flags |= c->flags & (CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT); /* if its head is not complete */
+	if (response->mode < MODE_LENGTH || response->mode > MODE_UNTIL_CLOSE)
 		return true;
 	if (response->mode != MODE_LENGTH || response->body_bytes)
 		return false;
