@@ -324,8 +324,9 @@ async fn exchange(
     for _ in 0..if is_chat { call.requests.min(1) } else { call.requests } {
         outgoing.send(seen);
     }
-    // A cancelled exchange ends with neither side's end.
-    let stays_open = is_chat && (call.requests > 0 || call.end == "cancel");
+    // A cancelled exchange ends with neither side's end, one that is left does not end at all.
+    let is_given_up = matches!(call.end.as_str(), "cancel" | "leave");
+    let stays_open = is_chat && (call.requests > 0 || is_given_up);
     if !stays_open {
         outgoing.to_server = None;
     }
@@ -339,12 +340,15 @@ async fn exchange(
             Ok(None) => return Ok(Code::Ok),
             Err(status) => return Ok(status.code()),
         }
-        if call.end == "cancel" && seen.received == call.responses {
+        if is_given_up && seen.received == call.responses {
+            if call.end == "leave" {
+                std::mem::forget((outgoing, responses));
+            }
             return Ok(Code::Cancelled);
         }
         if is_chat && seen.sent < call.requests {
             outgoing.send(seen);
-        } else if call.end != "cancel" {
+        } else if !is_given_up {
             outgoing.to_server = None;
         }
     }

@@ -92,7 +92,7 @@ impl RpcLedger {
             let (called, handled) = (called[call.id.as_str()], handled.get(&call.id));
             let code = match call.end {
                 End::Status => vec![call.code],
-                End::Cancel => vec![1],
+                End::Cancel | End::Leave => vec![1],
                 // A server whose own clock is faster resets the stream.
                 End::Deadline => vec![4, 1],
             };
@@ -111,7 +111,7 @@ impl RpcLedger {
                 let duration = match call.end {
                     End::Status => (handler.saturating_sub(CLOCKS), took + CLOCKS),
                     // The handler learns last that nobody waits for it.
-                    End::Cancel | End::Deadline => (Duration::ZERO, took + patience(LETTING_GO)),
+                    End::Cancel | End::Leave | End::Deadline => (Duration::ZERO, took + patience(LETTING_GO)),
                 };
                 let messages = server.filter(|_| !self.is_web);
                 let expected = Expected { call: call.clone(), messages, duration, is_web: self.is_web };
@@ -208,7 +208,7 @@ fn differences(expected: &Expected, span: &Span) -> Vec<String> {
         // But for an answer without a body, nobody sees it.
         End::Status if *is_web && call.method != Method::Missing => compare("status", "-", status),
         End::Status => compare("status", NAMES[call.code as usize], status),
-        End::Cancel => compare("status", "CANCELLED", status),
+        End::Cancel | End::Leave => compare("status", "CANCELLED", status),
         End::Deadline if status == "CANCELLED" => {}
         End::Deadline => compare("status", "DEADLINE_EXCEEDED", status),
     }

@@ -38,6 +38,8 @@ pub enum End {
     Cancel,
     /// The client's time passes; the server would wait for ever.
     Deadline,
+    /// The client's process ends with it, having all answers; the server would wait for ever. Of tonic.
+    Leave,
 }
 
 /// One call.
@@ -99,6 +101,12 @@ impl RpcCall {
     #[must_use]
     pub fn is_cancelled(self) -> Self {
         Self { end: End::Cancel, ..self }.told()
+    }
+
+    /// The client's process ends with it.
+    #[must_use]
+    pub fn is_left(self) -> Self {
+        Self { end: End::Leave, ..self }.told()
     }
 
     /// Its time passes.

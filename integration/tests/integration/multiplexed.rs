@@ -220,6 +220,29 @@ fn grpc_in_cleartext() {
     check_grpc(&mut agent, &Library::ALL, None, "gRPC in cleartext");
 }
 
+/// What a stream has carried is known, though it never ends: of one in each direction from the kernel side, which puts the
+/// others aside.
+#[test]
+fn calls_that_end_with_their_connection() {
+    let mut agent = Agent::start(Config::default()).unwrap();
+    for library in Library::ALL {
+        let server = RpcServer::start(library, None).unwrap();
+        let left = [2, 3, 5, 6].map(|messages| RpcCall::new(Method::Chat, messages, messages).is_left());
+        let done = peer::call(Library::Tonic, server.port, None, (&left, left.len())).unwrap();
+        let mut ledger = RpcLedger::default();
+        ledger.enter(&left, &done, &server, &[]).unwrap();
+        let spans = agent.spans_until(gate::PATIENCE, |spans| ledger.is_complete(spans)).unwrap();
+        // Whether the end is a reset depends on what the server had to say just then: the rest is not compared.
+        for call in &left {
+            let told: Vec<_> = spans.iter().filter(|span| span.trace_id == call.id).collect();
+            let messages = ["obi.rpc.request.messages", "obi.rpc.response.messages"];
+            let counts = told.iter().map(|span| messages.map(|name| span.number(name)));
+            let expected = [[Some(call.requests.into()), Some(call.responses.into())]; 2];
+            assert_eq!(counts.collect::<Vec<_>>(), expected, "{}: {told:?}", library.name());
+        }
+    }
+}
+
 /// Go's TLS is its own, and the library below Python has no symbols: of those nothing can be read yet.
 #[test]
 fn grpc_over_tls() {

@@ -85,6 +85,8 @@ pub struct Close {
     pub last_stream: u32,
     /// Records of each direction, received and sent.
     pub pieces: (u32, u32),
+    /// Streams that may have been put aside, for the agent to find.
+    pub aside: u32,
 }
 
 /// All of one connection.
@@ -135,6 +137,7 @@ impl Frames {
                     side: end.side,
                     last_stream: end.last_stream,
                     pieces: (end.received_pieces, end.sent_pieces),
+                    aside: end.n_aside,
                 };
                 assert!(self.close.replace(close).is_none(), "a connection closed twice");
             }

@@ -126,51 +126,11 @@ SHARED int tell_stream(struct connection *k, u32 stream, u64 time)
 	return 0;
 }
 
-#ifndef OBI_PORTABLE
-/* Streams of a connection that ends, the newest ones, that are looked for in the map. Mostly the first few suffice. */
-enum { LAST_STREAMS = 1024 };
-
-struct last_streams {
-	struct connection *connection;
-	u64 time;
-};
-
-/* The same, and nothing more will come of it. */
-static __always_inline void end_spilled(struct connection *k, u32 direction, u32 stream, u64 time)
-{
-	struct stream_key key;
-	struct stream_data *data;
-	if (!k->cursor[direction & 1].frame.n_spilled)
-		return;
-	key = key_of(k, direction, stream);
-	data = bpf_map_lookup_elem(&content, &key);
-	if (!data)
-		return;
-	tell_content(k, data, direction, time);
-	bpf_map_delete_elem(&content, &key);
-	k->cursor[direction & 1].frame.n_spilled--;
-}
-
-static long tell_older(u32 index, struct last_streams *last)
-{
-	struct connection *k = last->connection;
-	u32 stream = k->last_stream - 2 * index;
-	end_spilled(k, 0, stream, last->time);
-	end_spilled(k, 1, stream, last->time);
-	return stream < 3 || !(k->receive.frame.n_spilled || k->send.frame.n_spilled);
-}
-#endif
-
-/* The connection ends: what its streams have had that have not ended. Inlined: calls nest eight deep. */
+/* The connection ends: what its streams at hand have had. Inlined: calls nest eight deep. */
 static __always_inline void tell_streams(struct connection *k, u64 time)
 {
 	tell_content(k, &k->receive.frame.data, 0, time);
 	tell_content(k, &k->send.frame.data, 1, time);
-#ifndef OBI_PORTABLE /* without bpf_loop() it would be a hundred thousand instructions, at every call */
-	struct last_streams last = { .connection = k, .time = time };
-	if (k->receive.frame.n_spilled || k->send.frame.n_spilled)
-		bpf_loop(LAST_STREAMS, tell_older, &last, 0);
-#endif
 }
 
 #endif

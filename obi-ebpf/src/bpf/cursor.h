@@ -94,19 +94,6 @@ struct framing_line {
 	u8 last[16];
 };
 
-/* How much content one stream of HTTP/2 has had in one direction. */
-struct stream_data {
-	u64 bytes;       /* without padding */
-	u32 messages;    /* of gRPC's framing, begun */
-	u32 left;        /* bytes to the end of the message under way */
-	u32 stream;      /* identifier; 0: none */
-	u16 n_empty;     /* messages without content in a row */
-	u8 prefix_bytes; /* of `prefix` that are there */
-	u8 unknown;      /* 1: not gRPC's framing, or its place in it was lost */
-	u64 prefix;      /* of the next message, the first byte lowest */
-	u64 last;        /* time of the last byte, 0: none */
-};
-
 enum { FRAME_HEADER_BYTES = 9, PREFIX_BYTES = 5, PREFACE_REST_BYTES = 8, WEBSOCKET_HEADER_MOST = 14 };
 
 /* A look ahead for frames: where it has come to, and what was found. Here, because the verifier forgets what is here. */

@@ -178,6 +178,8 @@ static __always_inline bool emit_close(const struct connection *k, const struct 
 	event->last_stream = 0;
 	event->received_pieces = 0;
 	event->sent_pieces = 0;
+	event->n_aside = 0;
+	event->epoch[0] = event->epoch[1] = 0;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return true;
 }

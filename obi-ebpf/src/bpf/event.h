@@ -65,8 +65,9 @@ enum frame_flag {
 	 */
 	FRAME_JOINED = 8,
 	/*
-	 * No frame: what a stream had carried in one direction when it was reset, or when its connection ended. A record of
-	 * type DATA without END_STREAM, outside the sequence. It comes before that end, where the numbers are known.
+	 * No frame: what a stream had carried in one direction when it was reset, or when its connection ended (see
+	 * close_event.n_aside). A record of type DATA without END_STREAM, outside the sequence. It comes before that end,
+	 * where the numbers are known.
 	 */
 	FRAME_APART = 16,
 };
@@ -194,6 +195,7 @@ struct end_event {
 
 /* Of body_bytes below: some of the stream's DATA may have passed unseen. */
 #define BODY_UNKNOWN 0xffffffffffffffffULL
+#define MESSAGES_UNKNOWN 0xffffffffu
 
 /*
  * An HTTP/2 frame (RFC 9113 §4): HEADERS, CONTINUATION, PUSH_PROMISE, SETTINGS, RST_STREAM with their payload, padding
@@ -267,6 +269,28 @@ struct close_event {
 	__u32 last_stream;     /* highest identifier of a stream opened by a request, 0: none */
 	__u32 received_pieces; /* frame_event.sequence that would come next, by direction */
 	__u32 sent_pieces;
+	__u32 n_aside;   /* streams that may be in the map `content`: what they have had is the agent's to find out */
+	__u16 epoch[2];  /* stream_key.direction >> 1, received and sent */
+};
+
+/* A stream of HTTP/2 in one direction: key of the map `content`. */
+struct stream_key {
+	__u64 connection; /* number */
+	__u32 stream;
+	__u32 direction;  /* 1: sent; the higher bits count the times that this direction was lost */
+};
+
+/* How much content it has had: value of the map. */
+struct stream_data {
+	__u64 bytes;       /* without padding */
+	__u32 messages;    /* of gRPC's framing, begun */
+	__u32 left;        /* bytes to the end of the message under way */
+	__u32 stream;      /* identifier; 0: none */
+	__u16 n_empty;     /* messages without content in a row */
+	__u8 prefix_bytes; /* of `prefix` that are there */
+	__u8 unknown;      /* 1: not gRPC's framing, or its place in it was lost */
+	__u64 prefix;      /* of the next message, the first byte lowest */
+	__u64 last;        /* time of the last byte, 0: none */
 };
 
 struct process_event {

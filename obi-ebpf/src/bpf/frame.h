@@ -41,7 +41,6 @@ enum {
 	EMPTY_MOST = 1024,
 };
 
-#define MESSAGES_UNKNOWN 0xffffffffu
 /* stream_data.unknown: DATA came of which no beginning was seen. */
 #define NEVER_OPENED 2
 

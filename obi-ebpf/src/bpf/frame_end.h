@@ -34,6 +34,9 @@ static __always_inline void end_http2(struct connection *k, const struct ending 
 	event->last_stream = k->last_stream;
 	event->received_pieces = k->receive.frame.sequence;
 	event->sent_pieces = k->send.frame.sequence;
+	event->n_aside = k->receive.frame.n_spilled + k->send.frame.n_spilled;
+	event->epoch[0] = k->receive.frame.epoch;
+	event->epoch[1] = k->send.frame.epoch;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 

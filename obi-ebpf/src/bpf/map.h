@@ -101,18 +101,11 @@ enum protocol {
 	PROTOCOL_WEBSOCKET,
 };
 
-/* A stream of HTTP/2 in one direction. */
-struct stream_key {
-	u64 connection; /* number */
-	u32 stream;
-	u32 direction;  /* 1: sent; the higher bits count the times that this direction was lost */
-};
-
 /*
  * Content of streams whose DATA is interrupted by that of others: one stream of each direction is in the
  * connection, and with little traffic none is here. An entry goes when its stream ends. Those of connections
  * that end before their streams stay until their room is needed: hence LRU. Whoever finds its entry gone tells
- * that the number is not known.
+ * that the number is not known. The agent takes those of a connection that ends with them (close_event.n_aside).
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

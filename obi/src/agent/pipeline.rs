@@ -16,6 +16,7 @@ use super::reload::Reload;
 use super::tally::Tallies;
 use super::tls::Watch;
 use super::wait::Wait;
+use crate::capture::content;
 use crate::capture::discover::{Given, Verdict};
 use crate::capture::event::{Event, decode};
 use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Measured, Preallocated, Programs};
@@ -92,6 +93,14 @@ impl Pipeline {
                 }
                 Ok(event) => {
                     self.outlet.stats.receive(Stage::Protocol, 1);
+                    if let Event::Close(close) = &event
+                        && close.n_aside > 0
+                    {
+                        let open = self.exchanges.open_streams(close.header.exchange);
+                        for told in content::take(&mut self.maps.contents, close, &open) {
+                            self.exchanges.accept(&Event::Frame(&told, &[]), &mut self.outlet);
+                        }
+                    }
                     self.exchanges.accept(&event, &mut self.outlet);
                     None
                 }

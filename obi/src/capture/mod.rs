@@ -2,6 +2,7 @@
 
 pub mod bpf;
 pub mod btf;
+pub mod content;
 pub mod discover;
 pub mod event;
 pub mod hook_set;

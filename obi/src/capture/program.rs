@@ -21,7 +21,9 @@ use obi_ebpf::Flavour;
 use thiserror::Error as ThisError;
 
 use self::load::{Attached, Loaded};
-pub use self::maps::{ELEMENT_OVERHEAD, GlobalState, Maps, SharedMaps, TallyKey, ThreadState};
+pub use self::maps::{
+    ELEMENT_OVERHEAD, GlobalState, Maps, SharedMaps, StreamData, StreamKey, TallyKey, ThreadState,
+};
 use self::maps::{connection_bytes, whole_bytes};
 use self::table::Hook;
 pub use self::user::UserPrograms;

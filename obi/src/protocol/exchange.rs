@@ -97,6 +97,12 @@ impl Exchanges {
         }
     }
 
+    /// Streams of HTTP/2 that are open on the connection of exchange `number`.
+    #[must_use]
+    pub fn open_streams(&self, number: u64) -> Vec<u32> {
+        self.http2.open_streams(number)
+    }
+
     /// Evicts what had no record for `max_age` at `now` (`CLOCK_MONOTONIC`, ns): its end was lost in the
     /// kernel, which has counted it. Call it about once a second: what is whole but for the record of its
     /// request body's end is handed over here, and responses without a request are dropped after a second.

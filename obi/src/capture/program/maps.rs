@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue, RingBuf};
 use aya_obj::generated::bpf_map_type;
-use obi_ebpf::{TALLY_RESTS, global_state, tally_key, thread_state};
+use obi_ebpf::{TALLY_RESTS, global_state, stream_data, stream_key, tally_key, thread_state};
 
 use super::LoadError;
 use crate::capture::bpf::create;
@@ -32,6 +32,8 @@ pub struct Maps {
     pub forgotten: Queue<MapData, u64>,
     /// Current exchange by thread.
     pub thread: HashMap<MapData, u32, ThreadState>,
+    /// What streams of HTTP/2 have carried, but for those at hand.
+    pub contents: HashMap<MapData, StreamKey, StreamData>,
     /// The programs' global variables.
     pub global: Array<MapData, GlobalState>,
 }
@@ -51,13 +53,27 @@ pub struct TallyKey(pub tally_key);
 #[derive(Debug, Clone, Copy)]
 pub struct ThreadState(pub thread_state);
 
-// SAFETY: all three are transparent over C structures of integers without padding (their zerocopy derives
+/// [`stream_key`] as a map key.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct StreamKey(pub stream_key);
+
+/// [`stream_data`] as a map value.
+#[repr(transparent)]
+#[derive(Debug, Clone, Copy)]
+pub struct StreamData(pub stream_data);
+
+// SAFETY: all five are transparent over C structures of integers without padding (their zerocopy derives
 // refuse padding at compile time), so every bit pattern is valid.
 unsafe impl aya::Pod for TallyKey {}
 // SAFETY: as above.
 unsafe impl aya::Pod for ThreadState {}
 // SAFETY: as above.
 unsafe impl aya::Pod for GlobalState {}
+// SAFETY: as above.
+unsafe impl aya::Pod for StreamKey {}
+// SAFETY: as above.
+unsafe impl aya::Pod for StreamData {}
 
 impl Maps {
     /// Takes the maps out of the loader.
@@ -70,6 +86,7 @@ impl Maps {
             tally_rest: take(ebpf, "tally_rest")?,
             forgotten: take(ebpf, "forgotten")?,
             thread: take(ebpf, "thread")?,
+            contents: take(ebpf, "content")?,
             global: take(ebpf, ".bss")?,
         })
     }

@@ -127,6 +127,14 @@ impl Http2 {
         self.streams.open()
     }
 
+    /// Those of the connection of that exchange.
+    pub(super) fn open_streams(&self, number: u64) -> Vec<u32> {
+        let first = self.connections.find(number >> ORDINAL_BITS).and_then(|at| self.connections[at].first);
+        std::iter::successors(first, |slot| self.streams[*slot].next)
+            .map(|slot| self.streams[slot].id)
+            .collect()
+    }
+
     /// Whether the connection of that exchange speaks HTTP/2.
     pub(super) fn knows(&self, number: u64) -> bool {
         self.connections.find(number >> ORDINAL_BITS).is_some()

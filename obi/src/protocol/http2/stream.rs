@@ -11,10 +11,8 @@ use crate::protocol::grpc::{self, Content};
 use crate::protocol::http1::{RequestParts, RequestText};
 use crate::protocol::redact::{Target, host_of, split_target};
 use crate::protocol::{Endpoints, Exchange, Failure, Response, Rpc, Semantics, Side, UnderWay, Version};
-use obi_ebpf::{ORDINAL_BITS, frame_event};
+use obi_ebpf::{MESSAGES_UNKNOWN, ORDINAL_BITS, frame_event};
 
-/// `frame_event.messages` that could not be counted.
-const MESSAGES_UNKNOWN: u32 = u32::MAX;
 /// `frame_event.body_bytes` of a stream of which some data may have passed unseen.
 const BODY_UNKNOWN: u64 = u64::MAX;
 

@@ -171,3 +171,17 @@ fn promised_bytes_make_a_response_whole() {
     let records = [get(&mut c, 1), c.at(25).headers(Server, 1, true, &head("500"))];
     check(&records, &["Client 1 GET /a?k=REDACTED 200 0/0 10-20-25 "]);
 }
+
+#[test]
+fn open_streams_are_those_of_the_connection() {
+    let (mut exchanges, mut lines) = (Exchanges::new(Limits::default()), Lines::default());
+    let (mut one, mut other) = (Connection::server(7), Connection::server(8));
+    let records = [get(&mut one, 1), get(&mut one, 3), get(&mut other, 1), get(&mut one, 5), ok(&mut one, 3)];
+    feed(&mut exchanges, &records, &mut lines);
+    let open = |number: u64| {
+        let mut streams = exchanges.open_streams(number << ORDINAL_BITS);
+        streams.sort_unstable();
+        streams
+    };
+    assert_eq!((open(7), open(8), open(9)), (vec![1, 5], vec![1], vec![]));
+}
