@@ -38,42 +38,32 @@ pub struct Maps {
     pub global: Array<MapData, GlobalState>,
 }
 
-/// [`global_state`] as a map value.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-pub struct GlobalState(pub global_state);
+/// Structures that the kernel side keeps in maps, as the loading library wants them.
+macro_rules! in_maps {
+    ($($(#[$doc:meta])* $name:ident($structure:ident);)*) => {$(
+        $(#[$doc])*
+        #[repr(transparent)]
+        #[derive(Debug, Clone, Copy)]
+        pub struct $name(pub $structure);
 
-/// [`tally_key`] as a map key.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-pub struct TallyKey(pub tally_key);
+        // SAFETY: transparent over a C structure of integers without padding (its zerocopy derives refuse padding at
+        // compile time), so every bit pattern is valid.
+        unsafe impl aya::Pod for $name {}
+    )*};
+}
 
-/// [`thread_state`] as a map value.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-pub struct ThreadState(pub thread_state);
-
-/// [`stream_key`] as a map key.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-pub struct StreamKey(pub stream_key);
-
-/// [`stream_data`] as a map value.
-#[repr(transparent)]
-#[derive(Debug, Clone, Copy)]
-pub struct StreamData(pub stream_data);
-
-// SAFETY: all five are transparent over C structures of integers without padding (their zerocopy derives
-// refuse padding at compile time), so every bit pattern is valid.
-unsafe impl aya::Pod for TallyKey {}
-// SAFETY: as above.
-unsafe impl aya::Pod for ThreadState {}
-// SAFETY: as above.
-unsafe impl aya::Pod for GlobalState {}
-// SAFETY: as above.
-unsafe impl aya::Pod for StreamKey {}
-// SAFETY: as above.
-unsafe impl aya::Pod for StreamData {}
+in_maps! {
+    /// [`global_state`] as a map value.
+    GlobalState(global_state);
+    /// [`tally_key`] as a map key.
+    TallyKey(tally_key);
+    /// [`thread_state`] as a map value.
+    ThreadState(thread_state);
+    /// [`stream_key`] as a map key.
+    StreamKey(stream_key);
+    /// [`stream_data`] as a map value.
+    StreamData(stream_data);
+}
 
 impl Maps {
     /// Takes the maps out of the loader.
