@@ -28,13 +28,16 @@ const LEAST_BUDGET: u64 = 10;
 const LATENCIES: [u64; 16] =
     [5, 10, 25, 50, 100, 200, 300, 500, 750, 1000, 2000, 3000, 5000, 10_000, 30_000, 60_000];
 
+/// Fewer requests than this are no measurement.
+const FEW: u64 = 1_000;
 /// Longer names are cut, so that they fit with what is added.
 const LONGEST_NAME: usize = 40;
 
 /// OpenSLO text with an objective for success, and one for speed: 99 % below the next round duration above what 99 %
-/// reached. `None` when nothing was measured.
+/// reached. `None` when nothing was measured, or more than one of ten requests failed: not even the lowest target was
+/// kept.
 pub fn suggest(measured: &Measured) -> Option<String> {
-    if measured.requests == 0 {
+    if measured.requests == 0 || measured.errors > measured.requests / 10 {
         return None;
     }
     let mut name = crate::openslo::slug(&measured.service);
@@ -42,12 +45,12 @@ pub fn suggest(measured: &Measured) -> Option<String> {
     let name = if name.is_empty() { "service" } else { name.trim_end_matches('-') };
     let mut text = String::new();
     let service = quoted(&measured.service);
-    let ratio = 100.0 * (measured.requests - measured.errors.min(measured.requests)) as f64
-        / measured.requests as f64;
+    let ratio = 100.0 * (measured.requests - measured.errors) as f64 / measured.requests as f64;
     let why = format!(
-        "{} of {} requests succeeded ({ratio:.3} %).",
-        measured.requests - measured.errors.min(measured.requests),
-        measured.requests
+        "{} of {} requests succeeded ({ratio:.3} %).{}",
+        measured.requests - measured.errors,
+        measured.requests,
+        if measured.requests < FEW { " So few say little; suggest again after a day or more." } else { "" }
     );
     write_slo(&mut text, &format!("{name}-availability"), &service, &why, "outcome: good", target(measured));
     let limit = LATENCIES.iter().find(|limit| **limit * 1_000_000 > measured.p99_ns);
@@ -157,12 +160,18 @@ mod tests {
             &[("shop-availability", "0.995"), ("shop-latency", "0.99")],
         );
         check(&measured("shop", 1_000, 0, 90_000), &[("shop-availability", "0.99")]);
-        check(&measured("shop", 10, 10, 5), &[("shop-availability", "0.9"), ("shop-latency", "0.99")]);
+        check(&measured("shop", 10, 1, 5), &[("shop-availability", "0.9"), ("shop-latency", "0.99")]);
         check(&measured("null", 10, 0, 5), &[("null-availability", "0.9"), ("null-latency", "0.99")]);
         check(
             &measured("5 \"a\": {b}", 10, 0, 5),
             &[("5-a-b-availability", "0.9"), ("5-a-b-latency", "0.99")],
         );
-        assert_eq!(suggest(&measured("shop", 0, 0, 0)), None);
+        // Not even the lowest target was kept, so nothing is promised.
+        for (requests, failed) in [(0, 0), (1, 1), (10, 10), (100_000, 100_000), (10, 9), (10, 2), (9, 1)] {
+            assert_eq!(suggest(&measured("shop", requests, failed, 0)), None, "{failed} of {requests}");
+        }
+        let few =
+            |requests| suggest(&measured("shop", requests, 0, 5)).unwrap().contains("So few say little");
+        assert_eq!([10, 999, 1_000].map(few), [true, true, false]);
     }
 }

@@ -149,9 +149,9 @@ impl Alert {
         for arm in &self.arms {
             for (condition, burn) in &arm.conditions {
                 let mut sentence = format!(
-                    "{}: burn rate {:.2} (threshold {:.2}), {} of {} bad",
+                    "{}: burn rate {} (threshold {:.2}), {} of {} bad",
                     Short(condition.window),
-                    burn.rate.unwrap_or(0.0),
+                    burn.rate.map_or_else(|| "unknown".to_owned(), |rate| format!("{rate:.2}")),
                     condition.threshold,
                     burn.counts.bad,
                     burn.counts.total()
@@ -162,8 +162,8 @@ impl Alert {
                 sentences.push(sentence);
             }
         }
-        sentences.push(format!("budget left: {:.2} %", self.budget.remaining * 100.0));
-        if let Some(left) = self.exhausted_in {
+        sentences.push(spent(self.budget.remaining));
+        if let Some(left) = self.exhausted_in.filter(|left| !left.is_zero()) {
             sentences.push(format!("at this rate it is used up in {}", remaining_time(left)));
         }
         sentences.join("; ")
@@ -191,11 +191,19 @@ impl Alert {
 }
 
 /// Two units at most: `3d 4h`, `12m`.
+/// What is left of the budget, or how far it is overspent.
+fn spent(remaining: f64) -> String {
+    if remaining > 0.0 {
+        return format!("budget left: {:.2} %", remaining * 100.0);
+    }
+    format!("the error budget is used up: {:.1} times as many were bad as it allows", 1.0 - remaining)
+}
+
 fn remaining_time(left: Duration) -> String {
     let seconds = left.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {
-        (0, 0, 0) if seconds == 0 => "0 (used up)".to_owned(),
+        (0, 0, 0) if left.is_zero() => "used up".to_owned(),
         (0, 0, 0) => "less than a minute".to_owned(),
         (0, 0, minutes) => format!("{minutes}m"),
         (0, hours, minutes) => format!("{hours}h {minutes}m"),

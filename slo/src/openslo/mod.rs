@@ -16,6 +16,7 @@ mod read;
 mod resolve;
 mod sli;
 mod slo;
+mod syntax;
 mod time_window;
 
 pub use self::finding::{Finding, Place, Severity};
@@ -26,3 +27,4 @@ pub use self::object::{
     MetricSource, Named, Object, Operator, Reading, Sli, Slo, SloObjective, Version,
 };
 pub use self::read::read;
+pub use self::syntax::SyntaxError;

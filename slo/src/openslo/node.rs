@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::syntax::SyntaxError;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
@@ -99,17 +100,9 @@ impl Node {
 ///
 /// # Errors
 /// Line and message of the first thing that is no YAML.
-pub(super) fn parse(text: &str) -> Result<Vec<Node>, (u32, String)> {
+pub(super) fn parse(text: &str) -> Result<Vec<Node>, SyntaxError> {
     let options = serde_saphyr::options! { strict_booleans: true };
-    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        let line = error.location().map_or(0, |location| u32::try_from(location.line()).unwrap_or(0));
-        let message = error.to_string();
-        let message = message.lines().next().unwrap_or("not readable as YAML");
-        let message = message.strip_prefix(&format!("error: line {line} column ")).map_or(message, |rest| {
-            rest.split_once(": ").map_or(rest, |(_, message)| message) // the place is told beside it
-        });
-        (line, message.to_owned())
-    })
+    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| SyntaxError::of(&error))
 }
 
 impl<'de> Deserialize<'de> for Node {
@@ -214,7 +207,7 @@ mod tests {
     fn what_is_no_yaml_is_told_with_its_line() {
         let check = |text: &str, line: u32| {
             let error = parse(text).expect_err(text);
-            assert_eq!(error.0, line, "{text}: {}", error.1);
+            assert_eq!(error.line, line, "{text}: {error}");
         };
         check("a: 1\nb: [1, 2\n", 2);
         check("a: 1\na: 2\n", 2);

@@ -10,6 +10,7 @@ use super::finding::{Finding, Place, Severity};
 use super::head::{description, kind, metadata, version};
 use super::node::{Value, parse};
 use super::object::{DataSource, Document, Object, Reading, Version};
+use super::syntax::SyntaxError;
 use super::{alpha, resolve, sli::sli, slo};
 
 /// Reads everything, and makes executable what can be.
@@ -27,9 +28,10 @@ pub fn read<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Reading 
                     top_level(&Cursor { node, place }, &mut reading);
                 }
             }
-            Err((line, what)) => {
+            Err(SyntaxError { line, column, message }) => {
                 let place = Place { file, line, key: String::new() };
-                let instead = "write YAML".to_owned();
+                let what = format!("not valid YAML at column {column}: {message}");
+                let instead = String::new();
                 reading.findings.push(Finding { place, severity: Severity::Error, what, instead });
             }
         }
