@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: reference help demo run build test bench fuzz fmt lint \
-        bench-hooks check-profiles dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
+        bench-hooks bench-instructions soak check-profiles dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -45,8 +45,8 @@ lint: ## Clippy over everything, warnings are errors
 check-dependencies:
 	script/check-dependencies
 
-reference: ## docs/configuration.md, from the doc comments of the configuration
-	UPDATE_REFERENCE=1 $(CARGO) test --package obi --test configuration_reference
+reference: ## docs/configuration.md and docs/metrics.md, from the configuration and the table of metrics
+	UPDATE_REFERENCE=1 $(CARGO) test --package obi --test configuration_reference --test metrics_reference
 
 # Always `--workspace`: another selection means other features, and everything is compiled again.
 unit:
@@ -83,6 +83,15 @@ bench: build ## Benchmarks; prints one table
 	$(CARGO) build --release --workspace --bins
 	$(CARGO) bench --package obi --package slo
 	$(SUDO) $(TARGET)/release/bench
+
+soak: build ## An hour of small load: does memory, do kernel maps or descriptors grow? (ARGS="--minutes 10 --warm-up 3" for a trial)
+	$(CARGO) build --release --workspace --bins
+	$(SUDO) $(TARGET)/release/soak $(ARGS)
+
+bench-instructions: ## What an exchange costs in instructions, by program and hook set, on an emulated 6.12 that counts them
+	$(CARGO) build --release --workspace --bins
+	$(SUDO) $(TARGET)/release/kernels run 6.12 --instructions --limit 3600 -- \
+		$(abspath $(TARGET))/release/bench --seconds 3 --only instructions
 
 # On a kernel that has all of them; what is emulated is slow, so only the ratios between sets mean anything.
 bench-hooks: ## Costs of the hook sets beside each other, on Debian's 6.12 under QEMU

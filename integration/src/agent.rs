@@ -2,6 +2,7 @@
 //!
 //! In: a configuration. Out: its spans, its metrics, its end. Refuses to know its insides.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -245,6 +246,25 @@ impl Agent {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.program.pid()
+    }
+
+    /// Bytes of the kernel maps that it holds open, as the kernel counts them.
+    ///
+    /// # Errors
+    /// When the process has ended.
+    pub fn kernel_map_bytes(&self) -> anyhow::Result<u64> {
+        let mut maps = BTreeMap::new();
+        for entry in std::fs::read_dir(format!("/proc/{}/fdinfo", self.pid()))? {
+            // A descriptor may be closed by now.
+            let Ok(text) = std::fs::read_to_string(entry?.path()) else { continue };
+            let value = |name: &str| -> Option<u64> {
+                text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+            };
+            if let (Some(id), Some(bytes)) = (value("map_id:"), value("memlock:")) {
+                maps.insert(id, bytes);
+            }
+        }
+        Ok(maps.values().sum())
     }
 
     /// The hook set it uses.

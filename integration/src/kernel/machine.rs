@@ -46,6 +46,8 @@ pub struct Job {
     pub kernel_arguments: String,
     /// Memory in MiB.
     pub memory: u32,
+    /// One processor whose clock counts instructions, one a nanosecond: times are costs, whatever the host does.
+    pub counts_instructions: bool,
 }
 
 impl Job {
@@ -57,6 +59,7 @@ impl Job {
             limit: Duration::from_secs(300),
             kernel_arguments: String::new(),
             memory: 2048,
+            counts_instructions: false,
         }
     }
 }
@@ -246,7 +249,7 @@ fn arguments(machine: &Machine, job: &Job, files: &Path, share: &Path) -> Vec<St
         ["-accel", "tcg,thread=single"],
         ["-cpu", &processor],
         ["-machine", "q35,memory-backend=mem"],
-        ["-smp", "2"],
+        ["-smp", if job.counts_instructions { "1" } else { "2" }],
         ["-display", "none"],
         ["-device", "virtio-serial-pci"],
         ["-device", "virtio-rng-pci"],
@@ -261,9 +264,13 @@ fn arguments(machine: &Machine, job: &Job, files: &Path, share: &Path) -> Vec<St
         ["-chardev", &format!("socket,id=root,path={}", share.display())],
         ["-device", "vhost-user-fs-pci,chardev=root,tag=host"],
     ];
-    let flags = ["-nodefaults", "-no-user-config", "-no-reboot"];
+    let flags: &[&str] = match job.counts_instructions {
+        // Idle time passes at once instead of being slept through.
+        true => &["-nodefaults", "-no-user-config", "-no-reboot", "-icount", "shift=0,sleep=off"],
+        false => &["-nodefaults", "-no-user-config", "-no-reboot"],
+    };
     let words =
-        flags.into_iter().chain(fixed.iter().flatten().copied()).chain(made.iter().flatten().copied());
+        flags.iter().copied().chain(fixed.iter().flatten().copied()).chain(made.iter().flatten().copied());
     words.map(str::to_owned).chain(port("status")).chain(port("output")).collect()
 }
 

@@ -6,6 +6,7 @@
 mod crowd;
 mod fleet;
 mod hooks;
+mod instructions;
 mod nginx;
 mod profile;
 mod table;
@@ -24,16 +25,18 @@ const STARTS: usize = 7;
 
 /// Each adds its rows.
 type Part = (&'static str, fn(Effort, &mut Table) -> anyhow::Result<()>);
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("ready", ready),
     ("nginx", nginx::measure),
     ("tls", tls::measure),
     ("fleet", fleet::measure),
     ("profile", profile::measure),
     (HOOKS, hooks::measure),
+    (INSTRUCTIONS, instructions::measure),
 ];
-/// Only when asked for: it is meant for a kernel that has all sets.
+/// Only when asked for: they are meant for a kernel that has all sets, and for a machine that counts instructions.
 const HOOKS: &str = "hooks";
+const INSTRUCTIONS: &str = "instructions";
 
 /// How long and how often.
 #[derive(Debug, Clone, Copy)]
@@ -67,7 +70,8 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<(Eff
             _ => bail!("unknown argument {name}: usage: bench [--seconds N] [--pairs N] [--only PART]"),
         }
     }
-    let is_asked_for = |part: &str| only.as_ref().map_or(part != HOOKS, |only| part == only);
+    let is_ordinary = |part: &str| part != HOOKS && part != INSTRUCTIONS;
+    let is_asked_for = |part: &str| only.as_ref().map_or_else(|| is_ordinary(part), |only| part == only);
     Ok((effort, PARTS.into_iter().filter(|(part, _)| is_asked_for(part)).collect()))
 }
 

@@ -97,7 +97,7 @@ pub(crate) struct Traffic<'a> {
 }
 
 /// The metrics when everything that has passed is in them: they do not grow any more.
-fn settled(agent: &Agent) -> anyhow::Result<Exposition> {
+pub(crate) fn settled(agent: &Agent) -> anyhow::Result<Exposition> {
     const LOOK: Duration = Duration::from_millis(300);
     const LOOKS: usize = 100;
     let grown =
@@ -148,10 +148,24 @@ pub(crate) fn load(server: &Server, client: &str, seconds: u32) -> anyhow::Resul
 /// 64 connections ask for 1 KiB over and over; `scheme` is `http` or `https`.
 pub(crate) fn load_over(scheme: &str, server: &Server, client: &str, seconds: u32) -> anyhow::Result<Load> {
     let Address::Tcp(address) = server.address else { bail!("nginx listens on TCP") };
+    ask(&["-c64", "-t2"], &format!("{scheme}://{address}/plain/1024"), client, seconds)
+}
+
+/// The same with other arguments.
+pub(crate) fn load_with(
+    arguments: &[&str],
+    server: &Server,
+    client: &str,
+    seconds: u32,
+) -> anyhow::Result<Load> {
+    let Address::Tcp(address) = server.address else { bail!("nginx listens on TCP") };
+    ask(arguments, &format!("http://{address}/plain/1024"), client, seconds)
+}
+
+fn ask(arguments: &[&str], url: &str, client: &str, seconds: u32) -> anyhow::Result<Load> {
     let mut command = Command::new("wrk");
     // An emulated machine may leave a request waiting for longer than the 2 s that `wrk` gives it.
-    command.args(["-c64", "-t2", "--timeout", "20s"]);
-    command.args([&format!("-d{seconds}s"), &format!("{scheme}://{address}/plain/1024")]);
+    command.args(arguments).args(["--timeout", "20s", &format!("-d{seconds}s"), url]);
     command.env("OTEL_SERVICE_NAME", client);
     let lines = run("wrk", command, Duration::from_secs(u64::from(seconds) + 30))?;
     if let Some(failure) =

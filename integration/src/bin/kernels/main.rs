@@ -49,6 +49,9 @@ struct Run {
     /// Environment of the command, `NAME=VALUE`
     #[arg(long = "env")]
     environment: Vec<String>,
+    /// One processor whose clock counts instructions, one a nanosecond
+    #[arg(long)]
+    instructions: bool,
     /// Print what the kernel said, too
     #[arg(long)]
     console: bool,
@@ -167,6 +170,7 @@ impl Run {
         let mut job = Job::new(self.command);
         job.limit = Duration::from_secs(self.limit);
         job.kernel_arguments = self.append;
+        job.counts_instructions = self.instructions;
         for pair in &self.environment {
             let (name, value) = pair.split_once('=').with_context(|| format!("{pair} is not NAME=VALUE"))?;
             job.environment.push((name.to_owned(), value.to_owned()));
