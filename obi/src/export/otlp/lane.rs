@@ -84,7 +84,7 @@ impl Lane {
         let begun = Instant::now();
         let mut backoff = Backoff::new();
         loop {
-            let answer = timeout(self.settings.timeout, self.transport.send(batch)).await;
+            let answer = timeout(self.settings.timeout, self.transport.send(batch, &self.meter)).await;
             let (asked, why) = match answer {
                 Ok(Answer::Accepted { rejected, message }) => {
                     return self.accepted(n_items, rejected.min(n_items), &message);

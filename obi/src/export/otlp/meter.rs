@@ -61,6 +61,7 @@ pub(super) struct Account {
     signal: Signal,
     queued_items: AtomicU64,
     queued_bytes: AtomicU64,
+    attempt_bytes: AtomicU64,
     sent: AtomicU64,
     retries: AtomicU64,
     lost: [AtomicU64; Lost::ALL.len()],
@@ -73,6 +74,7 @@ impl Account {
             signal,
             queued_items: AtomicU64::new(0),
             queued_bytes: AtomicU64::new(0),
+            attempt_bytes: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             lost: Default::default(),
@@ -86,6 +88,7 @@ impl Account {
             signal: self.signal.name(),
             queued_items: self.queued_items.load(Relaxed),
             queued_bytes: self.queued_bytes.load(Relaxed),
+            attempt_bytes: self.attempt_bytes.load(Relaxed),
             sent: self.sent.load(Relaxed),
             retries: self.retries.load(Relaxed),
             lost: Lost::ALL.map(|reason| (reason.name(), self.lost[reason as usize].load(Relaxed))).to_vec(),
@@ -148,6 +151,12 @@ impl Meter {
         self.account.retries.fetch_add(1, Relaxed);
     }
 
+    /// Counts the memory of a request under way, beside what is queued, until the guard is dropped.
+    pub(super) fn attempt(&self, n_bytes: u64) -> Attempt<'_> {
+        self.account.attempt_bytes.fetch_add(n_bytes, Relaxed);
+        Attempt { account: &self.account, n_bytes }
+    }
+
     /// Items and bytes that wait or are under way in this lane.
     pub(super) fn queued(&self) -> (u64, u64) {
         (self.queued_items.load(Relaxed), self.queued_bytes.load(Relaxed))
@@ -185,5 +194,18 @@ impl Meter {
     fn levels(&self) -> [(&AtomicU64, &AtomicU64); 2] {
         let account = &self.account;
         [(&self.queued_items, &self.queued_bytes), (&account.queued_items, &account.queued_bytes)]
+    }
+}
+
+/// A request under way, whose memory counts.
+#[derive(Debug)]
+pub(super) struct Attempt<'a> {
+    account: &'a Account,
+    n_bytes: u64,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.account.attempt_bytes.fetch_sub(self.n_bytes, Relaxed);
     }
 }

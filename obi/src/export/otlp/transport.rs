@@ -3,11 +3,13 @@
 //! In: payloads that make up a request. Out: an [`Answer`]. Refuses to know queues, time limits and whether a request
 //! is a repetition.
 
+mod connection;
 mod grpc;
 mod http;
 mod pyroscope;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -22,11 +24,13 @@ use prost::bytes::Bytes;
 use rustls::ClientConfig;
 use tonic::body::Body;
 
+use self::connection::{Connector, Cutter};
+use super::meter::Meter;
 use super::queue::Payload;
 use super::retry::Answer;
 use crate::config::export::{Compression, OtlpDestination, Protocol, Signal};
 
-type Connections = Client<HttpsConnector<HttpConnector>, Body>;
+type Connections = Client<HttpsConnector<Connector>, Body>;
 
 /// Where one signal of a destination goes, and how.
 #[derive(Debug)]
@@ -40,7 +44,9 @@ pub(super) struct Transport {
     headers: HeaderMap,
     tls: Arc<ClientConfig>,
     connections: Connections,
-    connect_timeout: std::time::Duration,
+    cutter: Cutter,
+    /// For a connection, a request, and bytes that the peer does not acknowledge.
+    timeout: Duration,
 }
 
 impl Transport {
@@ -51,8 +57,8 @@ impl Transport {
         uri: Uri,
         tls: Arc<ClientConfig>,
     ) -> Self {
-        let connect_timeout = destination.timeout;
-        let connections = connections(&tls, destination.protocol, connect_timeout);
+        let (cutter, timeout) = (Cutter::default(), destination.timeout);
+        let connections = connections(&tls, destination.protocol, timeout, &cutter);
         Self {
             uri,
             signal,
@@ -62,7 +68,8 @@ impl Transport {
             headers: headers(destination),
             tls,
             connections,
-            connect_timeout,
+            cutter,
+            timeout,
         }
     }
 
@@ -71,18 +78,22 @@ impl Transport {
         Self { is_pyroscope: true, ..self }
     }
 
-    /// Sends the payloads as one request and says what came of it.
-    pub(super) async fn send(&self, batch: &[Payload]) -> Answer {
+    /// Sends the payloads as one request and says what came of it. Its memory counts with `meter` while it is under
+    /// way.
+    ///
+    /// One request at a time: a second one would end the connection of the first.
+    pub(super) async fn send(&self, batch: &[Payload], meter: &Meter) -> Answer {
         match self.protocol {
             _ if self.is_pyroscope => pyroscope::send(self, batch).await,
-            Protocol::Grpc => grpc::send(self, batch).await,
-            Protocol::Http => http::send(self, batch).await,
+            Protocol::Grpc => grpc::send(self, batch, meter).await,
+            Protocol::Http => http::send(self, batch, meter).await,
         }
     }
 
-    /// Forgets its connections: one of them may lead nowhere.
+    /// Ends its connection, which may lead nowhere: the socket is closed and the request's memory free.
     pub(super) fn reset(&mut self) {
-        self.connections = connections(&self.tls, self.protocol, self.connect_timeout);
+        self.cutter.cut();
+        self.connections = connections(&self.tls, self.protocol, self.timeout, &self.cutter);
     }
 
     /// Whether a refusal may mean that a destination does not know the signal. Profiles are young: Collectors want a
@@ -110,11 +121,14 @@ impl Transport {
     }
 }
 
-fn connections(tls: &ClientConfig, protocol: Protocol, timeout: std::time::Duration) -> Connections {
+fn connections(tls: &ClientConfig, protocol: Protocol, timeout: Duration, cutter: &Cutter) -> Connections {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
     tcp.set_connect_timeout(Some(timeout));
+    // The kernel gives up on a peer that takes nothing, too, also for a socket that is closed already.
+    tcp.set_tcp_user_timeout(Some(timeout));
+    let tcp = Connector::new(tcp, cutter.clone());
     let schemes = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
     let connector = match protocol {
         Protocol::Grpc => schemes.enable_http2().wrap_connector(tcp),

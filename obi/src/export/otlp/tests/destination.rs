@@ -80,7 +80,7 @@ async fn counts_outlive_a_new_configuration() {
     };
     let errors = |tap: &mut Tap, n: usize| {
         for _ in 0..n {
-            let mut span = span_with(SpanKind::Server, |http| http.error_type = "503");
+            let mut span = span_with(SpanKind::Server, |span| span.error_type = "503");
             let kept = tap.sample(&mut span).expect("errors are kept");
             tap.push(&span, kept);
         }

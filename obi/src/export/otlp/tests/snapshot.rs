@@ -58,11 +58,11 @@ fn a_snapshot_becomes_histograms_with_exemplars() {
     let mut registry = registry();
     registry.record(&span(SpanKind::Server));
     registry.record(&span(SpanKind::Client));
-    registry.record(&span_with(SpanKind::Server, |http| {
-        http.status = None;
-        http.error_type = "reset";
+    registry.record(&span_with(SpanKind::Server, |span| {
+        span.http().status = None;
+        span.error_type = "reset";
     }));
-    let mut unsampled = span_with(SpanKind::Client, |http| http.status = Some(404));
+    let mut unsampled = span_with(SpanKind::Client, |span| span.http().status = Some(404));
     unsampled.sampled = false;
     registry.record(&unsampled);
     let found = histograms(&encoded(&mut registry, START + 90_000_000));
@@ -102,11 +102,11 @@ fn a_snapshot_becomes_histograms_with_exemplars() {
 #[test]
 fn everything_of_the_snapshot_goes_out() {
     let mut registry = registry();
-    registry.record(&span_with(SpanKind::Server, |http| {
-        http.request_body_bytes = Some(100);
-        http.response_body_bytes = Some(9_000);
+    registry.record(&span_with(SpanKind::Server, |span| {
+        span.request_bytes = Some(100);
+        span.response_bytes = Some(9_000);
     }));
-    registry.record(&span_with(SpanKind::Client, |http| http.request_body_bytes = Some(7)));
+    registry.record(&span_with(SpanKind::Client, |span| span.request_bytes = Some(7)));
     registry.record(&call_ended(SpanKind::Server, Code::DEADLINE_EXCEEDED));
     registry.record(&call_ended(SpanKind::Client, Code::OK));
     registry.record(&websocket(SpanKind::Server));
@@ -220,7 +220,7 @@ fn many_series_become_many_payloads_below_the_limit() {
     let mut registry = Registry::new(red::Limits { series: 20_000, ..red::Limits::default() });
     for number in 0..3_000_u32 {
         let route: Arc<str> = format!("/{number}/{}", "x".repeat(200)).into();
-        registry.record(&span_with(SpanKind::Server, |http| http.route = route));
+        registry.record(&span_with(SpanKind::Server, |span| span.http().route = route));
     }
     let payloads = encoded(&mut registry, START * 2);
     assert!(payloads.iter().all(|payload| payload.bytes.len() < queue::PAYLOAD_BYTES));
@@ -231,7 +231,7 @@ fn many_series_become_many_payloads_below_the_limit() {
 fn an_overflow_series_says_so() {
     let mut registry = Registry::new(red::Limits { series: 1_000, ..red::Limits::default() });
     for number in 0..2_000 {
-        registry.record(&span_with(SpanKind::Server, |http| http.route = format!("/{number}").into()));
+        registry.record(&span_with(SpanKind::Server, |span| span.http().route = format!("/{number}").into()));
     }
     let found = histograms(&encoded(&mut registry, START * 2));
     let points = &found["http.server.request.duration s"];

@@ -18,13 +18,14 @@ use tonic_types::StatusExt as _;
 
 use super::{Connections, Transport, explained};
 use crate::config::export::{Compression, Signal};
+use crate::export::otlp::meter::Meter;
 use crate::export::otlp::queue::Payload;
 use crate::export::otlp::retry::{self, Answer};
 
 /// Largest response that is read: a partial success with a long explanation.
 const RESPONSE_BYTES: usize = 1 << 20;
 
-pub(super) async fn send(transport: &Transport, batch: &[Payload]) -> Answer {
+pub(super) async fn send(transport: &Transport, batch: &[Payload], meter: &Meter) -> Answer {
     let path = match transport.signal {
         Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
         Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
@@ -37,6 +38,9 @@ pub(super) async fn send(transport: &Transport, batch: &[Payload]) -> Answer {
         client = client.send_compressed(CompressionEncoding::Gzip);
     }
     let metadata = MetadataMap::from_headers(transport.headers.clone());
+    // The message is a copy, behind gRPC's prefix; compressed it is smaller.
+    let n_bytes: usize = batch.iter().map(|payload| payload.bytes.len()).sum();
+    let _attempt = meter.attempt(n_bytes as u64);
     let message = batch.iter().map(|payload| payload.bytes.clone()).collect();
     let request = Request::from_parts(metadata, tonic::Extensions::default(), message);
     let path = http::uri::PathAndQuery::from_static(path);

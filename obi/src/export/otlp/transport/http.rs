@@ -15,6 +15,7 @@ use tonic::body::Body;
 
 use super::{Transport, explained};
 use crate::config::export::Compression;
+use crate::export::otlp::meter::Meter;
 use crate::export::otlp::queue::Payload;
 use crate::export::otlp::retry::{self, Answer};
 
@@ -23,7 +24,7 @@ const RESPONSE_BYTES: usize = 1 << 20;
 /// How much of a refusal's text is shown.
 const SHOWN_BYTES: usize = 200;
 
-pub(super) async fn send(transport: &Transport, batch: &[Payload]) -> Answer {
+pub(super) async fn send(transport: &Transport, batch: &[Payload], meter: &Meter) -> Answer {
     let mut request = Request::new(());
     *request.method_mut() = http::Method::POST;
     *request.uri_mut() = transport.uri.clone();
@@ -36,6 +37,7 @@ pub(super) async fn send(transport: &Transport, batch: &[Payload]) -> Answer {
             gzip(batch)
         }
     };
+    let _attempt = meter.attempt(copied(batch, &body));
     let request = request.map(|()| Body::new(Full::new(body)));
     let response = match transport.connections.request(request).await {
         Ok(response) => response,
@@ -70,6 +72,12 @@ fn whole(batch: &[Payload]) -> Bytes {
     }
     let parts: Vec<&[u8]> = batch.iter().map(|payload| &*payload.bytes).collect();
     parts.concat().into()
+}
+
+/// Bytes of `body` that are not those in the queue.
+fn copied(batch: &[Payload], body: &Bytes) -> u64 {
+    let is_shared = batch.first().is_some_and(|payload| payload.bytes.as_ptr() == body.as_ptr());
+    if is_shared { 0 } else { body.len() as u64 }
 }
 
 fn gzip(batch: &[Payload]) -> Bytes {
