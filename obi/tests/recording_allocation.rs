@@ -6,9 +6,9 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use obi::export::store::{Limits as StoreLimits, Store};
 use obi::red::{Limits, Registry};
 use obi::span::{Detail, Http, Service, Span, SpanKind};
+use obi::span_store::{Limits as StoreLimits, Store};
 
 struct Counting;
 
@@ -48,23 +48,15 @@ impl Shared {
         Span {
             trace_id: [1; 16],
             span_id: [2; 8],
-            parent_span_id: None,
-            trace_flags: 0,
-            sampled: true,
-            trace_state: String::new(),
-            exchange: 1,
-            kind: SpanKind::Server,
             start: 1_700_000_000_000_000_000,
             end: 1_700_000_000_000_000_000,
-            queue_wait: 1,
-            pid: 1,
             service: Arc::clone(&self.services[0]),
-            instance: Arc::default(),
             detail: Detail::Http(Http {
                 method: "GET",
                 route: Arc::clone(&self.routes[0]),
                 ..Http::default()
             }),
+            ..Span::blank()
         }
     }
 
@@ -75,14 +67,14 @@ impl Shared {
         span.kind = if n.is_multiple_of(2) { SpanKind::Server } else { SpanKind::Client };
         span.end = span.start + (n as u64 % 5_000) * 1_000_000;
         span.service.clone_from(&self.services[n % self.services.len()]);
-        let http = span.detail.http_mut();
+        span.error_type = if failed { "500" } else { "" };
+        let Detail::Http(http) = &mut span.detail else { unreachable!("all are requests") };
         http.route.clone_from(route);
         http.status = Some(if failed { 500 } else { 200 });
-        http.error_type = if failed { "500" } else { "" };
         http.path.clear();
         http.path.push_str(route);
-        http.server_address.clear();
-        http.server_address.push_str("shop.example");
+        span.server.address.clear();
+        span.server.address.push_str("shop.example");
     }
 }
 

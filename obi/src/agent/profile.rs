@@ -194,6 +194,9 @@ impl Prepared {
         let programs = Arc::new(ArcSwap::from_pointee(profiler.measure()));
         let namer = Namer::new(symbols, rhythm.period, exports, Arc::clone(&named));
         let wait = Wait::new(&stacks).context("failed to watch the ring of stacks")?;
+        for side_band in resolver.descriptors() {
+            wait.add(side_band).context("failed to watch the events of mappings")?;
+        }
         let bell = wait.bell();
         let waiting = Arc::<AtomicUsize>::default();
         let sampler = Sampler {
@@ -201,7 +204,7 @@ impl Prepared {
             stacks,
             wait,
             resolver,
-            store: Store::new(config.store_bytes as usize),
+            store: Store::new(config.store_bytes as usize).keeping(config.retention),
             notices: noticed,
             waiting: Arc::clone(&waiting),
             reports,

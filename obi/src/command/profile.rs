@@ -8,7 +8,7 @@ mod output;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -30,6 +30,7 @@ use crate::span::context::parse_id;
 /// routes and spans). The ending of FILE says what is written: .svg (flame graph), .pb.gz (pprof), .otlp (OTLP profiles,
 /// one message). Exit codes: 0 recorded; 1 failed or no samples, with one line that says why; 2 wrong usage or configuration.
 #[derive(Debug, clap::Args)]
+#[group(id = "whose", required = true, multiple = true, args = ["pid", "service", "span"])]
 #[command(after_long_help = "Examples:\n  obi profile --service shop --seconds 30 --output shop.svg\n  \
     obi profile --service shop --seconds 30 --output before.pb.gz\n  \
     obi profile --service shop --seconds 30 --diff before.pb.gz --output change.svg\n  \
@@ -38,7 +39,7 @@ use crate::span::context::parse_id;
     obi profile --pid 4711 --seconds 10 --output process.otlp")]
 pub struct ProfileArgs {
     /// Record this process
-    #[arg(long, value_name = "N", required_unless_present_any = ["service", "span"])]
+    #[arg(long, value_name = "N")]
     pub pid: Option<u32>,
     /// Record all processes of this service
     #[arg(long, value_name = "NAME", conflicts_with = "pid")]
@@ -123,6 +124,13 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
         None => write(kind, &title(args), &recorded.selection, base.as_ref()),
     };
     std::fs::write(&args.output, &bytes).with_context(|| format!("failed to write `{shown}`"))?;
+    let sides =
+        [("", Some(&recorded.selection)), ("to compare with: ", recorded.rest.as_ref().or(base.as_ref()))];
+    for (which, selection) in sides {
+        if let Some(warning) = selection.and_then(|selection| flame::Total::of(selection).warning()) {
+            eprintln!("warning: {which}{warning}");
+        }
+    }
     let n = recorded.selection.samples.len();
     eprintln!("wrote {shown} ({n} samples, {} bytes)", bytes.len());
     Ok(ExitCode::SUCCESS)
@@ -139,6 +147,9 @@ struct Recorded {
 
 fn record(args: &ProfileArgs, kind: Kind) -> anyhow::Result<Recorded> {
     let address = address(&args.place)?;
+    if let Some(pid) = args.pid.filter(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
+        anyhow::bail!("--pid {pid}: there is no such process");
+    }
     let duration = Duration::from_secs(args.seconds.unwrap_or(0));
     let is_there = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_ok();
     if is_there { from_agent(args, kind, address, duration) } else { sample_here(args, address, duration) }
@@ -166,6 +177,9 @@ fn from_agent(
     address: SocketAddr,
     duration: Duration,
 ) -> anyhow::Result<Recorded> {
+    if let Some(service) = args.service.as_ref().filter(|_| !duration.is_zero()) {
+        is_known(address, service)?;
+    }
     let times = wait(duration);
     // All that is written can be made of pprof, which keeps everything.
     let ask = |more: &[(&'static str, String)]| {
@@ -191,6 +205,39 @@ fn from_agent(
         services.extend(listed.filter_map(|service| service["service"].as_str()).map(str::to_owned));
     }
     Ok(Recorded { selection, rest, services })
+}
+
+/// Refuses a service of which the agent has neither seen requests nor, in the last minute, samples: a wrong name is
+/// said now, and not when everything has been recorded.
+fn is_known(address: SocketAddr, service: &str) -> anyhow::Result<()> {
+    let mut known = Vec::new();
+    for (path, parameters, field) in
+        [("/api/v1/profiles", [("format", "json")].as_slice(), "service"), ("/api/v1/status", &[], "name")]
+    {
+        let answer: serde_json::Value =
+            serde_json::from_slice(&patiently(|| ask_bytes(address, path, parameters))?)?;
+        let listed = answer["services"].as_array().into_iter().flatten();
+        known.extend(listed.filter_map(|service| service[field].as_str()).map(str::to_owned));
+    }
+    if known.iter().any(|name| name == service) {
+        return Ok(());
+    }
+    known.sort_unstable();
+    known.dedup();
+    anyhow::bail!(
+        "--service {service}: no service of this name has used a CPU in the last minute or answered requests{}",
+        among(&known)
+    )
+}
+
+/// Names some of the services that there are; nothing if there are none.
+fn among(services: &[String]) -> String {
+    if services.is_empty() {
+        return String::new();
+    }
+    let shown = services.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if services.len() > NAMED { ", …" } else { "" };
+    format!("; there are {shown}{more}")
 }
 
 /// How often the agent is asked for what has been recorded.
@@ -239,11 +286,7 @@ fn nothing(args: &ProfileArgs, recorded: &Recorded) -> anyhow::Error {
         (Some(_), _) => "there is no such process, or it used no CPU",
         (None, _) => "no such service used a CPU",
     });
-    if !recorded.services.is_empty() {
-        let shown = recorded.services.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-        let more = if recorded.services.len() > NAMED { ", …" } else { "" };
-        text.push_str(&format!("; there are samples of {shown}{more}"));
-    }
+    text.push_str(&among(&recorded.services));
     if recorded.selection.lost > 0 {
         text.push_str(&format!("; {} samples were lost", recorded.selection.lost));
     }

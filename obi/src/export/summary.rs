@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::flame::Total;
+use crate::profile::unnamed::shown;
 use crate::profile::{Fidelity, Link, Runtime, Sample, Selection};
 
 /// Entries of each list.
@@ -28,6 +29,9 @@ pub struct Summary {
     /// All samples.
     #[serde(flatten)]
     pub total: Time,
+    /// Why nothing should be concluded from so few samples, and what would help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// Of those: taken in a request whose span is known.
     pub linked: Time,
     /// Samples whose callers are not all known, by what their last frame says.
@@ -40,7 +44,8 @@ pub struct Summary {
     pub routes: Vec<RouteTime>,
     /// By span, the most first.
     pub spans: Vec<SpanTime>,
-    /// By function, the most in itself first.
+    /// By function, the most in itself first; code without a name goes by its file. The time in themselves of all that
+    /// are listed is all time, unless there are more than are listed.
     pub functions: Vec<FunctionTime>,
 }
 
@@ -156,6 +161,7 @@ impl Summary {
             period_nanoseconds: period,
             lost: selection.lost,
             total: time(&all),
+            warning: Total::of(selection).warning(),
             linked: time(&linked),
             truncated,
             frames,
@@ -235,7 +241,7 @@ fn frames(selection: &Selection) -> (BTreeMap<&'static str, u64>, BTreeMap<Strin
 
 fn functions(selection: &Selection) -> Vec<FunctionTime> {
     /// Name, file, whose.
-    type Key<'a> = (&'a str, &'a str, Runtime);
+    type Key<'a> = (Arc<str>, &'a str, Runtime);
     let mut times = BTreeMap::<Key<'_>, (u64, u64)>::new();
     for sample in &selection.samples {
         let weight = u64::from(sample.weight);
@@ -243,21 +249,22 @@ fn functions(selection: &Selection) -> Vec<FunctionTime> {
         let mut seen = BTreeSet::new();
         let mut is_leaf = true;
         for frame in &sample.stack.frames {
+            let shown = shown(frame, &sample.origin.executable);
+            // Callers that are not known are no function, unless nothing else is known of a sample.
+            if frame.symbol.fidelity == Fidelity::Marker && !is_leaf {
+                continue;
+            }
             let file = frame.mapping.as_ref().map_or("", |mapping| &*mapping.path);
-            for line in &frame.symbol.lines {
-                if frame.symbol.fidelity == Fidelity::Marker {
-                    continue;
-                }
-                let key = (&*line.function, file, frame.symbol.runtime);
-                let time = times.entry(key).or_default();
+            let named = if shown.is_some() { &[] } else { frame.symbol.lines.as_slice() };
+            for function in shown.into_iter().chain(named.iter().map(|line| Arc::clone(&line.function))) {
+                let key = (function, file, frame.symbol.runtime);
+                let time = times.entry(key.clone()).or_default();
                 time.0 += if is_leaf { weight } else { 0 };
                 is_leaf = false;
                 if seen.insert(key) {
                     time.1 += weight;
                 }
             }
-            // Time in code without a name is nobody else's.
-            is_leaf = false;
         }
     }
     let seconds = |periods: u64| periods as f64 * selection.period as f64 / 1e9;
@@ -265,7 +272,7 @@ fn functions(selection: &Selection) -> Vec<FunctionTime> {
     times.sort_by_key(|(_, (own, total))| std::cmp::Reverse((*own, *total)));
     times.truncate(TOP);
     let function = |((function, file, runtime), (own, total)): (Key<'_>, (u64, u64))| FunctionTime {
-        function: function.to_owned(),
+        function: function.to_string(),
         file: file.to_owned(),
         runtime,
         self_seconds: seconds(own),
@@ -322,7 +329,14 @@ mod tests {
             .iter()
             .map(|function| (function.function.as_str(), function.self_seconds, function.total_seconds))
             .collect();
-        assert_eq!(functions, [("walk", 3.0, 4.0), ("inner", 1.0, 1.0), ("main", 0.0, 4.0)]);
+        // Code without a name is there, too: what functions took in themselves adds up to all time.
+        let nameless = "[code without a file and without names]";
+        assert_eq!(
+            functions,
+            [("walk", 3.0, 4.0), (nameless, 1.0, 1.0), ("inner", 1.0, 1.0), ("main", 0.0, 4.0)]
+        );
+        assert_eq!(functions.iter().map(|function| function.1).sum::<f64>(), summary.total.cpu_seconds);
+        assert!(summary.warning.is_some_and(|warning| warning.contains("too few")));
         assert_eq!((summary.total.samples, summary.total.cpu_seconds, summary.lost), (3, 5.0, 7));
         assert!((summary.total.standard_error_seconds - 11_f64.sqrt()).abs() < 1e-9);
         assert_eq!((summary.linked.samples, summary.linked.cpu_seconds), (2, 4.0));

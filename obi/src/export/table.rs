@@ -188,11 +188,15 @@ impl Mark {
     /// The frame that stood in the tables at this place.
     pub(super) fn frame(self, address: u64, mapping: Option<Arc<Mapping>>, mut lines: Vec<Line>) -> Frame {
         let Self { runtime, fidelity, is_return } = self;
-        if fidelity == Fidelity::Address {
-            lines.clear();
-        }
         let address = address.saturating_add(is_return.into());
-        Frame { address, is_return, mapping, symbol: Arc::new(Symbol { lines, fidelity, runtime }) }
+        let symbol = Arc::new(Symbol { lines: Vec::new(), fidelity, runtime });
+        let nameless = Frame { address, is_return, mapping, symbol };
+        // What stands for no name at all is none; the beginning of a function stays.
+        if fidelity == Fidelity::Address {
+            let placeholder = placeholder(&nameless);
+            lines.retain(|line| *line.function != *placeholder);
+        }
+        Frame { symbol: Arc::new(Symbol { lines, fidelity, runtime }), ..nameless }
     }
 }
 

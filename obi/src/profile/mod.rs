@@ -21,6 +21,7 @@ pub mod rank;
 pub mod sample;
 pub mod store;
 pub mod symbol;
+pub mod unnamed;
 pub mod view;
 
 pub use sample::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};

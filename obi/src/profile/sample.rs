@@ -94,7 +94,8 @@ pub struct Line {
 /// What a frame is called.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Symbol {
-    /// The innermost inlined function first; its last is the function itself. Empty with [`Fidelity::Address`].
+    /// The innermost inlined function first; its last is the function itself. With [`Fidelity::Address`] one that says
+    /// where the function begins (`file+0x1a30`, an address in the file's own layout), or none.
     pub lines: Vec<Line>,
     /// How it is known.
     pub fidelity: Fidelity,

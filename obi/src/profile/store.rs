@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::hash::Hash;
 use std::sync::Arc;
+use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -88,6 +89,8 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Store<P> {
     limit: usize,
+    /// Nanoseconds after which samples go, whether there is room or not.
+    retention: u64,
     pub(super) samples: VecDeque<Held<P>>,
     /// Number of the first of them; numbers are never used twice.
     pub(super) first: u64,
@@ -154,6 +157,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
+            retention: u64::MAX,
             samples: VecDeque::new(),
             first: 0,
             stacks: HashMap::default(),
@@ -166,6 +170,13 @@ impl<P: Clone + Eq + Hash> Store<P> {
             exported_at: 0,
             lost: VecDeque::new(),
         }
+    }
+
+    /// The same, without samples that are older than `retention`. Without this bound memory grows for as long as it
+    /// takes to fill: hours on a quiet machine.
+    #[must_use]
+    pub fn keeping(self, retention: Duration) -> Self {
+        Self { retention: u64::try_from(retention.as_nanos()).unwrap_or(u64::MAX), ..self }
     }
 
     /// Keeps a sample; the oldest give way for it. Returns whether nobody has told yet who the process is: then
@@ -217,8 +228,11 @@ impl<P: Clone + Eq + Hash> Store<P> {
         asks
     }
 
-    /// To be called now and then: what has become of processes long ago is forgotten.
+    /// To be called now and then: old samples go, and what has become of processes long ago is forgotten.
     pub fn forget(&mut self, now: u64) {
+        while self.oldest().is_some_and(|oldest| oldest.saturating_add(self.retention) < now) {
+            self.evict();
+        }
         self.origins.forget(now);
     }
 

@@ -241,3 +241,24 @@ proptest! {
         prop_assert_eq!((store.bytes, store.stacks.len(), store.samples.len()), (0, 0, 0));
     }
 }
+
+/// A quiet machine fills the store for hours: what is older than it is to be held goes by itself.
+#[test]
+fn old_samples_go_although_there_is_room() {
+    let mut store = Store::new(1 << 20).keeping(Duration::from_nanos(100));
+    for time in [0, 50, 100, 150] {
+        let (exchange, pid, tid, cpu, weight, comm, end) = (0, 7, 8, 0, 1, [0; 16], 0);
+        store.push(Taken { time, exchange, pid, tid, cpu, weight, comm, places: &[time], end });
+    }
+    let mut check = |now: u64, expected: usize| {
+        store.forget(now);
+        let (n, bytes) = store.size();
+        assert_eq!(n, expected, "at {now}");
+        bytes
+    };
+    let full = check(100, 4);
+    assert!(check(101, 3) < full);
+    check(200, 2);
+    check(1_000, 0);
+    assert_eq!(store.counts().evicted, 4);
+}

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use integration::otlp::profile_rules;
@@ -11,7 +12,7 @@ use integration::patience::patience;
 use integration::process::run;
 use obi::export::otlp::profile;
 use obi::export::pprof;
-use obi::profile::{Fidelity, Selection};
+use obi::profile::{Fidelity, Frame, Mapping, Origin, Selection, Stack};
 
 use crate::broken::{broken, imperfect};
 use crate::otlp::data;
@@ -48,6 +49,9 @@ fn go_reads_what_we_write() {
 
     // Samples of empty stacks count, too.
     let top = go_pprof(&["-top", "-sample_index=samples", "-nodecount=10000"], &file);
+    assert!(!top.contains("obi.profile"), "what tools cannot use is printed: {top}");
+    let said = format!("obi: {} samples are missing", selection.lost);
+    assert_eq!(top.contains(&said), selection.lost > 0, "{said}: {top}");
     let total = format!("of {} total", periods(&selection));
     assert!(top.contains(&total), "{total}: {top}");
     let functions = selection.samples.iter().flat_map(|sample| &sample.stack.frames);
@@ -55,6 +59,35 @@ fn go_reads_what_we_write() {
     for line in functions.flat_map(|frame| &frame.symbol.lines) {
         assert!(top.contains(&*line.function), "{} in {top}", line.function);
     }
+}
+
+/// Go takes the first mapping's file for the program's.
+#[test]
+fn the_file_is_the_program() {
+    let check = |mapped: &str, expected: &str| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cpu.pb.gz");
+        let mut selection = random(31, 80);
+        let origin = Origin { pid: 1, executable: "shop".into(), ..Origin::default() };
+        let origin = Arc::new(origin);
+        for sample in &mut selection.samples {
+            sample.origin = Arc::clone(&origin);
+        }
+        if let Some(last) = selection.samples.last_mut() {
+            let mapping = Mapping { start: 0x1000, end: 0x2000, path: mapped.into(), ..Mapping::default() };
+            let symbol = Arc::clone(&last.stack.frames[0].symbol);
+            let frame = Frame { address: 0x1234, is_return: false, mapping: Some(Arc::new(mapping)), symbol };
+            last.stack = Arc::new(Stack { frames: vec![frame] });
+        }
+        let bytes = pprof::encode(&selection);
+        assert_eq!(content(&pprof::decode(&bytes).unwrap()), content(&selection));
+        std::fs::write(&file, bytes).unwrap();
+        let top = go_pprof(&["-top"], &file);
+        assert_eq!(top.lines().next(), Some(&*format!("File: {expected}")), "{top}");
+    };
+    check("/usr/bin/shop", "shop");
+    // None of its own code was sampled: time was spent in libraries and the kernel.
+    check("/usr/lib/libc.so.6", "shop");
 }
 
 /// What Go writes again has lost nothing but what pprof has no fields for, and is still read.

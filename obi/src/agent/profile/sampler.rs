@@ -37,6 +37,9 @@ use crate::red::Looks;
 
 /// How often the ring is read when nobody calls.
 const POLL: Duration = Duration::from_millis(100);
+/// The kernel calls with each program that begins and each sample of a process that it has not been told of: rounds are
+/// at least this far apart.
+const BREATH: Duration = Duration::from_millis(10);
 const HOUSEKEEPING: u64 = 1_000_000_000;
 /// A sample waits so long for a list of what its process maps.
 const SETTLE: u64 = 1_000_000_000;
@@ -107,7 +110,9 @@ impl Sampler {
     pub(super) fn run(mut self) {
         let mut next_export = Instant::now() + self.rhythm.interval;
         loop {
+            let begun = Instant::now();
             self.wait.sleep(POLL);
+            std::thread::sleep(BREATH.saturating_sub(begun.elapsed()));
             let is_last = self.hear();
             self.read();
             self.settle(is_last);

@@ -25,7 +25,8 @@ pub fn graph(title: &str, selection: &Selection) -> String {
 }
 
 /// A differential flame graph: each frame is as wide as its mean share of both selections, red where it takes a larger
-/// share of `now` than of `before`, blue where a smaller one. Each comes with what it is called.
+/// share of `now` than of `before`, blue where a smaller one, without colour where chance explains the difference. Each
+/// comes with what it is called.
 #[must_use]
 pub fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selection)) -> String {
     let tree = Tree::new(&[before.1, now.1], Levels::common(before.1, now.1));
@@ -50,8 +51,14 @@ fn describe(selection: &Selection) -> String {
     if selection.lost > 0 {
         let _ = write!(text, "; {} samples lost", selection.lost);
     }
+    if let Some(warning) = total.warning() {
+        let _ = write!(text, "; {warning}");
+    }
     text
 }
+
+/// Samples below which a picture says more about chance than about the program: shares are off by a tenth and more.
+const FEW_SAMPLES: u64 = 100;
 
 /// Sums over a selection.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -69,6 +76,15 @@ impl Total {
     #[must_use]
     pub fn of(selection: &Selection) -> Self {
         Self::of_samples(selection.samples.iter().map(|sample| sample.weight), selection.period)
+    }
+
+    /// What to say where so few samples allow no conclusion, and what would help.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let n = self.samples;
+        (n < FEW_SAMPLES).then(|| {
+            format!("{n} samples are too few to conclude from (below {FEW_SAMPLES}): record longer, or under more load")
+        })
     }
 
     /// Adds weights up.

@@ -58,6 +58,20 @@ pub(super) fn of(key: &Key) -> Colour {
     Colour(hue, saturation, lightness - 5 + shade)
 }
 
+/// Standard errors within which a difference is chance: one bar in a hundred is beyond by chance.
+const CERTAIN: f64 = 2.58;
+
+/// Whether chance alone explains that `now` holds another share than `before`; each is samples of the bar, and all
+/// samples. The standard error of two proportions with one success and one failure more on each side (Agresti and Caffo
+/// 2000), which holds for few samples, too.
+pub(super) fn is_chance(before: [f64; 2], now: [f64; 2]) -> bool {
+    let [old, new] = [before, now].map(|[samples, all]| {
+        let (share, all) = ((samples + 1.0) / (all + 2.0), all + 2.0);
+        (share, share * (1.0 - share) / all)
+    });
+    (new.0 - old.0).abs() < CERTAIN * (old.1 + new.1).sqrt()
+}
+
 /// How a share has changed from `before` to `now`: white as it was, full red twice as much or new, full blue half as
 /// much or gone.
 pub(super) fn of_change(before: f64, now: f64) -> Colour {
@@ -70,4 +84,28 @@ pub(super) fn of_change(before: f64, now: f64) -> Colour {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 34")]
     let paler = (f64::abs(change) * 34.0).round() as u8;
     Colour(if change < 0.0 { 215 } else { 8 }, if change == 0.0 { 0 } else { 85 }, 96 - paler)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_samples_differ_by_chance() {
+        let check = |before: [f64; 2], now: [f64; 2], expected: bool| {
+            assert_eq!(is_chance(before, now), expected, "{before:?} {now:?}");
+            assert_eq!(is_chance(now, before), expected, "{now:?} {before:?}");
+        };
+        check([2.0, 2.0], [0.0, 3.0], true);
+        check([3.0, 3.0], [0.0, 3.0], true);
+        check([0.0, 0.0], [3.0, 3.0], true);
+        check([10.0, 10.0], [0.0, 10.0], false);
+        check([50.0, 100.0], [55.0, 100.0], true);
+        check([50.0, 100.0], [80.0, 100.0], false);
+        check([500.0, 10_000.0], [520.0, 10_000.0], true);
+        check([500.0, 10_000.0], [700.0, 10_000.0], false);
+        check([0.0, 1_000.0], [0.0, 1_000.0], true);
+        check([0.0, 1_000.0], [2.0, 1_000.0], true);
+        check([0.0, 1_000.0], [20.0, 1_000.0], false);
+    }
 }

@@ -1,7 +1,7 @@
 (function () {
 	"use strict";
 	var graph = document.getElementById("graph"), details = document.getElementById("details");
-	var found = document.getElementById("found"), note = details.textContent, LETTER = 7;
+	var found = document.getElementById("found"), note = details.textContent, LETTER = 7.5;
 	var bars = Array.prototype.map.call(graph.children, function (group) {
 		var rect = group.querySelector("rect"), title = group.querySelector("title").textContent;
 		var lines = title.split("\n");

@@ -13,7 +13,8 @@ use crate::profile::{Fidelity, Runtime};
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 10.0;
 const ROW: usize = 17;
-const LETTER: f64 = 7.0;
+/// Of the widest among the fonts named below at 12 pixels: SF Mono has 7.42, DejaVu Sans Mono 7.22. As in `script.js`.
+const LETTER: f64 = 7.5;
 /// Frames lower than this have no room on a page that can be scrolled.
 const DEPTH: usize = 700;
 
@@ -117,9 +118,7 @@ impl Picture<'_> {
         let inner = WIDTH - 2.0 * MARGIN;
         let (x, width) = (bar.left * inner, bar.width * inner);
         let colour = match (self.sides, node.key.kind) {
-            (Some(_), Kind::Code(_, fidelity)) if fidelity != Fidelity::Marker => {
-                paint::of_change(self.tree.share(node, 0), self.tree.share(node, 1))
-            }
+            (Some(_), Kind::Code(_, fidelity)) if fidelity != Fidelity::Marker => self.colour_of_change(node),
             _ => paint::of(&node.key),
         };
         let class = if is_dark(node.key.kind) { " class=\"dark\"" } else { "" };
@@ -136,6 +135,18 @@ impl Picture<'_> {
         writeln!(out, "</g>")
     }
 
+    fn colour_of_change(&self, node: &Node) -> paint::Colour {
+        let [before, now] = [0, 1].map(|selection| self.tree.share(node, selection));
+        match self.is_chance(node) {
+            true => paint::of_change(1.0, 1.0),
+            false => paint::of_change(before, now),
+        }
+    }
+
+    fn is_chance(&self, node: &Node) -> bool {
+        paint::is_chance(self.tree.counts(node, 0), self.tree.counts(node, 1))
+    }
+
     /// What a bar says when it is pointed at; its first line is its name.
     fn details(&self, node: &Node) -> String {
         let mut text = node.key.name.to_string();
@@ -143,6 +154,9 @@ impl Picture<'_> {
         if let Some([old, new]) = self.sides {
             let [before, now] = [0, 1].map(|selection| 100.0 * self.tree.share(node, selection));
             let _ = write!(text, "\n{before:.2} % {old}, {now:.2} % {new} ({:+.2})", now - before);
+            if self.is_chance(node) && before != now {
+                text.push_str(", within the standard error");
+            }
         } else {
             let period = self.tree.period[0] as f64 / 1e9;
             let time = |periods: u64| seconds(periods as f64 * period);
@@ -173,7 +187,7 @@ impl Picture<'_> {
         let mut entries: Vec<(String, paint::Colour)> = Vec::new();
         if let Some([old, new]) = self.sides {
             entries.push((format!("larger share {old}"), paint::of_change(2.0, 1.0)));
-            entries.push(("the same".to_owned(), paint::of_change(1.0, 1.0)));
+            entries.push(("no difference beyond chance".to_owned(), paint::of_change(1.0, 1.0)));
             entries.push((format!("larger share {new}"), paint::of_change(1.0, 2.0)));
         } else {
             let is_used = |kind: Kind| self.tree.nodes.iter().any(|node| class(node.key.kind) == class(kind));
@@ -242,12 +256,23 @@ fn kind_words(key: &Key) -> String {
 fn fit(name: &str, width: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "at most a few hundred")]
     let room = ((width - 4.0) / LETTER).max(0.0) as usize;
-    match name.chars().count() {
-        _ if room < 3 => String::new(),
-        length if length <= room => name.to_owned(),
-        _ => name.chars().take(room - 2).chain("..".chars()).collect(),
+    let columns = |letter: char| if letter < WIDE { 1 } else { 2 };
+    if room < 3 {
+        return String::new();
     }
+    if name.chars().map(columns).sum::<usize>() <= room {
+        return name.to_owned();
+    }
+    let mut used = 2;
+    let fits = |letter: &char| {
+        used += columns(*letter);
+        used <= room
+    };
+    name.chars().take_while(fits).chain("..".chars()).collect()
 }
+
+/// Letters from here on may take two columns (Hangul, CJK, emoji).
+const WIDE: char = '\u{1100}';
 
 /// Text as XML has it; what XML cannot have is replaced.
 struct Escaped<'a>(&'a str);

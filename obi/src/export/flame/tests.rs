@@ -113,9 +113,14 @@ fn the_same_samples_in_another_order_give_the_same_picture() {
 
 #[test]
 fn a_difference_shows_both_by_their_shares() {
-    let before = selection(&[(&[native("old")], 10), (&[native("both")], 10)]);
+    let (old, new, both) = ([native("old")], [native("new")], [native("both")]);
+    let of = |stacks: [(&[Frame], usize); 2]| {
+        let single = stacks.iter().flat_map(|(frames, n)| std::iter::repeat_n((*frames, 1), *n));
+        selection(&single.collect::<Vec<_>>())
+    };
+    let before = of([(&old, 10), (&both, 10)]);
     // Twice as long: only shares count.
-    let now = selection(&[(&[native("new")], 10), (&[native("both")], 30)]);
+    let now = of([(&new, 10), (&both, 30)]);
     let svg = difference("change", ("before", &before), ("now", &now));
     let bars = bars(&svg);
     let width =
@@ -127,7 +132,9 @@ fn a_difference_shows_both_by_their_shares() {
         let group = svg.split("<g").find(|group| group.contains(&format!("<title>{name}\n"))).unwrap();
         group.split_once("fill=\"").unwrap().1.split('"').next().unwrap().to_owned()
     };
-    assert_eq!(["old", "new"].map(colour), ["hsl(215,85%,62%)", "hsl(8,85%,62%)"]);
+    // Twenty samples against forty say nothing of a half against three quarters.
+    assert_eq!(["old", "new", "both"].map(colour), ["hsl(215,85%,62%)", "hsl(8,85%,62%)", "hsl(8,0%,96%)"]);
+    assert!(svg.contains("(+25.00), within the standard error"), "{svg}");
     let same = difference("none", ("before", &before), ("now", &before));
     assert!(same.contains("hsl(8,0%,96%)") && same.contains("(+0.00)"), "{same}");
 }
@@ -184,4 +191,40 @@ fn a_tree_is_bounded_and_keeps_what_takes_most() {
         }
         assert!(svg.contains("frames too narrow to be drawn"));
     }
+}
+
+/// Two samples against three, as a short recording of a small service has them.
+#[test]
+fn few_samples_are_said_and_differences_within_their_error_have_no_colour() {
+    let before = selection(&[(&[native("old")], 1), (&[native("old")], 1)]);
+    let now = selection(&[(&[native("new")], 1), (&[native("new")], 1), (&[native("both")], 1)]);
+    let svg = difference("change", ("before", &before), ("now", &now));
+    assert_eq!(svg.matches("too few to conclude").count(), 2, "{svg}");
+    let graph_part = svg.split_once("id=\"graph\"").unwrap().1.split_once("</g>\n</g>").unwrap().0;
+    assert!(!graph_part.contains("85%"), "{graph_part}");
+    assert!(graph("few", &now).contains("3 samples are too few to conclude from (below 100)"));
+    let frame = [native("f")];
+    let many = vec![(frame.as_slice(), 1); 100];
+    assert!(!graph("many", &selection(&many)).contains("too few"));
+}
+
+/// The widest of the fonts that are asked for has letters of 7.42 pixels.
+#[test]
+fn no_name_is_wider_than_its_bar() {
+    let names = ["a_rather_long_name_of_a_function".repeat(3), "名前".repeat(30), "x".repeat(20)];
+    let frames: Vec<[Frame; 1]> = names.iter().map(|name| [native(name)]).collect();
+    let stacks: Vec<(&[Frame], u32)> =
+        frames.iter().zip([1, 7, 60]).map(|(frame, weight)| (frame.as_slice(), weight)).collect();
+    let svg = graph("names", &selection(&stacks));
+    let columns =
+        |text: &str| text.chars().map(|letter| if letter < '\u{1100}' { 1.0 } else { 2.0 }).sum::<f64>();
+    let mut n_texts = 0;
+    for group in svg.split("<g>").chain(svg.split("<g class")).filter(|group| group.contains("<title>")) {
+        let width: f64 = group.split_once("width=\"").unwrap().1.split('"').next().unwrap().parse().unwrap();
+        let Some((_, text)) = group.split_once("<text ") else { continue };
+        let text = text.split_once('>').unwrap().1.split('<').next().unwrap();
+        assert!(3.0 + 7.42 * columns(text) <= width, "{text} in {width}");
+        n_texts += 1;
+    }
+    assert!(n_texts >= 3, "{svg}");
 }

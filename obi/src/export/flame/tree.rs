@@ -10,6 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use crate::profile::unnamed::{module, shown};
 use crate::profile::{Fidelity, Frame, Origin, Runtime, Sample, Selection, Stack};
 
 /// Frames of a tree at most; the narrowest are left out.
@@ -94,6 +95,8 @@ pub(super) struct Tree {
     pub(super) nodes: Vec<Node>,
     /// Nanoseconds of CPU time of a period, by selection.
     pub(super) period: [u64; 2],
+    /// Independent samples for each period, by selection: 1 unless samples stand for several periods.
+    pub(super) evidence: [f64; 2],
     /// Frames that were too narrow.
     pub(super) left_out: usize,
 }
@@ -101,16 +104,22 @@ pub(super) struct Tree {
 impl Tree {
     pub(super) fn new(selections: &[&Selection], levels: Levels) -> Self {
         let mut growing = Growing::new();
-        let mut period = [0; 2];
+        let (mut period, mut evidence) = ([0; 2], [1.0; 2]);
         for (index, selection) in selections.iter().enumerate().take(2) {
             period[index] = selection.period;
+            evidence[index] = independent(selection);
             // Both sides have room.
             growing.limit = GROWING * (index + 1) / selections.len().min(2);
             for (sample, periods) in group(selection, levels) {
-                growing.add(index, path(sample, levels), &sample.stack, periods);
+                growing.add(index, path(sample, levels), sample, periods);
             }
         }
-        growing.prune(period)
+        Tree { evidence, ..growing.prune(period) }
+    }
+
+    /// Samples of a node and of everything in a selection, as independent ones.
+    pub(super) fn counts(&self, node: &Node, selection: usize) -> [f64; 2] {
+        [node, &self.nodes[0]].map(|node| node.periods[selection] as f64 * self.evidence[selection])
     }
 
     /// Share of a node in a selection, 0 to 1.
@@ -118,6 +127,13 @@ impl Tree {
         let total = self.nodes[0].periods[selection];
         if total == 0 { 0.0 } else { node.periods[selection] as f64 / total as f64 }
     }
+}
+
+/// Independent samples for each period: a sample of weight 3 is no three samples (Kish's effective sample size).
+fn independent(selection: &Selection) -> f64 {
+    let weights = || selection.samples.iter().map(|sample| f64::from(sample.weight));
+    let squares: f64 = weights().map(|weight| weight * weight).sum();
+    if squares > 0.0 { weights().sum::<f64>() / squares } else { 1.0 }
 }
 
 /// One of the samples that look the same, with the periods of all of them: the most first.
@@ -174,10 +190,11 @@ impl Growing {
         Self { nodes: vec![root], children: vec![BTreeMap::new()], limit: GROWING, left_out: 0 }
     }
 
-    fn add(&mut self, selection: usize, path: Vec<Key>, stack: &Stack, periods: u64) {
+    fn add(&mut self, selection: usize, path: Vec<Key>, sample: &Sample, periods: u64) {
         self.nodes[0].periods[selection] += periods;
         let mut at = 0;
-        for key in path.into_iter().chain(stack.frames.iter().rev().flat_map(keys)) {
+        let frames = sample.stack.frames.iter().rev();
+        for key in path.into_iter().chain(frames.flat_map(|frame| keys(frame, &sample.origin.executable))) {
             let Some(child) = self.child(at, key) else {
                 self.left_out += 1;
                 return;
@@ -207,7 +224,7 @@ impl Growing {
         for (node, children) in self.nodes.iter_mut().zip(&self.children) {
             node.children = children.values().copied().collect();
         }
-        let mut tree = Tree { nodes: self.nodes, period, left_out: self.left_out };
+        let mut tree = Tree { nodes: self.nodes, period, evidence: [1.0; 2], left_out: self.left_out };
         if tree.nodes.len() <= NODES {
             return tree;
         }
@@ -230,38 +247,19 @@ impl Growing {
 }
 
 /// The function of a frame, then those inlined into it.
-fn keys(frame: &Frame) -> impl Iterator<Item = Key> + '_ {
-    let module: Arc<str> =
-        frame.mapping.as_ref().map_or_else(|| "".into(), |mapping| base(&mapping.path).into());
+fn keys<'f>(frame: &'f Frame, executable: &str) -> impl Iterator<Item = Key> + use<'f> {
+    let module: Arc<str> = module(frame).into();
     let symbol = &frame.symbol;
     let kind = Kind::Code(symbol.runtime, symbol.fidelity);
-    let unnamed = symbol.lines.is_empty().then(|| Key {
-        name: unnamed(symbol.runtime, &module),
-        kind,
-        module: Arc::clone(&module),
-        is_inlined: false,
-    });
-    let outermost = symbol.lines.len().saturating_sub(1);
-    let lines = symbol.lines.iter().enumerate().rev().map(move |(index, line)| Key {
+    let shown = shown(frame, executable);
+    let lines = if shown.is_some() { &[] } else { symbol.lines.as_slice() };
+    let unnamed = shown.map(|name| Key { name, kind, module: Arc::clone(&module), is_inlined: false });
+    let outermost = lines.len().saturating_sub(1);
+    let lines = lines.iter().enumerate().rev().map(move |(index, line)| Key {
         name: Arc::clone(&line.function),
         kind,
         module: Arc::clone(&module),
         is_inlined: index < outermost,
     });
     unnamed.into_iter().chain(lines)
-}
-
-/// What has no name goes by its file: bars for every address would say less.
-fn unnamed(runtime: Runtime, module: &str) -> Arc<str> {
-    match (runtime, module) {
-        (Runtime::Kernel, _) => "[kernel]".into(),
-        (_, "") => "[no file]".into(),
-        (_, module) if module.starts_with('[') => module.into(),
-        (_, module) => format!("[{module}]").into(),
-    }
-}
-
-fn base(path: &str) -> &str {
-    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
-    path.rsplit('/').next().unwrap_or(path)
 }

@@ -67,7 +67,7 @@ pub fn decode(bytes: &[u8]) -> Result<Selection, DecodeError> {
     let mut profile = Profile::decode(plain)?;
     let texts = std::mem::take(&mut profile.string_table).into_iter().map(Arc::from).collect();
     let mut reader = Reader { texts, ..Reader::default() };
-    reader.read_notes(&profile)?;
+    reader.read_note(&profile)?;
     reader.read_tables(&profile)?;
     let unit = reader.unit(&profile)?;
     let start = u64::try_from(profile.time_nanos).unwrap_or(0);
@@ -139,15 +139,13 @@ impl Reader {
         }
     }
 
-    /// Merging leaves several notes; then none of them fits the tables.
-    fn read_notes(&mut self, profile: &Profile) -> Result<(), DecodeError> {
-        let mut notes = Vec::new();
+    /// It is the last text, if it is there at all. Merging leaves no note, but several comments.
+    fn read_note(&mut self, profile: &Profile) -> Result<(), DecodeError> {
         for comment in &profile.comment {
-            notes.extend(Note::read(&self.text(*comment)?));
+            self.lost = self.lost.saturating_add(note::read_missing(&self.text(*comment)?));
         }
-        self.lost = notes.iter().fold(0, |sum: u64, note| sum.saturating_add(note.lost));
-        let check = note::check(&profile.location, &profile.mapping);
-        if let Some(note) = notes.pop().filter(|note| notes.is_empty() && note.check == check) {
+        let Some(note) = self.texts.last().and_then(|text| Note::read(text)) else { return Ok(()) };
+        if note.check == note::check(&profile.location, &profile.mapping) {
             self.origins = note.resources.iter().map(|resource| Arc::new(note::origin(resource))).collect();
             self.note = note;
         }

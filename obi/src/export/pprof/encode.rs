@@ -152,11 +152,7 @@ impl<'a> Builder<'a> {
         let Selection { start, end, period, lost, .. } = selection;
         let tables = std::mem::take(&mut self.tables);
         let location: Vec<Location> = entries(tables.locations.entries()).map(message).collect();
-        let mut mapping = Vec::new();
-        for ((id, held), flags) in entries(tables.mappings.entries()).zip(flags(&tables)) {
-            let held = held.expect("only the first entry is none");
-            mapping.push(self.mapping(id, held, flags));
-        }
+        let (mapping, build_ids) = self.mappings(selection, &tables);
         let function = entries(tables.functions.entries()).map(|(id, function)| Function {
             id,
             name: self.texts.borrowed(&*function.name).into(),
@@ -165,38 +161,63 @@ impl<'a> Builder<'a> {
             start_line: function.start_line.into(),
         });
         let function = function.collect();
-        let build_ids = entries(tables.mappings.entries()).filter_map(|(_, mapping)| *mapping);
         let note = Note {
-            lost: *lost,
             frames: entries(tables.locations.entries())
                 .map(|(_, location)| note::digit(location.mark))
                 .collect(),
-            build_ids: build_ids
-                .map(|mapping| (mapping.go_build_id.to_string(), mapping.htlhash.to_string()))
-                .collect(),
+            build_ids,
             resources: std::mem::take(&mut self.resources),
             check: note::check(&location, &mapping),
         };
-        let comment = match self.detail {
-            Detail::Everything => vec![self.text(&note.write())],
-            Detail::Stacks => Vec::new(),
-        };
         let sample_type = vec![self.value_type("samples", "count"), self.value_type("cpu", "nanoseconds")];
         let time_nanos = i64::try_from(*start).unwrap_or(i64::MAX);
+        let (default_sample_type, period_type) = (self.text("cpu"), self.value_type("cpu", "nanoseconds"));
+        let comment = (*lost > 0).then(|| self.text(&note::missing(*lost))).into_iter().collect();
+        let mut string_table = self.texts.into_entries();
+        // Comments are printed above every report: what nobody should read is a text that nothing refers to.
+        if self.detail == Detail::Everything {
+            string_table.push(note.write());
+        }
         Profile {
-            default_sample_type: self.text("cpu"),
-            period_type: Some(self.value_type("cpu", "nanoseconds")),
+            default_sample_type,
+            period_type: Some(period_type),
             sample_type,
             sample: self.samples,
             mapping,
             location,
             function,
-            string_table: self.texts.into_entries(),
+            string_table,
             time_nanos,
             duration_nanos: i64::try_from(end.saturating_sub(*start)).unwrap_or(i64::MAX),
             period: i64::try_from(*period).unwrap_or(i64::MAX),
             comment,
         }
+    }
+
+    /// All mappings with Go's build id and htlhash of each. Readers take the first for the program's: it is that of the
+    /// program with most samples, also if none of these is in its own file.
+    fn mappings(&mut self, selection: &Selection, tables: &Tables<'_>) -> (Vec<Mapping>, Vec<BuildIds>) {
+        let (mut mappings, mut build_ids) = (Vec::new(), Vec::new());
+        for ((id, held), flags) in entries(tables.mappings.entries()).zip(flags(tables)) {
+            let held = held.expect("only the first entry is none");
+            mappings.push(self.mapping(id, held, flags));
+            build_ids.push((held.go_build_id.to_string(), held.htlhash.to_string()));
+        }
+        let program = main_program(selection);
+        let file =
+            |held: &Option<&profile::Mapping>| held.is_some_and(|held| file_name(&held.path) == program);
+        let known = tables.mappings.entries().iter().skip(1).position(file);
+        let place = known.unwrap_or(mappings.len());
+        if known.is_none() && !program.is_empty() {
+            let filename = self.text(program);
+            mappings.push(Mapping { id: mappings.len() as u64 + 1, filename, ..Mapping::default() });
+            build_ids.push(BuildIds::default());
+        }
+        if place < mappings.len() {
+            mappings[..=place].rotate_right(1);
+            build_ids[..=place].rotate_right(1);
+        }
+        (mappings, build_ids)
     }
 
     fn mapping(&mut self, id: u64, mapping: &profile::Mapping, flags: Flags) -> Mapping {
@@ -213,6 +234,23 @@ impl<'a> Builder<'a> {
             has_inline_frames: flags.lines,
         }
     }
+}
+
+/// Go's build id and htlhash.
+type BuildIds = (String, String);
+
+/// The name of the executable that most samples are of; empty when none is known.
+fn main_program(selection: &Selection) -> &str {
+    let mut weights: HashMap<&str, u64, RandomState> = HashMap::default();
+    for sample in &selection.samples {
+        *weights.entry(&sample.origin.executable).or_default() += u64::from(sample.weight);
+    }
+    let heaviest = weights.into_iter().max_by_key(|(name, weight)| (*weight, *name));
+    heaviest.map_or("", |(name, _)| name)
+}
+
+fn file_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or_default()
 }
 
 /// All but the empty entry; ids are indices.

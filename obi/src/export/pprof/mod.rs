@@ -6,8 +6,10 @@
 //! [`encode`] loses nothing: each sample is one of pprof's, with its moment as label `timestamp_ns` (pprof itself has no
 //! times). Values are `samples`/`count` and `cpu`/`nanoseconds`; labels `thread_id`, `thread`, `cpu`, `process_id`,
 //! `service`, `route` and, for samples of a span, `trace_id` and `span_id` as Pyroscope knows them. What pprof has no
-//! place for is in one comment (`note`): attributes of resources, further build ids, kinds of frames, samples that are
-//! missing. Tools that renumber locations make the comment useless, which is noticed, and the rest is still read.
+//! place for is in the last text of the table (`note`), to which nothing refers, so that no tool prints it: attributes
+//! of resources, further build ids, kinds of frames. A comment says how many samples are missing, if any are. Tools
+//! that write a profile anew leave it out, or renumber locations, which is noticed; the rest is still read. The first
+//! mapping is that of the program.
 //!
 //! [`merged`] is for stores: samples of one stack and span are one, without times and threads.
 //!

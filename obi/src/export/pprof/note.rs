@@ -1,4 +1,4 @@
-//! The comment that keeps what pprof has no fields for.
+//! The text that keeps what pprof has no fields for.
 //!
 //! In: marks of locations, build ids, resources. Out: one line, `obi.profile/1 {…}`, and the same read back. Refuses to
 //! know samples.
@@ -12,14 +12,14 @@ use crate::profile::{Fidelity, Origin, Runtime};
 use crate::span::{AttributeValue, Instance, Resource, Service};
 
 const PREFIX: &str = "obi.profile/1 ";
+/// Around the number of samples that are missing, in a comment for people.
+const MISSING: [&str; 2] = ["obi: ", " samples are missing"];
 /// One character per location: runtime, fidelity and whether it is behind a call are six bits.
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 /// What is kept.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Note {
-    /// Samples that are missing.
-    pub(super) lost: u64,
     /// Marks of locations, in their order.
     pub(super) frames: String,
     /// Of mappings, in their order: Go's build id, then htlhash.
@@ -38,14 +38,14 @@ pub(super) enum Value {
 }
 
 impl Note {
-    /// The comment.
+    /// As text.
     pub(super) fn write(&self) -> String {
         format!("{PREFIX}{}", serde_json::to_string(self).expect("text and numbers are always JSON"))
     }
 
-    /// Reads a comment; `None` when it is another one.
-    pub(super) fn read(comment: &str) -> Option<Self> {
-        serde_json::from_str(comment.strip_prefix(PREFIX)?).ok()
+    /// Reads a text; `None` when it is another one.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        serde_json::from_str(text.strip_prefix(PREFIX)?).ok()
     }
 
     /// Mark of a location by its place; `None` when there is none.
@@ -58,6 +58,17 @@ impl Note {
             is_return: bits & 1 != 0,
         })
     }
+}
+
+/// What people read above a report when samples are missing.
+pub(super) fn missing(lost: u64) -> String {
+    format!("{}{lost}{}", MISSING[0], MISSING[1])
+}
+
+/// How many a comment says are missing; 0 when it says something else.
+pub(super) fn read_missing(comment: &str) -> u64 {
+    let number = comment.strip_prefix(MISSING[0]).and_then(|rest| rest.strip_suffix(MISSING[1]));
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// The character of a mark.

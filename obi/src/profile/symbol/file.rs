@@ -1,8 +1,9 @@
 //! Names in files: executables, libraries, the vdso.
 //!
 //! In: a file's open descriptor and an address in its own layout. Out: what is there, from Go's tables, from debug
-//! information, from tables of symbols or from the stubs that call libraries, in this order. Keeps what it has read for
-//! the next address, for as many files as fit. Refuses to know processes and samples.
+//! information, from tables of symbols or from the stubs that call libraries, in this order; else where the function
+//! begins. Keeps what it has read for the next address, for as many files as fit. Refuses to know processes and
+//! samples.
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,6 +19,7 @@ use super::elf::Elf;
 use super::go;
 use super::plt;
 use super::reader::{Called, Failure, Reader};
+use super::start::function_start;
 use crate::capture::tls::elf::OpenFile;
 use crate::profile::{Fidelity, Line, Runtime, Symbol};
 
@@ -140,7 +142,11 @@ impl Files {
         }
         let program = self.known.get(&file.id).and_then(|known| known.program.as_ref());
         let stub = program.and_then(|program| plt::name(&*program.source, &program.elf, address));
-        stub.map(|name| of_tables(&[Called { name, ..Called::default() }], texts)).unwrap_or_default()
+        if let Some(name) = stub {
+            return of_tables(&[Called { name, ..Called::default() }], texts);
+        }
+        let start = program.and_then(|program| function_start(&*program.source, &program.elf, address));
+        start.map(|start| nameless(file.path, start, texts)).unwrap_or_default()
     }
 
     /// Looks at its headers and keeps a descriptor of its own: for a file that is about to be closed.
@@ -310,6 +316,15 @@ fn tables(program: &Program, file: &File<'_>, limit: u64) -> Result<super::compo
         parts.push(Part { elf, source: bytes });
     }
     copy(&parts, limit)
+}
+
+/// A function without a name, told apart from others of its file by where it begins.
+fn nameless(path: &str, start: u64, texts: &mut Texts) -> Symbol {
+    let file = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let file = file.rsplit('/').next().unwrap_or(file);
+    let function = texts.get(&format!("{file}+{start:#x}"));
+    let lines = vec![Line { function, ..Line::default() }];
+    Symbol { lines, fidelity: Fidelity::Address, runtime: Runtime::Native }
 }
 
 fn of_go(lines: &[go::pclntab::GoLine], texts: &mut Texts) -> Symbol {

@@ -32,6 +32,7 @@ pub mod perf_map;
 pub mod plt;
 pub mod process;
 pub mod reader;
+mod start;
 
 use std::sync::Arc;
 use std::time::Duration;
