@@ -18,6 +18,9 @@ pub enum Error {
     /// 404.
     #[error("no such path: {0}")]
     NoRoute(String),
+    /// 421: the request is meant for another server (RFC 9110, section 15.5.20).
+    #[error("this agent does not answer for the host `{0}`: ask by address, or name it in web.hosts")]
+    Host(String),
     /// 405.
     #[error("method {0} is not allowed, use GET")]
     Method(String),
@@ -69,6 +72,7 @@ impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let status = match &self {
             Self::NoRoute(_) | Self::NotSampled(_) => StatusCode::NOT_FOUND,
+            Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::QueryTooLong(_) => StatusCode::URI_TOO_LONG,
             Self::Parameter { .. } | Self::Query(_) | Self::NothingToCompare => StatusCode::BAD_REQUEST,

@@ -11,8 +11,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Error;
 use crate::export::Metrics;
-use crate::export::store::{Page, Query, Store};
 use crate::red::Registry;
+use crate::span_store::{Page, Query, Store};
 use crate::stats::Stats;
 
 /// How long an answer may take.

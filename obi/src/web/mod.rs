@@ -12,6 +12,8 @@ mod accept;
 mod cardinality;
 mod error;
 pub mod handle;
+pub mod host;
+mod index;
 mod metrics;
 mod objectives;
 mod profiles;
@@ -27,7 +29,7 @@ use axum::Router;
 use axum::extract::{self, Request};
 use axum::http::StatusCode;
 use axum::middleware::{self, Next};
-use axum::response::{Html, IntoResponse, Response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -56,6 +58,7 @@ pub struct State {
     objectives: objective::Handle,
     profiles: profile::ask::Handle,
     profiles_made: Arc<Semaphore>,
+    hosts: Arc<host::Hosts>,
 }
 
 impl State {
@@ -67,13 +70,20 @@ impl State {
         let profiles = profile::ask::Handle::off("nothing is sampled");
         let profiles_made = Arc::new(Semaphore::new(MAX_PROFILES));
         let objectives = objective::Handle::default();
-        Self { handle, ready, scrapers, answers, objectives, profiles, profiles_made }
+        let hosts = Arc::default();
+        Self { handle, ready, scrapers, answers, objectives, profiles, profiles_made, hosts }
     }
 
     /// The same with objectives to show.
     #[must_use]
     pub fn with_objectives(self, objectives: objective::Handle) -> Self {
         Self { objectives, ..self }
+    }
+
+    /// The same for requests to these names, too.
+    #[must_use]
+    pub fn with_hosts(self, hosts: host::Hosts) -> Self {
+        Self { hosts: Arc::new(hosts), ..self }
     }
 
     /// The same with profiles to show, or a reason why there are none.
@@ -111,7 +121,7 @@ async fn made(
 /// by their address.
 pub fn router(state: State) -> Router {
     Router::new()
-        .route("/", get(index))
+        .route("/", get(index::serve))
         .route("/metrics", get(metrics::serve))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -126,6 +136,7 @@ pub fn router(state: State) -> Router {
         .fallback(async |request: Request| Error::NoRoute(request.uri().path().to_owned()))
         .method_not_allowed_fallback(async |request: Request| Error::Method(request.method().to_string()))
         .layer(middleware::from_fn(bound_query))
+        .layer(middleware::from_fn_with_state(state.clone(), host::check))
         .with_state(state)
 }
 
@@ -142,10 +153,6 @@ async fn ready(extract::State(state): extract::State<State>) -> (StatusCode, &'s
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "not ready: capture is not attached\n")
     }
-}
-
-async fn index() -> Html<&'static str> {
-    Html(include_str!("index.html"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,9 @@ use crate::export::Metrics;
 use crate::red::{Native, Snapshot};
 use crate::span::SpanKind;
 
-const EXPECTED: &str = "the name of a service that has answered requests (see /api/v1/status)";
+const EXPECTED: &str = "the name of a service that has answered requests (`services` of /api/v1/status)";
+const MOST_FAILED: &str = "a service that has kept 90 %, the lowest target: more than one of ten requests of this one \
+                           failed, so that any objective would be broken at once";
 
 /// Parameter: `service`.
 pub(super) async fn serve(
@@ -23,20 +25,21 @@ pub(super) async fn serve(
     let Query(pairs) = pairs.map_err(|rejection| Error::Query(rejection.body_text()))?;
     let service = match pairs.as_slice() {
         [(name, service)] if name == "service" => service.clone(),
-        _ => return Err(refusal(String::new())),
+        _ => return Err(refusal(String::new(), EXPECTED)),
     };
     let make = move |metrics: Metrics| {
-        let text = suggest(&measured(&metrics.red, &service));
-        text.map_or_else(
-            || refusal(service).into_response(),
+        let measured = measured(&metrics.red, &service);
+        let expected = if measured.requests > 0 { MOST_FAILED } else { EXPECTED };
+        suggest(&measured).map_or_else(
+            || refusal(service, expected).into_response(),
             |text| ([(CONTENT_TYPE, "application/yaml")], text).into_response(),
         )
     };
     state.answer(Command::Metrics, make).await
 }
 
-fn refusal(service: String) -> Error {
-    Error::Parameter { parameter: "service".to_owned(), value: service, expected: EXPECTED }
+fn refusal(service: String, expected: &'static str) -> Error {
+    Error::Parameter { parameter: "service".to_owned(), value: service, expected }
 }
 
 /// What was counted of a service's requests since their series began.

@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use tower_service::Service;
 
 use super::*;
-use crate::export::store::{Limits as StoreLimits, Store};
 use crate::red::tests::{span, span_with};
 use crate::red::{Limits, Registry};
 use crate::span::SpanKind;
+use crate::span_store::{Limits as StoreLimits, Store};
 use crate::stats::{HookSetState, Stats};
 
 /// A pipeline with a server span, a failed client span, and a thread that answers.
@@ -29,9 +29,9 @@ fn app(ready: bool) -> Router {
         ];
         stats.not_seen = vec!["receives by io_uring"];
         stats.watched_processes = 2;
-        let failed = span_with(SpanKind::Client, |http| {
-            http.status = Some(503);
-            http.error_type = "503";
+        let failed = span_with(SpanKind::Client, |span| {
+            span.http().status = Some(503);
+            span.error_type = "503";
         });
         for span in [span(SpanKind::Server), failed] {
             registry.record(&span);
@@ -42,7 +42,7 @@ fn app(ready: bool) -> Router {
             // A new series between any two scrapes.
             let status = 200 + u16::try_from(stats.watched_processes).unwrap();
             stats.watched_processes += 1;
-            registry.record(&span_with(SpanKind::Server, |http| http.status = Some(status)));
+            registry.record(&span_with(SpanKind::Server, |span| span.http().status = Some(status)));
         }
     });
     router(State::new(Handle::new(sender, Arc::new(|| ())), Arc::new(AtomicBool::new(ready))))
@@ -105,6 +105,52 @@ async fn objectives_are_suggested_for_those_who_answer() {
         assert_eq!(answer.status, 400, "{uri}");
         assert_eq!(answer.json()["parameter"], "service", "{uri}");
     }
+}
+
+/// A page that has its own name point at this machine reads nothing, on any path.
+#[tokio::test]
+async fn requests_for_foreign_names_are_refused_on_every_path() {
+    let config = crate::config::Web { hosts: vec!["obi.example.org".to_owned()], ..Default::default() };
+    let state = |hosts: host::Hosts| {
+        let (sender, _) = mpsc::channel::<Command>(1);
+        router(
+            State::new(Handle::new(sender, Arc::new(|| ())), Arc::new(AtomicBool::new(true)))
+                .with_hosts(hosts),
+        )
+    };
+    let app = state(host::Hosts::new(&config));
+    let check = async |uri: &str, hosts: &[&str], status: u16| {
+        let mut request = Request::get(uri);
+        for host in hosts {
+            request = request.header("host", *host);
+        }
+        let answer = call(&app, request.body(Body::empty()).unwrap()).await;
+        assert_eq!(answer.status, status, "{uri} {hosts:?}: {}", answer.body);
+        if status == 421 {
+            let error = answer.json()["error"].as_str().unwrap().to_owned();
+            assert!(error.contains("web.hosts"), "{error}");
+        }
+    };
+    let paths = [
+        "/",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/api/v1/spans",
+        "/api/v1/status",
+        "/nothing",
+        "/api/v1/slos",
+    ];
+    for path in paths {
+        check(path, &["evil.example:9464"], 421).await;
+    }
+    check("/healthz", &["127.0.0.1:9464"], 200).await;
+    check("/healthz", &["obi.example.org:9464"], 200).await;
+    check("/healthz", &[], 200).await;
+    check("/healthz", &["localhost", "evil.example"], 421).await;
+    check("/healthz", &["localhost", "localhost"], 421).await;
+    check("http://evil.example/healthz", &["localhost"], 421).await;
+    check("http://localhost/healthz", &["localhost"], 200).await;
 }
 
 #[tokio::test]
@@ -263,6 +309,7 @@ async fn status_and_index_tell_what_there_is() {
     assert_eq!(json["services"][0]["name"], "service-1");
     let index = get(&app, "/").await;
     assert!(index.content_type.starts_with("text/html"));
+    assert!(index.body.contains("<td>service-1<td>") && !index.body.contains("<!--"), "{}", index.body);
     for link in ["/metrics", "/api/v1/spans", "/api/v1/status", "/readyz", "/healthz"] {
         assert!(index.body.contains(&format!("href=\"{link}")), "{link}");
     }

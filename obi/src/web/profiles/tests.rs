@@ -12,7 +12,6 @@ use tokio::sync::mpsc;
 use tower_service::Service as _;
 
 use super::*;
-use crate::export::store::{Limits as StoreLimits, Store as Spans};
 use crate::profile::ask::{Handle as Profiles, Question};
 use crate::profile::choose::Filter;
 use crate::profile::join::Ended;
@@ -22,6 +21,7 @@ use crate::profile::{Fidelity, Frame, Line, Origin, Runtime, Symbol};
 use crate::red::tests::span_with;
 use crate::red::{Limits, Looks, Registry};
 use crate::span::{Span, SpanKind};
+use crate::span_store::{Limits as StoreLimits, Store as Spans};
 use crate::stats::Stats;
 use crate::web::{self, Command, Handle, Sources};
 

@@ -5,10 +5,10 @@ use std::fmt::Display;
 use serde::ser::{Error, SerializeMap};
 use serde::{Serialize, Serializer};
 
-use crate::export::store::{Page, Stored};
 use crate::export::summary::profile_path;
 use crate::red::seconds;
 use crate::span::{AttributeValue, Service, Span, SpanKind, Status};
+use crate::span_store::{Page, Stored};
 
 /// `{"spans": […], "next": …, "evicted": …, "stored": …}`.
 pub(super) struct PageJson<'a> {

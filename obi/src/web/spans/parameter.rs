@@ -1,10 +1,10 @@
 //! Query parameters to a [`Query`]. Anything unknown, repeated or malformed is an error that names it.
 
 use super::{DEFAULT_LIMIT_AFTER, DEFAULT_LIMIT_NEWEST, MAX_LIMIT};
-use crate::export::store::{Filter, Order, Query, StatusFilter};
 use crate::span::SpanKind;
 use crate::span::context::parse_id;
 use crate::span::grpc::Code;
+use crate::span_store::{Filter, Order, Query, StatusFilter};
 use crate::web::Error;
 
 const UNKNOWN: &str = "unknown parameter, expected one of service, kind, method, route, path, status, error, \
