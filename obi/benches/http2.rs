@@ -6,7 +6,7 @@
 
 use divan::{Bencher, black_box, counter::ItemsCount};
 use obi::capture::event::decode;
-use obi::protocol::{Exchange, Exchanges, Limits, Loss, Sink};
+use obi::protocol::{Exchange, Exchanges, Limits, Loss, Message, Sink};
 use obi_ebpf::{CLOSE_REMOTE, ORDINAL_BITS};
 use wire::Record;
 use wire::header_block::Coding;
@@ -31,7 +31,8 @@ struct Count(u64);
 
 impl Sink for Count {
     fn exchange(&mut self, exchange: &Exchange<'_>) {
-        assert!(!exchange.request.path.is_empty() && exchange.failure.is_none());
+        let Message::Http(http) = exchange.message else { return };
+        assert!(!http.request.path.is_empty() && exchange.failure.is_none());
         black_box(exchange);
         self.0 += 1;
     }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use obi::config::Slo;
-use obi::export::store::{Limits, Store};
 use obi::objective::record::Recorder;
 use obi::objective::state::{Batch, State};
 use obi::objective::{Start, identity, start};
 use obi::span::{Detail, Http, Service, Span};
+use obi::span_store::{Limits, Store};
 use slo::{Counts, Engine, Objective, Target, Time};
 
 const OBJECTIVES: usize = 1_000;

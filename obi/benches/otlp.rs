@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use obi::config::export::{Compression, Export, OtlpDestination, Protocol, Signal};
 use obi::export::otlp::{Plan, Tap};
-use obi::span::{AttributeValue, Detail, Http, Service, Span, SpanKind, Status};
+use obi::span::{AttributeValue, ClientEnd, Detail, Http, ServerEnd, Service, Span, SpanKind, Status};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -137,6 +137,10 @@ fn spans() -> Vec<Span> {
         span.end = span.start + 3_000_000 + random % 1_000_000;
         span.queue_wait = 20_000;
         span.service = Arc::clone(&service);
+        span.error_type = if failed { "503" } else { "" };
+        span.server = ServerEnd { address: "orders.internal".to_owned(), port: 8080 };
+        span.client = ClientEnd { address: Some("10.1.2.3".parse().unwrap()), port: 40_000 };
+        span.response_bytes = Some(2_048);
         span.detail = Detail::Http(Http {
             method: "GET",
             path: format!("/api/v1/things{}/{number}/items", number % 10),
@@ -145,13 +149,7 @@ fn spans() -> Vec<Span> {
             route: Arc::clone(&routes[number % 10]),
             version: "1.1",
             status: Some(if failed { 503 } else { 200 }),
-            error_type: if failed { "503" } else { "" },
-            server_address: "orders.internal".to_owned(),
-            server_port: 8080,
-            client_address: Some("10.1.2.3".parse().unwrap()),
-            client_port: 40_000,
             user_agent: "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36".to_owned(),
-            response_body_bytes: Some(2_048),
             ..Http::default()
         });
         span

@@ -8,7 +8,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
 use obi::red::{Limits, Registry};
-use obi::span::{Detail, Http, Service, Span, SpanKind};
+use obi::span::{Detail, Http, ServerEnd, Service, Span, SpanKind};
 use obi::stats::Stats;
 
 fn main() {
@@ -22,18 +22,13 @@ fn spans(series: u32) -> Vec<Span> {
     let span = |n: u32| Span {
         trace_id: [1; 16],
         span_id: [2; 8],
-        parent_span_id: None,
-        trace_flags: 0,
-        sampled: true,
-        trace_state: String::new(),
-        exchange: 1,
         kind: if n.is_multiple_of(2) { SpanKind::Server } else { SpanKind::Client },
         start: 1_700_000_000_000_000_000,
         end: 1_700_000_000_000_000_000 + u64::from(n) * 3_000_000,
         queue_wait: 10_000,
         pid: 1,
         service: Arc::clone(&services[n as usize % services.len()]),
-        instance: Arc::default(),
+        server: ServerEnd { address: format!("host-{n}.example"), port: 8080 },
         detail: Detail::Http(Http {
             method: "GET",
             path: "/api/v1/item/17".to_owned(),
@@ -41,10 +36,9 @@ fn spans(series: u32) -> Vec<Span> {
             route: Arc::from(format!("/api/v1/{n}/item/{{id}}")),
             version: "1.1",
             status: Some(200),
-            server_address: format!("host-{n}.example"),
-            server_port: 8080,
             ..Http::default()
         }),
+        ..Span::blank()
     };
     let mut spans: Vec<_> = (0..series).map(span).collect();
     fastrand::Rng::with_seed(7).shuffle(&mut spans);

@@ -12,6 +12,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         head_limit: 8192,
         tick_ns: 4_000_000,
         tells_given: true,
+        follows_databases: false,
         preemption: Preemption::None,
         tls: false,
         statistics: true,

@@ -4,6 +4,7 @@
 //! in the kernel.
 
 mod exports;
+mod heap;
 mod misses;
 mod outlet;
 mod pipeline;
@@ -41,7 +42,6 @@ use crate::capture::support::blind_spot::BlindSpot;
 use crate::clock::{Clock, monotonic_ns, tick_ns};
 use crate::config::{Config, Source};
 use crate::export::otlp::{Plan, Tap};
-use crate::export::store::Store;
 use crate::objective::{self, files};
 use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
@@ -52,6 +52,7 @@ use crate::span::context::Ids;
 use crate::span::method::KnownMethods;
 use crate::span::route::Patterns;
 use crate::span::service::{Host, Services};
+use crate::span_store::Store;
 use crate::stats::{HookSetState, Stats};
 use crate::web::{self, Handle};
 
@@ -68,13 +69,15 @@ pub async fn run(
     support: Support,
     mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
+    heap::limit();
     // Certificates and keys are read while we may.
     let plan = Plan::new(&config.export, Clock::now().unix(monotonic_ns()))?;
     let (replacements, replaced) = exports::replacements();
     let exported = Exported { accounts: plan.accounts().clone(), replacements };
+    let objectives =
+        event_objectives(files::load(&config.slo.files).with_context(|| source.place("slo.files"))?);
     let (reloader, reloads) = reload::on_hangup(source, config.clone(), exported)
         .context("failed to install the handler of SIGHUP")?;
-    let objectives = event_objectives(files::load(&config.slo.files)?);
     let listener = TcpListener::bind(config.web.listen)
         .await
         .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
@@ -112,7 +115,8 @@ pub async fn run(
     let export = Export { exporter, period: config.export.metric_interval };
     let sampled = sampled.map(|selections| exports::Profiles { selections, wanted });
     let exports = exports::start(export, replaced, handle.clone(), sampled);
-    let mut state = web::State::new(handle, Arc::clone(&ready)).with_profiles(profiles);
+    let hosts = web::host::Hosts::new(&config.web);
+    let mut state = web::State::new(handle, Arc::clone(&ready)).with_profiles(profiles).with_hosts(hosts);
     let mut objectives_running = None;
     if !objectives.is_empty() {
         let (recorder, view, running) = start_objectives(&config, objectives, &listener)?;
@@ -135,7 +139,9 @@ pub async fn run(
         let stopped = async move { drop(web_stopped.await) };
         axum::serve(listener, service).with_graceful_shutdown(stopped).await
     });
+    let trimming = tokio::spawn(heap::keep_small());
     shutdown.wait().await;
+    trimming.abort();
 
     ready.store(false, Ordering::Release);
     stopping.store(true, Ordering::Release);
@@ -222,6 +228,7 @@ fn build(
         statistics: config.capture.statistics,
         tls: config.capture.tls,
         tells_given: support.capabilities.can_read_processes(),
+        follows_databases: config.protocol.databases.server_spans,
         preemption: Preemption::None,
     };
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
@@ -256,7 +263,7 @@ fn build(
             idle: Duration::from_secs(config.metrics.idle_seconds.into()),
             ..Default::default()
         }),
-        store: Store::new(crate::export::store::Limits {
+        store: Store::new(crate::span_store::Limits {
             spans: config.web.spans as usize,
             bytes: config.web.span_bytes as usize,
         }),
@@ -274,10 +281,12 @@ fn build(
         ..Default::default()
     };
     let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
+    let mut exchanges = Exchanges::new(limits);
+    exchanges.set_databases(config.protocol.databases);
     let pipeline = Pipeline {
         programs,
         maps,
-        exchanges: Exchanges::new(limits),
+        exchanges,
         outlet,
         tallies: Tallies::default(),
         misses: Misses::default(),
@@ -328,8 +337,8 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
     tracing::info!(
         processes = pipeline.outlet.processes.watched(),
         tls = pipeline.tls.is_some(),
-        "watching; not covered yet: TLS of other libraries than OpenSSL and its relatives (counted in \
-         obi_uncovered_connections_total)"
+        "watching; what can be seen and not read, as TLS of other libraries than OpenSSL and its relatives, is \
+         counted in obi_uncovered_connections_total"
     );
     if pipeline.outlet.profile.is_some() {
         tracing::info!(

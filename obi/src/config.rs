@@ -11,10 +11,12 @@
 mod environment;
 mod error;
 pub mod export;
+mod hook_set;
 mod load;
 mod otlp_environment;
 mod profile;
 pub mod pyroscope;
+pub mod route;
 mod rule;
 mod slo;
 mod value;
@@ -26,12 +28,15 @@ use serde::{Deserialize, Serialize};
 
 pub use self::error::ConfigError;
 pub use self::export::Export;
-pub use self::load::{Source, load};
+pub use self::hook_set::HookSet;
+pub use self::load::{Source, load, read_text};
 pub use self::profile::Profile;
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::slo::{Endpoint, Slo};
 pub use self::value::Hooks;
-use crate::capture::kernel_types::KERNEL_BTF;
+
+/// Where the running kernel tells its types.
+pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The whole configuration; every key has a default, so that an empty file (or none) is valid.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -103,14 +108,15 @@ pub struct Capture {
     pub hooks: Hooks,
     /// The kernel's type information (BTF), an absolute path; no hook set works without. Default:
     /// `/sys/kernel/btf/vmlinux`. Example: `/var/lib/obi/vmlinux.btf`, where a container does not show the default.
-    #[serde(deserialize_with = "value::absolute_path")]
+    #[serde(deserialize_with = "value::types_file")]
     pub btf: PathBuf,
     /// Size of the ring buffer between kernel and agent, bytes: a power of two that is a multiple of the page size.
     /// Default: `8 MiB`. Example: `16 MiB`, when `obi_lost_total{reason="ring_full"}` grows.
     #[serde(deserialize_with = "value::ring_bytes")]
     pub ring_bytes: u32,
     /// Bytes of one request or response head that are copied, 256 to 65536; what a longer head holds beyond is not
-    /// seen, and counted. Default: `8192`. Example: `16384`, for very long paths.
+    /// seen: the span says `obi.request.head.truncated`, and `obi_truncated_heads_total` counts it. A `traceparent`
+    /// behind a longer cookie is not seen either. Default: `8192`. Example: `65536`, for long cookies.
     #[serde(deserialize_with = "value::bytes::<_, 256, 65_536>")]
     pub head_limit: u32,
     /// Let the kernel measure the run time of our programs (needs `CAP_SYS_ADMIN`, costs about 50 ns per program
@@ -129,6 +135,21 @@ pub struct Protocol {
     /// Example: `262144`, for very many slow requests.
     #[serde(deserialize_with = "value::number::<_, 64, 16_777_216>")]
     pub pending_limit: u32,
+    /// What spans of PostgreSQL calls hold. Default: `{query_text: true, server_spans: false}`. Example:
+    /// `{query_text: false}`.
+    pub databases: Databases,
+}
+
+/// Section `protocol.databases`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Databases {
+    /// Whether spans have the statement's text, with every literal replaced by `?`. Spans always have the summary.
+    /// Default: `true`.
+    pub query_text: bool,
+    /// Whether a database's own process has server spans of what it was asked; they are in no `db.*` metric. Default:
+    /// `false`.
+    pub server_spans: bool,
 }
 
 /// Section `trace`.
@@ -175,6 +196,15 @@ pub struct Web {
     /// Example: `0.0.0.0:9464`, to let a Prometheus elsewhere scrape.
     #[serde(deserialize_with = "value::address")]
     pub listen: SocketAddr,
+    /// Where users reach this agent, behind a proxy for instance, or empty; requests for its host name are answered.
+    /// Default: `""`. Example: `https://obi.example.org`.
+    #[serde(deserialize_with = "value::optional_url")]
+    pub external_url: String,
+    /// Host names that requests may ask for, beside `localhost`, every IP address and the host of `external_url`;
+    /// others get 421, so that no web page can read the agent by pointing a name at it. Default: `[]`. Example:
+    /// `[node-7.example.org]`, for a Prometheus that scrapes by name.
+    #[serde(deserialize_with = "value::host_names")]
+    pub hosts: Vec<String>,
     /// Recent spans kept for the API, 0 to 10000000. Default: `10000`. Example: `1000`.
     #[serde(deserialize_with = "value::number::<_, 0, 10_000_000>")]
     pub spans: u32,
@@ -197,9 +227,15 @@ impl Default for Capture {
     }
 }
 
+impl Default for Databases {
+    fn default() -> Self {
+        Self { query_text: true, server_spans: false }
+    }
+}
+
 impl Default for Protocol {
     fn default() -> Self {
-        Self { pending_limit: 65_536 }
+        Self { pending_limit: 65_536, databases: Databases::default() }
     }
 }
 
@@ -225,6 +261,12 @@ impl Default for Metrics {
 
 impl Default for Web {
     fn default() -> Self {
-        Self { listen: SocketAddr::from(([127, 0, 0, 1], 9464)), spans: 10_000, span_bytes: 16 << 20 }
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9464)),
+            external_url: String::new(),
+            hosts: Vec::new(),
+            spans: 10_000,
+            span_bytes: 16 << 20,
+        }
     }
 }

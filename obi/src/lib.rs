@@ -1,6 +1,7 @@
 //! obi: zero-code eBPF auto-instrumentation and reliability metrics, one agent per machine.
 //!
-//! The modules stand in flow order; a stage may use only stages to its left (`tests/layers.rs` checks it):
+//! The modules stand in one order; each may use only those before it (`tests/layers.rs` has the order and checks it).
+//! The stages among them follow the flow:
 //!
 //! ```text
 //! capture ──Event──▶ protocol ──Exchange──▶ span ──Span──▶ red ──Snapshot──▶ export ─▶ web
@@ -11,6 +12,7 @@
 //! - [`span`]: exchanges to [`span::Span`], with ids, parents, routes and service names.
 //! - [`red`]: spans to rate, error and duration series, aggregated once.
 //! - [`profile`]: sampled stacks, named and tied to spans.
+//! - [`span_store`]: recent spans, for the API and for evidence of alerts.
 //! - [`export`]: encoders of a [`red::Snapshot`].
 //! - [`objective`]: spans to error budgets, burn rates and alerts, beside the flow.
 //! - [`web`]: the listener: `/metrics`, health, JSON API.
@@ -20,6 +22,7 @@ pub mod capture;
 pub mod clock;
 pub mod command;
 pub mod config;
+pub mod counter;
 pub mod export;
 pub mod objective;
 pub mod privilege;
@@ -28,5 +31,6 @@ pub mod protocol;
 pub mod red;
 pub mod shutdown;
 pub mod span;
+pub mod span_store;
 pub mod stats;
 pub mod web;

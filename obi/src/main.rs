@@ -2,14 +2,15 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use obi::command::{self, check, demo, doctor, profile, run, slo};
 
 /// Zero-code auto-instrumentation: spans and RED metrics of unmodified programs, by eBPF
 ///
-/// One agent per Linux machine. It watches the HTTP/1 exchanges of every process at the kernel's sockets and turns each
-/// into one span and one count: request rate, errors and durations by service, route and status, for Prometheus, with
-/// exemplars. Applications need no change and no restart.
+/// One agent per Linux machine. It watches the HTTP/1, HTTP/2 and gRPC exchanges of every process, in clear and over
+/// TLS, and turns each into one span and one count: request rate, errors and durations by service, route and status,
+/// for Prometheus and OTLP, with exemplars. It samples stacks, and computes error budgets and burn rates. Applications
+/// need no change and no restart.
 #[derive(Debug, Parser)]
 #[command(name = "obi", version, after_long_help = AFTER_HELP)]
 struct Arguments {
@@ -46,7 +47,7 @@ enum Command {
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => return command::refuse(&error),
+        Err(error) => return command::refuse(&error, &Arguments::command()),
     };
     if let Err(error) = command::start_logging() {
         return command::fail(&error.into());

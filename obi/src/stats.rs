@@ -13,6 +13,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{Equivalent, HashMap};
 
 use crate::capture::tls::view::View as Tls;
+use crate::counter::Counter;
 use crate::profile::view::View as Profile;
 
 pub use process::Process;
@@ -43,26 +44,6 @@ impl Stage {
             Self::Protocol => "protocol",
             Self::Span => "span",
         }
-    }
-}
-
-/// A count and the number of the last snapshot taken before it left zero (see [`crate::red`], zero points).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counter {
-    /// The count.
-    pub value: u64,
-    /// Snapshot number at birth.
-    pub born: u64,
-}
-
-impl Counter {
-    /// Adds `n`; the first addition above zero is the birth, in generation `snapshots`.
-    #[inline]
-    pub fn add(&mut self, n: u64, snapshots: u64) {
-        if self.value == 0 {
-            self.born = snapshots;
-        }
-        self.value += n;
     }
 }
 
@@ -141,6 +122,8 @@ pub struct Lane {
     pub queued_items: u64,
     /// Memory that they take, bytes.
     pub queued_bytes: u64,
+    /// Memory of the request under way beside that: its copy for the wire, bytes.
+    pub attempt_bytes: u64,
     /// Items that the destination took.
     pub sent: u64,
     /// Requests that were sent again.

@@ -10,9 +10,11 @@ use std::sync::Arc;
 
 use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
-use obi::protocol::{Endpoints, Exchange, Request, Response, Semantics, Side};
+use obi::protocol::{Endpoints, Exchange, Http, Message, Request, Response, Semantics, Side};
 use obi::red::{Limits, Registry};
-use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods};
+use obi::span::{
+    Assembler, Detail, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods,
+};
 use obi::stats::Stats;
 
 const URLS: u64 = 1_000_000;
@@ -65,13 +67,15 @@ fn exchange(url: &str, failed: bool, n: u64) -> Exchange<'_> {
         arrival: started,
         started,
         ended: started + (n % 997) * 100_000,
-        request: Request { method: "GET", path: url, host: "shop", ..Request::default() },
-        response: Some(Response { status: Some(if failed { 500 } else { 200 }) }),
-        request_body_bytes: Some(0),
-        response_body_bytes: Some(n % 5_000),
+        request_bytes: Some(0),
+        response_bytes: Some(n % 5_000),
         failure: None,
         encrypted: false,
-        semantics: Semantics::Http,
+        message: Message::Http(Http {
+            request: Request { method: "GET", path: url, host: "shop", ..Request::default() },
+            response: Some(Response { status: Some(if failed { 500 } else { 200 }) }),
+            semantics: Semantics::Http,
+        }),
     }
 }
 
@@ -94,7 +98,7 @@ fn run(before: u64, urls: u64, raw_routes: bool) {
             &mut span,
         );
         if raw_routes {
-            let http = span.detail.http_mut();
+            let Detail::Http(http) = &mut span.detail else { unreachable!("all are requests") };
             http.route = Arc::from(url);
         }
         registry.record(&span);

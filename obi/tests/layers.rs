@@ -7,8 +7,24 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// In flow order; each may use only those before it.
-const STAGES: [&str; 7] = ["capture", "protocol", "span", "red", "profile", "export", "web"];
+/// In flow order, what everyone may know first; each may use only those before it.
+const STAGES: [&str; 15] = [
+    "clock",
+    "counter",
+    "shutdown",
+    "privilege",
+    "config",
+    "capture",
+    "protocol",
+    "span",
+    "red",
+    "profile",
+    "stats",
+    "span_store",
+    "objective",
+    "export",
+    "web",
+];
 /// They know everything, so no one may know them.
 const ROOTS: [&str; 2] = ["agent", "command"];
 /// Lines without tests.
@@ -24,6 +40,15 @@ fn a_stage_uses_only_stages_to_its_left() {
         })
         .collect();
     assert!(broken.is_empty(), "arrows to the right:\n{}", broken.join("\n"));
+}
+
+/// What has no rank may be known by everyone and know everything.
+#[test]
+fn every_module_has_a_rank() {
+    let lib = fs::read_to_string("src/lib.rs").expect("the crate has a root");
+    let modules = lib.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
+    let unranked: Vec<_> = modules.filter(|name| !STAGES.contains(name) && !ROOTS.contains(name)).collect();
+    assert!(unranked.is_empty(), "{unranked:?} have no place in the order");
 }
 
 #[test]
@@ -76,6 +101,20 @@ impl fmt::Display for SourceFile {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "  {}: ", self.path.display())
     }
+}
+
+/// systemd takes the last of what may be said once, silently.
+#[test]
+fn the_systemd_unit_says_everything_once() {
+    const LISTS: [&str; 1] = ["SystemCallFilter"];
+    let unit = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/obi.service"));
+    let mut said = Vec::new();
+    for line in unit.expect("the unit is there").lines().filter(|line| !line.starts_with('#')) {
+        let Some((key, _)) = line.split_once('=') else { continue };
+        assert!(LISTS.contains(&key) || !said.contains(&key.to_owned()), "{key} twice");
+        said.push(key.to_owned());
+    }
+    assert!(said.len() > 10, "{said:?}");
 }
 
 fn rust_files() -> Vec<SourceFile> {
@@ -211,6 +250,7 @@ fn arrows_are_found_however_they_are_written() {
     check("capture/ring.rs", "use crate::agent::Agent;", &["capture → agent"]);
     check("stats.rs", "use crate::command::demo;", &["stats → command"]);
     check("stats.rs", "use crate::red::Snapshot;", &[]);
+    check("config/value.rs", "use crate::span::Span;", &["config → span"]);
     check("agent.rs", "use crate::{web, capture};", &[]);
     check("lib.rs", "pub mod web;", &[]);
     check("span/mod.rs", "//! see [`crate::red`]\nlet x = 1; // crate::web", &[]);

@@ -49,6 +49,7 @@ fn programs() -> (Programs, Maps, Attacher) {
         statistics: true,
         tls: true,
         tells_given: true,
+        follows_databases: true,
         preemption: Preemption::None,
     };
     let support = Support::probe(Path::new("/sys/kernel/btf/vmlinux"));

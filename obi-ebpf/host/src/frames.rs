@@ -1,8 +1,9 @@
-//! The agent's books of connections that speak HTTP/2 or WebSocket: records as they came, and checks that they
-//! keep the contract.
+//! The agent's books of connections that speak HTTP/2, WebSocket or a database's protocol: records as they came, and
+//! checks that they keep the contract.
 //!
-//! In: records of the kinds `EVENT_FRAME`, `EVENT_WEBSOCKET` and `EVENT_CLOSE` with `CLOSE_HTTP2`. Out: frames put
-//! together from their pieces. Panics where the kernel breaks a promise. Refuses to know what header blocks mean.
+//! In: records of the kinds `EVENT_FRAME`, `EVENT_WEBSOCKET` and `EVENT_CLOSE` with `CLOSE_HTTP2` or `CLOSE_DATABASE`.
+//! Out: frames put together from their pieces. Panics where the kernel breaks a promise. Refuses to know what header
+//! blocks mean.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::*;
@@ -125,7 +126,7 @@ impl Frames {
                 };
                 assert!(self.websocket.replace(websocket).is_none(), "a WebSocket ended twice");
             }
-            EVENT_CLOSE if header.flags & CLOSE_HTTP2 != 0 => {
+            EVENT_CLOSE if header.flags & (CLOSE_HTTP2 | CLOSE_DATABASE) != 0 => {
                 let (end, _) = close_event::ref_from_prefix(bytes).expect("a close event");
                 assert_eq!(header.exchange & ((1 << ORDINAL_BITS) - 1), 0, "ordinal 0");
                 for (sent, pieces) in [(false, end.received_pieces), (true, end.sent_pieces)] {

@@ -106,16 +106,18 @@ int host_tail_call(u32 program)
 	return 1;
 }
 
-/* What was begun goes on in the programs `walk` and `walk_frames`, where there are any. */
+/* What was begun goes on in the programs `walk`, `walk_frames` and `walk_database`, where there are any. */
 static void go_on(void)
 {
 #ifdef OBI_PORTABLE
 	while (goes_on) {
 		goes_on = false;
 		if (goes_on_in == WALK_FRAMES)
-			walk_frames_on(NULL);
+			walk_on(NULL, WALK_FRAMES);
+		else if (goes_on_in == WALK_DATABASE)
+			walk_on(NULL, WALK_DATABASE);
 		else
-			walk_on(NULL);
+			walk_on(NULL, WALK_HEADS);
 	}
 #else
 	CHECK(!goes_on && !goes_on_in);

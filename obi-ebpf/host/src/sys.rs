@@ -172,7 +172,7 @@ impl Kernel {
 
     /// A new connection; with `joined`, one that carried bytes before.
     pub fn connect(&mut self, joined: bool) -> Connection {
-        const MODE_RESYNC: u32 = 7;
+        const MODE_RESYNC: u32 = 8;
         self.connections += 1;
         let mode = if joined { MODE_RESYNC } else { 0 };
         // SAFETY: host_connect allocates and never returns NULL (it aborts).

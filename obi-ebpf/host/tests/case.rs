@@ -542,3 +542,162 @@ fn an_exchange_answered_ahead_is_lost_once_whatever_fails() {
         }
     }
 }
+
+/// A request that asks whether its body is wanted, and the answer that it is not.
+fn expecting(id: u32, framing: &str) -> String {
+    format!("POST /{id} HTTP/1.1\r\nHost: example.com\r\nExpect: 100-continue\r\n{framing}\r\n\r\n")
+}
+
+fn refusal(id: u32) -> String {
+    format!("HTTP/1.1 417 Expectation Failed\r\nId: {id}\r\nContent-Length: 2\r\n\r\nno")
+}
+
+/// How the bodies are announced that a refusal may keep back.
+const ANNOUNCED: &[&str] = &["Content-Length: 2000000", "Transfer-Encoding: chunked"];
+
+/// A story told from one of the two ends.
+struct End(Story, bool);
+
+impl End {
+    fn ask(&mut self, text: &str) -> &mut Self {
+        if self.1 {
+            self.0.receive(text)
+        } else {
+            self.0.send(text)
+        };
+        self
+    }
+
+    fn reply(&mut self, text: &str) -> &mut Self {
+        if self.1 {
+            self.0.send(text)
+        } else {
+            self.0.receive(text)
+        };
+        self
+    }
+
+    /// The bytes of the bodies of the requests that were told, in order.
+    fn bodies(&self) -> Vec<Option<u64>> {
+        self.0.ledger.accounts.values().map(|account| account.request.ended).collect()
+    }
+
+    fn end(&mut self) -> &mut Story {
+        self.0.end(if self.1 { CLOSE_LOCAL } else { CLOSE_REMOTE })
+    }
+}
+
+#[test]
+fn behind_a_refused_body_comes_the_next_request() {
+    for (server, framing) in [false, true].into_iter().flat_map(|end| ANNOUNCED.iter().map(move |f| (end, f)))
+    {
+        let mut story = End(Story::new(), server);
+        story.ask(&expecting(1, framing)).reply(&refusal(1));
+        story.ask("POST /2 HTTP/1.1\r\nContent-Length: 4\r\n\r\n").ask("body").reply(&answer(2));
+        story.ask(&expecting(3, framing)).reply(&refusal(3)).ask(&expecting(4, framing)).reply(&refusal(4));
+        // The next head comes in pieces.
+        story.ask("GET /").ask("5 HTTP/1.1\r\n\r\n").reply(&answer(5));
+        check(story.end(), 5, 0);
+        assert_eq!(story.bodies(), [Some(0), Some(4), Some(0), Some(0), Some(0)], "{framing}, {server}");
+    }
+}
+
+#[test]
+fn a_body_that_comes_although_it_was_answered_is_a_body() {
+    for server in [false, true] {
+        for body in ["body", "GET", "GET ", "\0\0\0\0", "A /b", "{}\r\n"] {
+            let mut story = End(Story::new(), server);
+            story.ask(&expecting(1, "Content-Length: 4")).reply(&refusal(1));
+            let (first, rest) = body.split_at(1);
+            story.ask(first).ask(rest).ask(&"xxxx"[body.len()..]);
+            story.ask(&get(2)).reply(&answer(2));
+            story.ask(&expecting(3, "Transfer-Encoding: chunked")).reply(&refusal(3));
+            story.ask("4\r\nbody\r\n0\r\n\r\n").ask(&get(4)).reply(&answer(4));
+            check(story.end(), 4, 0);
+            assert_eq!(story.bodies(), [Some(4), Some(0), Some(4), Some(0)], "{body:?}, {server}");
+        }
+    }
+}
+
+#[test]
+fn a_body_that_its_request_did_not_ask_about_is_a_body_whatever_it_looks_like() {
+    let mut story = Story::new();
+    story.receive("POST /1 HTTP/1.1\r\nContent-Length: 18\r\n\r\n").send(&answer(1));
+    story.receive("GET / HTTP/1.1\r\n\r\n").receive(&get(2)).send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 2, 0);
+}
+
+#[test]
+fn what_cannot_be_read_behind_a_refused_body_is_counted_by_its_answer() {
+    for framing in ANNOUNCED {
+        let mut story = Story::new();
+        story.receive(&expecting(1, framing)).send(&refusal(1)).receive_unread(80).send(&answer(2));
+        story.end(CLOSE_LOCAL);
+        check(&story, 1, 1);
+    }
+}
+
+#[test]
+fn a_body_that_looks_like_a_request_and_is_as_long_as_announced_is_a_body() {
+    let mut story = Story::new();
+    story.receive(&expecting(1, "Content-Length: 18")).send(&refusal(1)).receive("GET / HTTP/1.1\r\n\r\n");
+    story.receive(&get(2)).send(&answer(2)).end(CLOSE_LOCAL);
+    check(&story, 2, 0);
+    // A request that happens to be as long is lost then, and counted.
+    drop(story);
+    let mut story = Story::new();
+    story.receive(&expecting(1, "Content-Length: 19")).send(&refusal(1)).receive("GET /2 HTTP/1.1\r\n\r\n");
+    story.send(&answer(2)).receive(&get(3)).send(&answer(3)).end(CLOSE_LOCAL);
+    check(&story, 2, 1);
+}
+
+/// A method is any token, with `HTTP/1.x` at the line's end.
+#[test]
+fn methods_of_any_letters_and_digits_are_requests() {
+    for method in
+        ["get", "Get", "foo", "x", "CUSTOM2", "M-SEARCH", "a_very.long~token!#$%&'*+^`|of-33-letters", "7"]
+    {
+        let mut story = Story::new();
+        story.receive(&get(1).replace("GET", method)).send(&answer(1));
+        story.receive(&get(2).replace("GET", method)).send(&answer(2)).end(CLOSE_LOCAL);
+        check(&story, 2, 0);
+        drop(story);
+        // In pieces of one byte.
+        let mut story = Story::new();
+        for byte in get(1).replace("GET", method).chars() {
+            story.receive(&byte.to_string());
+        }
+        story.send(&answer(1)).end(CLOSE_LOCAL);
+        check(&story, 1, 0);
+    }
+}
+
+/// Text of other protocols that looks like methods: nothing is claimed, nothing lost, nothing left.
+#[test]
+fn commands_of_other_protocols_are_nothing() {
+    for (asked, answered) in [
+        ("PING\r\n", "+PONG\r\n"),
+        ("set key value-of-some-length-that-is-more-than-forty-bytes\r\n", "+OK\r\n"),
+        ("get k\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n"),
+        ("set k 0 0 5\r\nvalue\r\n", "STORED\r\n"),
+        ("CONNECT {\"verbose\":false}\r\nPING\r\n", "INFO {\"server_id\":\"N\"}\r\nPONG\r\n"),
+        ("PUB subject 5\r\nhello\r\n", "+OK\r\n"),
+        ("EHLO client.example.com\r\n", "220 mail.example.com ESMTP Postfix\r\n"),
+        ("MAIL FROM:<a@example.com>\r\n", "250 2.1.0 Ok\r\n"),
+        ("USER anonymous\r\n", "331 Please specify the password.\r\n"),
+        ("RETR file.txt\r\n", "150 Opening BINARY mode data connection.\r\n"),
+        ("a1 LOGIN user secret\r\n", "a1 OK LOGIN completed\r\n"),
+        ("SSH-2.0-OpenSSH_9.2p1\r\n", "SSH-2.0-OpenSSH_9.2p1\r\n"),
+    ] {
+        for is_server in [true, false] {
+            let mut story = Story::new();
+            for _ in 0..3 {
+                story.pass(!is_server, 0, Segment::Buffer(asked.as_bytes()));
+                story.pass(is_server, 0, Segment::Buffer(answered.as_bytes()));
+            }
+            story.end(CLOSE_LOCAL);
+            check(&story, 0, 0);
+            assert_eq!(story.ledger.count(|fate| fate == Fate::Open), 0, "{asked:?}");
+        }
+    }
+}

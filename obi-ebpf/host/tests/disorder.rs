@@ -18,6 +18,8 @@ const FRAGMENTS: &[&str] = &[
     "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\n",
     "POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody",
     "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+    "POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n",
+    "POST / HTTP/1.1\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n",
     "4\r\nbody\r\n0\r\n\r\n",
     "body",
     "GET / HTTP/1.1\r\nX-Long: 0123456789012345678901234567890123456789\r\n",

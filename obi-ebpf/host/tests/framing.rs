@@ -13,10 +13,10 @@ const MALFORMED: u32 = 5;
 const START: u32 = 0;
 const HEAD: u32 = 1;
 const LENGTH: u32 = 2;
-const CHUNK_SIZE: u32 = 3;
-const CHUNK_BODY: u32 = 4;
-const TRAILER: u32 = 5;
-const UNTIL_CLOSE: u32 = 6;
+const CHUNK_SIZE: u32 = 4;
+const CHUNK_BODY: u32 = 5;
+const TRAILER: u32 = 6;
+const UNTIL_CLOSE: u32 = 7;
 
 proptest! {
     #[test]
@@ -126,7 +126,9 @@ fn start_lines() {
         ("\u{16}", TLS),
         ("GET /\r\n", NOT_HTTP),
         ("GET / HTTP/3.0\r\n\r\n", NOT_HTTP),
-        ("get / HTTP/1.1\r\n\r\n", NOT_HTTP),
+        ("get / HTTP/1.1\r\n\r\n", HEAD_END),
+        ("CUSTOM2 / HTTP/1.1\r\n\r\n", HEAD_END),
+        ("get key HTTP\r\n", NOT_HTTP),
         ("HTTP/1.1 099 No\r\n\r\n", NOT_HTTP),
         ("HTTP/1.1 2x0 No\r\n\r\n", NOT_HTTP),
         ("HTTP/1.1 20\r\n", NOT_HTTP),

@@ -5,11 +5,21 @@
 
 #include "segment.h"
 
-enum { CHUNK_READ_BYTES = 16 };
+enum {
+	CHUNK_READ_BYTES = 16,
+	EXPECTED_LEAST_BYTES = 3, /* a method, a space, the beginning of a target */
+};
 
 struct chunk_bytes {
 	u8 byte[CHUNK_READ_BYTES];
 };
+
+/* A body that was answered before it came is taken to come; if it was another request after all, its answer is counted. */
+static __always_inline void take_expected(struct connection *k, struct cursor *c)
+{
+	k->flags |= CONNECTION_UNREADABLE;
+	c->mode = expected_mode(c);
+}
 
 /* Up to `n` bytes of a chunk-size line or trailer; `used` of them in the low half of the result, chunk_result above. */
 SHARED int scan_chunk(struct cursor *c, const struct chunk_bytes *bytes, u32 n)
@@ -18,6 +28,12 @@ SHARED int scan_chunk(struct cursor *c, const struct chunk_bytes *bytes, u32 n)
 	u8 result = CHUNK_MORE;
 	if (!c || !bytes)
 		return 0;
+	if (c->mode == MODE_EXPECTED) {
+		if (begins_request(bytes->byte))
+			return (u32)CHUNK_END << 16; /* of an empty body */
+		c->mode = expected_mode(c);
+		return 0;
+	}
 #pragma unroll
 	for (u32 i = 0; i < CHUNK_READ_BYTES; i++) {
 		if (i < n && result == CHUNK_MORE) {
@@ -37,6 +53,11 @@ static __always_inline void chunk_piece(struct connection *k, struct segment *s)
 		n = CHUNK_READ_BYTES;
 	if (bpf_probe_read_user(&bytes, n, (void *)s->source.base)) {
 		come_to(s, OUTCOME_LOST, LOSS_FAULT);
+		return;
+	}
+	/* As long as the body that was announced it may be either, and a byte or two do not tell. */
+	if (cursor_of(k, s)->mode == MODE_EXPECTED && (n < EXPECTED_LEAST_BYTES || cursor_of(k, s)->remaining == s->left)) {
+		take_expected(k, cursor_of(k, s));
 		return;
 	}
 	scanned = scan_chunk(cursor_of(k, s), &bytes, n);

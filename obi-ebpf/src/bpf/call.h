@@ -24,6 +24,7 @@ enum {
 #define ARGUMENT_2(registers) REGISTER(registers, si)
 #define ARGUMENT_3(registers) REGISTER(registers, dx)
 #define ARGUMENT_4(registers) REGISTER(registers, r10)
+#define ARGUMENT_5(registers) REGISTER(registers, r8)
 #elif defined(__TARGET_ARCH_arm64)
 enum {
 	CALL_READ = 63, CALL_WRITE = 64, CALL_READV = 65, CALL_WRITEV = 66, CALL_SENDTO = 206, CALL_RECVFROM = 207,
@@ -37,6 +38,7 @@ enum {
 #define ARGUMENT_2(registers) REGISTER(registers, regs[1])
 #define ARGUMENT_3(registers) REGISTER(registers, regs[2])
 #define ARGUMENT_4(registers) REGISTER(registers, regs[3])
+#define ARGUMENT_5(registers) REGISTER(registers, regs[4])
 #endif
 
 static __always_inline bool from_msghdr(struct source *from, u64 msghdr)

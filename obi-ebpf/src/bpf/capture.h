@@ -30,6 +30,10 @@ static __always_inline int go(struct connection *k, struct segment *s, struct so
 		return 1;
 	if (is_skipping(mode))
 		return 0; /* behind a gap; step() hops */
+	if (mode == MODE_EXPECTED && (s->gap || s->source.opaque)) {
+		take_expected(k, c);
+		return 0;
+	}
 	if (s->gap) {
 		s->gap = 0;
 		if (mode != MODE_RESYNC)
@@ -40,7 +44,7 @@ static __always_inline int go(struct connection *k, struct segment *s, struct so
 		come_to(s, OUTCOME_LOST, LOSS_UNREADABLE);
 	} else if (!has_bytes(s)) {
 		return 0;
-	} else if (mode == MODE_CHUNK_SIZE || mode == MODE_TRAILER) {
+	} else if (mode == MODE_EXPECTED || mode == MODE_CHUNK_SIZE || mode == MODE_TRAILER) {
 		chunk_piece(k, s);
 	} else if (!is_large(c, s) || !large_piece(k, s)) {
 		small_piece(k, s, sk);
@@ -58,13 +62,23 @@ static __always_inline long frame_step(struct walk *walk)
 	return over || (!s->gap && !s->left);
 }
 
+/* One step on along the messages of a database. */
+static __always_inline long database_step(struct walk *walk)
+{
+	struct segment *s = walk->segment;
+	int over = follow_database(walk->connection, s);
+	if (s->outcome)
+		settle(walk->connection, s);
+	return over || (!s->gap && !s->left);
+}
+
 /* Inlined: programs that cannot keep anything with a socket say so by `sk`, a constant. */
 static __always_inline long one_step(struct walk *walk, struct sock *sk)
 {
 	struct segment *s = walk->segment;
 #ifndef OBI_PORTABLE
 	if (is_framed(cursor_of(walk->connection, s)->mode))
-		return frame_step(walk);
+		return is_database(walk->connection->protocol) ? database_step(walk) : frame_step(walk);
 #endif
 	if (is_skipping(cursor_of(walk->connection, s)->mode) && (s->gap || s->left)) {
 		skip_body(walk->connection, s);
@@ -78,12 +92,6 @@ static __always_inline long one_step(struct walk *walk, struct sock *sk)
 	if (s->outcome)
 		settle(walk->connection, s);
 	return !s->gap && !s->left;
-}
-
-static long step(u32 index, struct walk *walk)
-{
-	(void)index;
-	return one_step(walk, walk->sk);
 }
 
 static __always_inline void begin_walk(struct walk *walk)
@@ -111,6 +119,12 @@ static __always_inline void end_walk(struct walk *walk)
 #ifdef OBI_PORTABLE
 #include "walk_portable.h"
 #else
+
+static long step(u32 index, struct walk *walk)
+{
+	(void)index;
+	return one_step(walk, walk->sk);
+}
 
 /* Steps of one segment; each is a hop, a piece or an iovec. Far above what a real one needs. */
 #define STEP_LIMIT (1 << 20)

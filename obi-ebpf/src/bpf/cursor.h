@@ -24,6 +24,7 @@ enum cursor_mode {
 	MODE_START = 0,   /* before the first byte of a head */
 	MODE_HEAD,        /* inside a head */
 	MODE_LENGTH,      /* inside a body of known length: `remaining` bytes */
+	MODE_EXPECTED,    /* before a body that was announced, but answered already: it comes, or another request does */
 	MODE_CHUNK_SIZE,  /* inside a chunk-size line */
 	MODE_CHUNK_BODY,  /* inside chunk bytes and their CRLF: `remaining` bytes */
 	MODE_TRAILER,     /* inside the trailer section */
@@ -81,6 +82,8 @@ enum upgrade {
 	UPGRADE_WEBSOCKET = 2,
 	UPGRADE_PREFACE = 3, /* HTTP/2: the client's preface has come */
 	UPGRADE_FRAMES = 4,  /* HTTP/2, from somewhere in the middle */
+	UPGRADE_POSTGRES = 5,
+	UPGRADE_POSTGRES_JOINED = 6,
 	UPGRADE_UNTOLD = 8,  /* with one of them: the exchange that agreed to it was lost */
 };
 
@@ -110,7 +113,7 @@ struct look {
 	u32 fits;    /* 1: the last frame ends with the segment */
 };
 
-/* Where one direction of a connection stands in HTTP/2 or WebSocket. */
+/* Where one direction of a connection stands in HTTP/2, WebSocket or a database's protocol. */
 struct frame_cursor {
 	union {
 		struct {
@@ -123,7 +126,10 @@ struct frame_cursor {
 	u32 copy;        /* payload bytes still to be copied */
 	u32 stream;
 	u32 sequence;    /* of the next record */
-	u32 block;       /* bytes of the header block in hand, over all its frames */
+	union {
+		u32 block;       /* bytes of the header block in hand, over all its frames */
+		u32 turn;        /* of the next message of a database's protocol */
+	};
 	u32 n_spilled;   /* streams of this direction in the map `content` */
 	u16 epoch;       /* counts the times that this direction was lost */
 	u16 close_code;
@@ -134,7 +140,15 @@ struct frame_cursor {
 	u8 joined;       /* 1: frames may have passed before those that were seen */
 	u8 tentative;    /* 1: it began like a server's frames, no preface was seen yet */
 	u8 closed;       /* WebSocket: a Close frame has passed */
-	u8 pad;
+	u8 phase;        /* enum database_phase */
+};
+
+/* Where a direction of a database's connection stands. */
+enum database_phase {
+	PHASE_MESSAGES = 0,
+	PHASE_STARTUP = 1,   /* PostgreSQL: before the start-up message, which has no type */
+	PHASE_ANSWER = 2,    /* PostgreSQL: before the one byte that says whether TLS begins */
+	PHASE_ANSWERED = 3,  /* lost: the other direction has asked something, whose answer begins a segment */
 };
 
 /* Where one direction of a connection stands. */
@@ -156,7 +170,7 @@ struct cursor {
 	u8 unsent;      /* bytes at the end of `carry` that no record has carried yet */
 	u8 digits;      /* of the content length so far */
 	u8 upgrade;     /* enum upgrade */
-	u8 pad;
+	u8 expects;     /* 1: the head of a request asks whether its body is wanted (RFC 9110 §10.1.1) */
 	u64 arrival;    /* of the first byte of the current head, or frame */
 	u64 started;
 	union {

@@ -23,7 +23,7 @@ enum event_kind {
 	EVENT_END = 2,     /* end_event: the last byte of a message has passed */
 	EVENT_CLOSE = 3,   /* close_event: pending exchanges end without a whole response */
 	EVENT_PROCESS = 4, /* process_event: exec, fork, exit */
-	EVENT_FRAME = 5,   /* frame_event: an HTTP/2 frame that opens, describes or ends a stream, or a piece of it */
+	EVENT_FRAME = 5,   /* frame_event: a frame of HTTP/2 or a message of a database protocol, or a piece of it */
 	EVENT_WEBSOCKET = 6, /* websocket_event: the WebSocket that an exchange was upgraded to has ended */
 	EVENT_STACK = 7,     /* stack_event, in a ring buffer of its own */
 };
@@ -38,6 +38,15 @@ enum side {
 enum message {
 	MESSAGE_REQUEST = 1,
 	MESSAGE_RESPONSE = 2,
+};
+
+/* What a connection speaks. */
+enum protocol {
+	PROTOCOL_HTTP1 = 0, /* as far as is known */
+	PROTOCOL_HTTP2,
+	PROTOCOL_WEBSOCKET,
+	/* From here on databases: */
+	PROTOCOL_POSTGRES, /* PostgreSQL's frontend/backend protocol, version 3 */
 };
 
 /* event_header.flags of EVENT_HEAD and EVENT_END */
@@ -79,6 +88,8 @@ enum close_flag {
 	 * number comes among the forgotten ones, and the streams open then are counted already.
 	 */
 	CLOSE_HTTP2 = 1,
+	/* As CLOSE_HTTP2, of a database's protocol; the ordinal of the forgotten number is that of the client's next turn. */
+	CLOSE_DATABASE = 2,
 };
 
 /* close_event.reason */
@@ -194,7 +205,8 @@ struct end_event {
 };
 
 /* Of body_bytes below: some of the stream's DATA may have passed unseen. */
-#define BODY_UNKNOWN 0xffffffffffffffffULL
+/* No macro: bindgen takes a macro's value for an int of C. */
+static const __u64 BODY_UNKNOWN = 0xffffffffffffffffULL;
 #define MESSAGES_UNKNOWN 0xffffffffu
 
 /*
@@ -227,13 +239,25 @@ struct frame_event {
 	__u8 sent;         /* 1: the observed process sent it, 0: received it */
 	__u8 side;         /* SIDE_UNKNOWN until the preface was seen, or, if joined, a block that begins with a known field */
 	__u8 encrypted;    /* 1: read at a TLS library */
-	__u8 pad[3];
+	__u8 protocol;     /* enum protocol: PROTOCOL_HTTP2, or a database's */
+	__u8 pad[2];
 	__u16 family;      /* AF_INET, AF_INET6, AF_UNIX */
 	__u16 local_port;  /* host order */
 	__u16 remote_port; /* host order */
 	__u8 local_address[ADDRESS_BYTES]; /* IPv4 as ::ffff:a.b.c.d */
 	__u8 remote_address[ADDRESS_BYTES];
 	/* the payload follows */
+};
+
+/*
+ * A message of a database protocol is a frame_event too: `type` is the message's first byte, `stream` its turn,
+ * `frame_bytes` the length of its payload; `body_bytes`, `messages` and `flags` mean nothing. Turns pair what is asked
+ * with what is answered, and tell how many were missed. Messages that say nothing of a call (rows, values) have no
+ * record. PostgreSQL: the start-up message is turn 0, each Query, FunctionCall and Sync of the client ends a turn, each
+ * ReadyForQuery of the server answers one. Turns grow; after a loss they go on above all earlier ones, in step in both directions.
+ */
+enum database_message {
+	POSTGRES_STARTUP = 1, /* frame_event.type of the message without one: parameters, NUL-terminated names and values */
 };
 
 /*

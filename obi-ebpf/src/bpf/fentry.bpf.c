@@ -134,12 +134,18 @@ INSTANCES("fentry/unix_release", unix_release, unix_released(FIELD(socket, sk)),
 SEC("fentry/release_sock")
 int walk(void *ctx)
 {
-	return walk_on(ctx);
+	return walk_on(ctx, WALK_HEADS);
 }
 
 SEC("fentry/release_sock")
 int walk_frames(void *ctx)
 {
-	return walk_frames_on(ctx);
+	return walk_on(ctx, WALK_FRAMES);
+}
+
+SEC("fentry/release_sock")
+int walk_database(void *ctx)
+{
+	return walk_on(ctx, WALK_DATABASE);
 }
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
-/* The header fields that decide what follows a head: Content-Length, Transfer-Encoding and Upgrade. */
+/* The header fields that decide what follows a head: Content-Length, Transfer-Encoding, Upgrade and Expect. */
 #ifndef OBI_FIELD_H
 #define OBI_FIELD_H
 
@@ -94,6 +94,7 @@ enum framing_field {
 	FIELD_CONTENT_LENGTH = 1,
 	FIELD_TRANSFER_ENCODING = 2,
 	FIELD_UPGRADE = 3,
+	FIELD_EXPECT = 6, /* as FIELD_UPGRADE, a multiple of 3: it may be longer than the carry */
 };
 
 /*
@@ -108,6 +109,8 @@ SHARED int framing_value(struct cursor *c, u32 length, u32 field)
 		return content_length(c, length);
 	if (field == FIELD_UPGRADE)
 		upgrade_to(c);
+	else if (field == FIELD_EXPECT)
+		c->expects = 1; /* only 100-continue is defined */
 	else
 		transfer_encoding(c);
 	return SCAN_MORE;
@@ -127,6 +130,8 @@ static __always_inline u32 framing_header(const u8 *area, u32 line)
 				       (area[line + 16] | 0x20) == 'g' && area[line + 17] == ':'
 			       ? FIELD_TRANSFER_ENCODING
 			       : FIELD_OTHER;
+	if ((first & SEVEN_BYTES) == EIGHT('e', 'x', 'p', 'e', 'c', 't', ':', 0))
+		return FIELD_EXPECT;
 	return first == EIGHT('u', 'p', 'g', 'r', 'a', 'd', 'e', ':') ? FIELD_UPGRADE : FIELD_OTHER;
 }
 

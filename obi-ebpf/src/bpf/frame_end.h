@@ -4,22 +4,27 @@
 #define OBI_FRAME_END_H
 
 #include "content.h"
+#include "database.h"
 
-/* An HTTP/2 connection is over. What is open on its streams, only the agent knows exactly. */
-static __always_inline void end_http2(struct connection *k, const struct ending *how)
+/* A connection of HTTP/2 or of a database is over. What is open there, only the agent knows exactly. */
+static __always_inline void end_streams(struct connection *k, const struct ending *how, u32 flag)
 {
 	struct close_event *event;
 	u64 exchange = exchange_number(k, 0);
 	s32 n_open = (s32)(k->n_opened - k->n_ended);
-	tell_streams(k, how->time);
+	if (flag == CLOSE_HTTP2)
+		tell_streams(k, how->time);
 	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	if (!event) {
 		if (n_open > 0)
 			tally_lost(k, LOSS_RING_FULL, n_open);
+		/* How many turns a database was asked for, in the place of the ordinal: the agent counts those it has not seen. */
+		if (flag == CLOSE_DATABASE)
+			exchange = exchange_number(k, k->cursor[~k->side & SIDE_SERVER].frame.turn);
 		forget(exchange);
 		return;
 	}
-	fill_header(&event->header, EVENT_CLOSE, CLOSE_HTTP2, how->time, exchange);
+	fill_header(&event->header, EVENT_CLOSE, flag, how->time, exchange);
 	event->header.tgid = k->tgid;
 	event->request_body_bytes = 0;
 	event->response_body_bytes = 0;
@@ -70,9 +75,11 @@ SHARED int end_framed(struct connection *k, const struct ending *how)
 	if (!k || !how)
 		return 0;
 	if (k->protocol == PROTOCOL_HTTP2)
-		end_http2(k, how);
+		end_streams(k, how, CLOSE_HTTP2);
 	else if (k->protocol == PROTOCOL_WEBSOCKET)
 		end_websocket(k, how->time, how->reason);
+	else if (is_database(k->protocol))
+		end_streams(k, how, CLOSE_DATABASE);
 	else
 		return 0;
 	return 1;

@@ -6,7 +6,7 @@
 #ifndef OBI_FRAMES_H
 #define OBI_FRAMES_H
 
-#include "http2.h"
+#include "database_walk.h"
 #include "websocket.h"
 
 /* === recognition === */
@@ -72,6 +72,10 @@ SHARED int leave_http1(struct connection *k, struct segment *s)
 	to = s->detail & ~UPGRADE_UNTOLD;
 	if (to == UPGRADE_HTTP2) {
 		upgrade_to_http2(k, s);
+		return 0;
+	}
+	if (to >= UPGRADE_POSTGRES && to <= UPGRADE_POSTGRES_JOINED && (s->sending || follows_databases)) {
+		begin_database(k, s, to);
 		return 0;
 	}
 	if (to == UPGRADE_PREFACE) /* only a client sends it */
@@ -177,6 +181,17 @@ static __always_inline void find_frames(struct connection *k, struct segment *s)
 	struct cursor *c = cursor_of(k, s);
 	bool lost = c->mode == MODE_FRAME_LOST;
 	bool from_start = !lost && !(c->flags & CURSOR_RESYNCED) && k->family != FAMILY_UNIX;
+	u32 database;
+	database = lost ? 0 : find_database(k, s);
+	/* In the middle nothing starts up, and what may be frames is: a small one of a high stream looks like a start-up. */
+	if (database == UPGRADE_POSTGRES && c->flags & CURSOR_RESYNCED)
+		database = 0;
+	if (database && !from_start && looks_like_frames(k, s, 0))
+		database = 0;
+	if (database) {
+		come_to(s, OUTCOME_LEFT, database);
+		return;
+	}
 	if (!looks_like_frames(k, s, from_start)) {
 		if (lost) {
 			s->left = 0;
@@ -206,17 +221,8 @@ static __always_inline void find_frames(struct connection *k, struct segment *s)
 static __always_inline void hop_frame(struct connection *k, struct segment *s)
 {
 	struct cursor *c = cursor_of(k, s);
-	u32 n = s->gap ? s->gap : s->left;
-	u64 most = c->remaining;
 	u8 mode = c->mode;
-	if (mode == MODE_FRAME_DATA)
-		most = unread_data(c);
-	if (n > most)
-		n = most;
-	if (s->gap)
-		s->gap -= n;
-	else
-		advance(s, n);
+	u32 n = pass_payload(s, mode == MODE_FRAME_DATA ? unread_data(c) : c->remaining);
 	if (mode == MODE_WEBSOCKET_HOP) {
 		hop_websocket(c, n);
 		return;
@@ -232,45 +238,6 @@ static __always_inline void hop_frame(struct connection *k, struct segment *s)
 static __always_inline bool hops(u8 mode)
 {
 	return mode == MODE_FRAME_DATA || mode == MODE_FRAME_HOP || mode == MODE_WEBSOCKET_HOP;
-}
-
-/* Bytes come that nobody can read: harmless inside a payload, otherwise nothing behind them can be followed. */
-static __always_inline void pass_unread(struct connection *k, struct segment *s)
-{
-	struct cursor *c = cursor_of(k, s);
-	struct frame_cursor *f = &c->frame;
-	u8 mode = c->mode;
-	if (mode == MODE_FRAME_DATA) {
-		f->data.unknown = 1;
-	} else if (mode == MODE_FRAME_COPY) {
-		f->sequence++; /* the rest of the payload is a piece that is lost */
-		f->copy = 0;
-		c->mode = MODE_FRAME_HOP;
-	} else if (mode == MODE_FRAME_LOST || mode == MODE_FIND) {
-		if (s->gap)
-			s->gap = 0;
-		else
-			s->left = 0;
-	} else {
-		come_to(s, OUTCOME_LOST, s->gap ? LOSS_GAP : LOSS_UNREADABLE);
-	}
-}
-
-/* Collects the `want` bytes that the mode is about in `header`. Returns whether they are there. */
-static __always_inline bool collect(struct segment *s, struct frame_cursor *f, u32 want)
-{
-	u32 got = f->got & 15;
-	u64 n = s->left < s->source.length ? s->left : s->source.length;
-	if (n > want - got)
-		n = want - got;
-	OPAQUE(n);
-	if (n > 16 || bpf_probe_read_user(f->header + got, n, (void *)s->source.base)) {
-		come_to(s, OUTCOME_LOST, LOSS_FAULT);
-		return false;
-	}
-	f->got = got + n;
-	advance(s, n);
-	return f->got >= want;
 }
 
 static __always_inline void read_frames(struct connection *k, struct segment *s)

@@ -13,9 +13,23 @@
 
 #include "field.h"
 
+/* One bit for each character of ASCII: comparisons would be as many ways for the verifier. */
+static __always_inline bool is_among(u8 byte, u64 low, u64 high)
+{
+	u64 set = byte & 64 ? high : low;
+	return byte < 128 && set >> (byte & 63) & 1;
+}
+
+/* A method is a token (RFC 9110 §5.6.2, §9.1): also `get` and `CUSTOM2`, which servers answer with 400 or 501. */
 static __always_inline bool is_method_byte(u8 byte)
 {
-	return (byte >= 'A' && byte <= 'Z') || byte == '-' || byte == '_';
+	return is_among(byte, 0x03ff6cfa00000000ULL, 0x57ffffffc7fffffeULL);
+}
+
+/* Its first byte is a letter, a digit, `-` or `_`: what begins with `*`, `$` or `+` is more likely RESP. */
+static __always_inline bool begins_method(u8 byte)
+{
+	return is_among(byte, 0x03ff200000000000ULL, 0x07fffffe87fffffeULL);
 }
 
 /*
@@ -27,7 +41,7 @@ static __always_inline u8 classify_start(struct cursor *c, const u8 *area, u32 s
 	u64 first = load8(area, start);
 	if (length < 8 && !whole_line) {
 		u8 byte = (u8)first;
-		return is_method_byte(byte) ? SCAN_MORE : byte == 0x16 || byte == 0x17 ? SCAN_TLS : SCAN_NOT_HTTP;
+		return begins_method(byte) ? SCAN_MORE : byte == 0x16 || byte == 0x17 ? SCAN_TLS : SCAN_NOT_HTTP;
 	}
 	if ((first & SEVEN_BYTES) == EIGHT('H', 'T', 'T', 'P', '/', '1', '.', 0)) {
 		u64 second = load8(area, start + 8);
@@ -45,7 +59,7 @@ static __always_inline u8 classify_start(struct cursor *c, const u8 *area, u32 s
 	}
 	if ((first & 0xffff) == 0x0316 || (first & 0xffff) == 0x0317)
 		return SCAN_TLS;
-	if (!is_method_byte((u8)first))
+	if (!begins_method((u8)first))
 		return SCAN_NOT_HTTP;
 	/* The bytes of the method up to its space; a longer method is judged by these eight. */
 #pragma unroll
@@ -263,6 +277,7 @@ static __always_inline void cursor_reset(struct cursor *c, u8 mode)
 	c->line_bytes = 0;
 	c->unsent = 0;
 	c->upgrade = UPGRADE_OTHER;
+	c->expects = 0;
 	c->remaining = 0;
 	c->content_length = 0;
 	c->body_bytes = 0;
@@ -297,6 +312,26 @@ enum chunk_result {
 	CHUNK_END = 2,  /* the message ends with this byte */
 	CHUNK_MALFORMED = 3,
 };
+
+/* How the body comes that was answered before it did. */
+static __always_inline u8 expected_mode(const struct cursor *c)
+{
+	return c->flags & CURSOR_CHUNKED ? MODE_CHUNK_SIZE : MODE_LENGTH;
+}
+
+/* The first 16 bytes where a body was answered before it came: is it another request that comes instead? */
+static __always_inline bool begins_request(const u8 *bytes)
+{
+#pragma unroll
+	for (u32 i = 0; i < 15; i++) {
+		u8 next = bytes[i + 1];
+		if (i && bytes[i] == ' ')
+			return next == '/' || next == '*' || next == 'h' || (i == 7 && bytes[0] == 'C'); /* CONNECT */
+		if (bytes[i] < 'A' || bytes[i] > 'Z')
+			return false; /* lower case is more likely text */
+	}
+	return false;
+}
 
 /* One byte of a chunk-size line or of the trailer section (RFC 9112 §7.1). */
 static __always_inline u8 chunk_byte(struct cursor *c, u8 byte)

@@ -190,6 +190,16 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	return flags;
 }
 
+/* A final answer to a request of which the body was asked about, and has not begun to come: now it may not. */
+static __always_inline void expect_body(struct connection *k)
+{
+	struct cursor *request = request_cursor(k);
+	bool begun = request->body_bytes | request->line_bytes;
+	if (request->expects && !begun && k->n_requests - k->n_responses == 1 &&
+	    (request->mode == MODE_LENGTH || request->mode == MODE_CHUNK_SIZE))
+		request->mode = MODE_EXPECTED;
+}
+
 /* The response head is complete. Returns event flags. */
 static __always_inline u32 response_complete(struct connection *k, struct segment *s, u32 n)
 {
@@ -202,6 +212,8 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 		return flags | FLAG_INTERIM;
 	}
 	k->last_response_byte = s->time;
+	if (!(c->flags & CURSOR_ORPHAN))
+		expect_body(k);
 	if (c->status == 101 || connected) {
 		c->mode = MODE_IGNORED;
 		flags |= FLAG_MESSAGE_END | FLAG_TUNNEL;

@@ -81,6 +81,7 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 	r->length = n;
 	r->type = f->type;
 	r->flags = f->flags;
+	r->protocol = k->protocol;
 	fill_ends(k, r, s->sending);
 	return 0;
 }
@@ -160,6 +161,9 @@ SHARED int large_frame_piece(struct connection *k, struct segment *s, u32 n)
 
 /* === frames === */
 
+/* frames.h, which knows the other protocols. */
+SHARED int message_ends(struct connection *k, struct segment *s);
+
 /* The last byte of a frame has passed. */
 SHARED int frame_ends(struct connection *k, struct segment *s)
 {
@@ -168,6 +172,8 @@ SHARED int frame_ends(struct connection *k, struct segment *s)
 	bool ends;
 	if (!k || !s)
 		return 0;
+	if (is_database(k->protocol))
+		return message_ends(k, s);
 	c = cursor_of(k, s);
 	f = &c->frame;
 	ends = f->flags & END_STREAM && (f->type == FRAME_DATA || f->type == FRAME_HEADERS);

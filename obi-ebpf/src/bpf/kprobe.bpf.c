@@ -166,12 +166,18 @@ int BPF_KPROBE(unix_release, struct socket *socket)
 SEC("kprobe/release_sock")
 int walk(void *ctx)
 {
-	return walk_on(ctx);
+	return walk_on(ctx, WALK_HEADS);
 }
 
 SEC("kprobe/release_sock")
 int walk_frames(void *ctx)
 {
-	return walk_frames_on(ctx);
+	return walk_on(ctx, WALK_FRAMES);
+}
+
+SEC("kprobe/release_sock")
+int walk_database(void *ctx)
+{
+	return walk_on(ctx, WALK_DATABASE);
 }
 #endif

@@ -21,6 +21,8 @@ SETTING u64 wakeup_bytes = 1048576;
 
 /* 1: the agent may read what other users' processes are given, so it can have it from here as well. */
 SETTING u32 tells_given = 0;
+/* 1: what a database's own process is asked is of interest, too. */
+SETTING u32 follows_databases = 1;
 /* Whether more than the first instance of each program is attached, where there are several. */
 SETTING u32 is_preempted = 0;
 
@@ -94,22 +96,16 @@ enum connection_flag {
 	CONNECTION_SPARE = 128,    /* it has spare memory */
 };
 
-/* What a connection speaks. */
-enum protocol {
-	PROTOCOL_HTTP1 = 0, /* as far as is known */
-	PROTOCOL_HTTP2,
-	PROTOCOL_WEBSOCKET,
-};
-
 /*
  * Content of streams whose DATA is interrupted by that of others: one stream of each direction is in the
  * connection, and with little traffic none is here. An entry goes when its stream ends. Those of connections
  * that end before their streams stay until their room is needed: hence LRU. Whoever finds its entry gone tells
  * that the number is not known. The agent takes those of a connection that ends with them (close_event.n_aside).
+ * A thousand streams at once that all send and receive, seen at both ends, need 4,000.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 4096);
+	__uint(max_entries, 16384);
 	__type(key, struct stream_key);
 	__type(value, struct stream_data);
 } content SEC(".maps");

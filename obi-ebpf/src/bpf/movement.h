@@ -16,7 +16,7 @@
 static __always_inline int tls_begins(struct connection *k, struct msghdr *message, bool sending)
 {
 	struct transfer *t = sending ? &k->sends : &k->receives;
-	pass_tls(k, 0);
+	pass_tls(k, 0, 0);
 	if (sending && message && awaits_tls(k)) {
 		struct source from = {};
 		message_source(t, message);
@@ -129,14 +129,20 @@ static __noinline int moved(struct connection *k, const struct movement *m)
 	return 0;
 }
 
-/* Of what is read at a TLS object only the time of its arrival matters here. */
+/* Of what passes at a TLS object only the times matter here: when it had arrived, and when it left. */
 static __always_inline int tls_moved(struct connection *k, struct sock *sk, struct tcp_sock *tcp)
 {
-	u32 position = read_position(sk, tcp);
-	if ((s32)(position - k->receive.next) <= 0)
+	u32 read = read_position(sk, tcp), written = FIELD(tcp, write_seq);
+	u64 now = bpf_ktime_get_ns(), arrival = 0, sent = 0;
+	if ((s32)(read - k->receive.next) > 0)
+		arrival = arrival_time(tcp, now);
+	else if ((s32)(written - k->send.next) > 0)
+		sent = now;
+	else
 		return 0;
-	k->receive.next = position;
-	return pass_tls(k, arrival_time(tcp, bpf_ktime_get_ns()));
+	k->receive.next = read;
+	k->send.next = written;
+	return pass_tls(k, arrival, sent);
 }
 
 /* The lock of a socket is being given back: what has moved since the last time? */

@@ -234,6 +234,9 @@ static __always_inline int tell(struct sample *s)
 	u64 beyond = bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) - (setting ? setting->wakeup_bytes : 0);
 	u64 flags = beyond < WAKEUP_WINDOW ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
 	s->event.end = s->walk.ended ? s->walk.end : STACK_TOO_DEEP;
+	/* Short-lived programs would be half over before the agent looks by itself. */
+	if (s->event.end == STACK_NO_PROCESS)
+		flags = BPF_RB_FORCE_WAKEUP;
 	if (bytes > sizeof(s->address))
 		bytes = sizeof(s->address);
 	if (bpf_ringbuf_output(&stacks, &s->event, sizeof(s->event) + bytes, flags)) {

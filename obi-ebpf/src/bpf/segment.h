@@ -8,6 +8,7 @@
 #define OBI_SEGMENT_H
 
 #include "ending.h"
+#include "database.h"
 
 /* Segments without a head after which a connection joined in the middle counts as uncovered. */
 #define RESYNC_LIMIT 1024
@@ -170,11 +171,29 @@ static __always_inline bool lose(struct connection *k, struct segment *s)
 	return !requests || c->mode != MODE_START || is_answered(k);
 }
 
+/* Messages cannot be followed: in both directions they are looked for anew, and their turns are none that was used. */
+static __always_inline void lose_database(struct connection *k)
+{
+	struct cursor *receive = &k->receive, *send = &k->send;
+	u32 turn = receive->frame.turn > send->frame.turn ? receive->frame.turn : send->frame.turn;
+	receive->mode = send->mode = MODE_FRAME_LOST;
+	receive->frame.turn = send->frame.turn = turn + 1;
+	receive->frame.sequence++;
+	send->frame.sequence++;
+	receive->frame.joined = send->frame.joined = 1;
+	receive->frame.phase = send->frame.phase = PHASE_MESSAGES;
+	receive->frame.got = send->frame.got = 0;
+}
+
 /* Frames cannot be followed: what passes until one is found again is a gap, which the sequence tells the agent. */
 static __always_inline void lose_frames(struct connection *k, struct segment *s)
 {
 	struct cursor *c = cursor_of(k, s);
 	struct frame_cursor *f = &c->frame;
+	if (is_database(k->protocol)) {
+		lose_database(k);
+		return;
+	}
 	if (k->protocol == PROTOCOL_WEBSOCKET) {
 		s->ending = (struct ending){ .time = s->time, .reason = CLOSE_ABANDONED };
 		end_framed(k, &s->ending);
@@ -319,6 +338,60 @@ static __always_inline bool has_bytes(struct segment *s)
 		next_vector(s);
 	}
 	return s->source.length && !s->outcome;
+}
+
+/* === what the walks along frames and along messages share === */
+
+/* Passes over up to `most` bytes, unseen ones first. Returns how many. */
+static __always_inline u32 pass_payload(struct segment *s, u64 most)
+{
+	u32 n = s->gap ? s->gap : s->left;
+	if (n > most)
+		n = most;
+	if (s->gap)
+		s->gap -= n;
+	else
+		advance(s, n);
+	return n;
+}
+
+/* Bytes come that nobody can read: harmless inside a payload, otherwise nothing behind them can be followed. */
+static __always_inline void pass_unread(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	struct frame_cursor *f = &c->frame;
+	u8 mode = c->mode;
+	if (mode == MODE_FRAME_DATA) {
+		f->data.unknown = 1;
+	} else if (mode == MODE_FRAME_COPY) {
+		f->sequence++; /* the rest of the payload is a piece that is lost */
+		f->copy = 0;
+		c->mode = MODE_FRAME_HOP;
+	} else if (mode == MODE_FRAME_LOST || mode == MODE_FIND) {
+		if (s->gap)
+			s->gap = 0;
+		else
+			s->left = 0;
+	} else {
+		come_to(s, OUTCOME_LOST, s->gap ? LOSS_GAP : LOSS_UNREADABLE);
+	}
+}
+
+/* Collects the `want` bytes that the mode is about in `header`. Returns whether they are there. */
+static __always_inline bool collect(struct segment *s, struct frame_cursor *f, u32 want)
+{
+	u32 got = f->got & 31;
+	u64 n = s->left < s->source.length ? s->left : s->source.length;
+	if (n > want - got)
+		n = want - got;
+	OPAQUE(n);
+	if (n > 32 || bpf_probe_read_user(f->header + got, n, (void *)s->source.base)) {
+		come_to(s, OUTCOME_LOST, LOSS_FAULT);
+		return false;
+	}
+	f->got = got + n;
+	advance(s, n);
+	return f->got >= want;
 }
 
 #endif

@@ -159,6 +159,18 @@ int BPF_PROG(tcp_sendmsg_locked, struct sock *sk, struct msghdr *message)
 	return 0;
 }
 
+/*
+ * A connection of which a splice is the first sight. How much it has moved is not told: what was received so far, if
+ * one call can have moved that much; else the connection is older than the agent.
+ */
+static __always_inline struct connection *open_spliced(struct sock *sk, struct tcp_sock *tcp, u64 most)
+{
+	u32 n = received_before(tcp, read_position(sk, tcp));
+	if (!is_watched(bpf_get_current_pid_tgid() >> 32))
+		return NULL;
+	return connection_of(sk, tcp, n <= most ? n : 0, 0);
+}
+
 /* splice from a socket: no receive event, only the read position moves. */
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(tcp_rcv_space_adjust, struct sock *sk)
@@ -170,8 +182,12 @@ int BPF_PROG(tcp_rcv_space_adjust, struct sock *sk)
 	if (CALL_NUMBER(regs) != CALL_SPLICE || !is_stream(sk) || !fd_is(task, sk, ARGUMENT_1(regs)))
 		return 0;
 	tcp = tcp_of(sk);
+	if (!tcp)
+		return 0;
 	k = find_connection(sk);
-	if (!k || !tcp || k->receive.mode == MODE_IGNORED)
+	if (!k)
+		k = open_spliced(sk, tcp, ARGUMENT_5(regs));
+	if (!k || k->receive.mode == MODE_IGNORED)
 		return 0;
 	struct segment *s = begin_segment(k, false);
 	struct walk walk = { .connection = k, .sk = sk, .segment = s };

@@ -329,12 +329,18 @@ int BPF_PROG(sched_process_exit, struct task_struct *task)
 SEC("tracepoint/syscalls/sys_exit_read")
 int walk(void *ctx)
 {
-	return walk_on(ctx);
+	return walk_on(ctx, WALK_HEADS);
 }
 
 SEC("tracepoint/syscalls/sys_exit_read")
 int walk_frames(void *ctx)
 {
-	return walk_frames_on(ctx);
+	return walk_on(ctx, WALK_FRAMES);
+}
+
+SEC("tracepoint/syscalls/sys_exit_read")
+int walk_database(void *ctx)
+{
+	return walk_on(ctx, WALK_DATABASE);
 }
 #endif

@@ -38,12 +38,6 @@ static __always_inline u64 tls_cookie(struct pt_regs *ctx)
 
 /* === the walk along plain bytes === */
 
-static long tls_step(u32 index, struct walk *walk)
-{
-	(void)index;
-	return one_step(walk, NULL);
-}
-
 #ifdef OBI_PORTABLE
 /* As `walks`, for this kind of program. */
 struct {
@@ -87,49 +81,44 @@ static __always_inline struct tls_call *recall_tls_walk(struct walk *walk)
 	return call;
 }
 
-/* Never attached, as the next: the targets of tail calls. */
-SEC("uprobe")
-int tls_walk(struct pt_regs *ctx)
+static __always_inline int tls_walk_on(struct pt_regs *ctx, u32 program)
 {
 	struct walk walk = { .context = ctx };
 	struct tls_call *call = recall_tls_walk(&walk);
 	if (!call)
 		return 0;
-#pragma clang loop unroll(disable)
-	for (u32 i = 0; i < STEPS_PER_PROGRAM; i++) {
-		if (program_of(&walk) != WALK_HEADS)
-			break;
-		if (tls_step(i, &walk))
-			goto out;
-	}
-	bpf_tail_call(ctx, &tls_walks, program_of(&walk));
-out:
+	if (!walk_steps(&walk, program, NULL))
+		bpf_tail_call(ctx, &tls_walks, program_of(&walk));
 	call->walk = 0;
 	end_walk(&walk);
 	return 0;
 }
 
+/* Never attached, as the next ones: the targets of tail calls. */
+SEC("uprobe")
+int tls_walk(struct pt_regs *ctx)
+{
+	return tls_walk_on(ctx, WALK_HEADS);
+}
+
 SEC("uprobe")
 int tls_walk_frames(struct pt_regs *ctx)
 {
-	struct walk walk = { .context = ctx };
-	struct tls_call *call = recall_tls_walk(&walk);
-	if (!call)
-		return 0;
-#pragma clang loop unroll(disable)
-	for (u32 i = 0; i < FRAMES_PER_PROGRAM; i++) {
-		if (program_of(&walk) != WALK_FRAMES)
-			break;
-		if (frame_step(&walk))
-			goto out;
-	}
-	bpf_tail_call(ctx, &tls_walks, program_of(&walk));
-out:
-	call->walk = 0;
-	end_walk(&walk);
-	return 0;
+	return tls_walk_on(ctx, WALK_FRAMES);
+}
+
+SEC("uprobe")
+int tls_walk_database(struct pt_regs *ctx)
+{
+	return tls_walk_on(ctx, WALK_DATABASE);
 }
 #else
+static long tls_step(u32 index, struct walk *walk)
+{
+	(void)index;
+	return one_step(walk, NULL);
+}
+
 static __always_inline void capture_tls(struct walk *walk)
 {
 	begin_walk(walk);
@@ -139,15 +128,21 @@ static __always_inline void capture_tls(struct walk *walk)
 }
 #endif
 
-static __always_inline int move_plain(void *ctx, struct tls_connection *t, const struct tls_frame *frame, u32 n, u64 arrival)
+/* What a call's socket has told: as in struct tls_call. */
+struct tls_times {
+	u64 arrival;
+	u64 sent;
+};
+
+static __always_inline int move_plain(void *ctx, struct tls_connection *t, const struct tls_frame *frame, u32 n, struct tls_times at)
 {
 	struct connection *k = &t->connection;
 	bool sending = frame->kind == TLS_CALL_SEND;
 	struct cursor *c = &k->cursor[sending & 1];
 	struct walk walk = { .connection = k, .context = ctx };
 	struct segment *s;
-	if (arrival)
-		t->arrival = arrival;
+	if (at.arrival)
+		t->arrival = at.arrival;
 	if (c->mode == MODE_IGNORED)
 		return 0;
 	s = walk.segment = begin_segment(k, sending);
@@ -161,9 +156,11 @@ static __always_inline int move_plain(void *ctx, struct tls_connection *t, const
 		s->source.opaque = KERNEL_PAGES;
 	if (!sending && k->side != SIDE_CLIENT && t->arrival)
 		s->arrival = t->arrival;
-	/* A request is sent when the call begins, a response when it ends. */
+	/* A request is sent when the call begins; a response when its records have left, which a memory BIO does not tell. */
 	if (sending && k->side != SIDE_SERVER)
 		s->time = s->arrival = frame->begun;
+	else if (sending && at.sent)
+		s->time = s->arrival = at.sent;
 	place(s, c, NULL, 0, n);
 	capture_tls(&walk);
 	return 0;
@@ -182,7 +179,7 @@ static __always_inline struct tls_frame *begin_call(struct tls_call *call, u64 s
 			call->depth = depth - 1;
 	}
 	if (!call->depth)
-		call->arrival = 0;
+		call->arrival = call->sent = 0;
 	call->depth++;
 	return call->depth <= TLS_FRAMES ? frame_at(call, call->depth) : NULL;
 }
@@ -332,7 +329,7 @@ static __always_inline s64 bytes_of(struct pt_regs *ctx, const struct tls_frame 
 }
 
 /* The call in hand has moved `n` bytes. */
-static __always_inline int told(void *ctx, const struct tls_frame *frame, s64 n, u64 arrival)
+static __always_inline int told(void *ctx, const struct tls_frame *frame, s64 n, struct tls_times at)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct tls_key key = { .object = frame->object, .tgid = tgid };
@@ -355,7 +352,7 @@ static __always_inline int told(void *ctx, const struct tls_frame *frame, s64 n,
 			tally_add(tgid, TALLY_LOST << 8 | LOSS_NO_STATE, 1);
 		return 0;
 	}
-	return move_plain(ctx, t, frame, n, arrival);
+	return move_plain(ctx, t, frame, n, at);
 }
 
 /* At the end of every call that has an enter program. */
@@ -366,7 +363,7 @@ int tls_exit(struct pt_regs *ctx)
 	u32 tid = bpf_get_current_pid_tgid(), depth;
 	struct tls_call *call = bpf_map_lookup_elem(&tls_call, &tid);
 	struct tls_frame frame;
-	u64 arrival;
+	struct tls_times at;
 	s64 n;
 	if (!call || !call->depth)
 		return 0;
@@ -374,7 +371,8 @@ int tls_exit(struct pt_regs *ctx)
 	if (depth >= TLS_FRAMES)
 		return 0;
 	frame = *frame_at(call, depth + 1);
-	arrival = call->arrival;
+	at.arrival = call->arrival;
+	at.sent = call->sent;
 	if (frame.kind == TLS_CALL_HANDSHAKE || frame.told)
 		return 0;
 	n = bytes_of(ctx, &frame);
@@ -385,7 +383,7 @@ int tls_exit(struct pt_regs *ctx)
 		if (around->object == frame.object && around->kind == frame.kind)
 			around->told = 1;
 	}
-	return told(ctx, &frame, n, arrival);
+	return told(ctx, &frame, n, at);
 }
 
 /*

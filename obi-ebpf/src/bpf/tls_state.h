@@ -78,6 +78,7 @@ struct tls_frame {
 
 struct tls_call {
 	u64 arrival; /* of what has been read at the socket inside the outermost call, 0: nothing */
+	u64 sent;    /* when what was last sent at the socket inside the outermost call had left, 0: nothing was */
 	u64 walk;    /* (portable) the object whose walk goes on in another program */
 	u32 sending; /* 1: along what is sent */
 	u32 depth;

@@ -56,8 +56,8 @@ SHARED int join_tls(struct connection *k, u64 object)
 	return 0;
 }
 
-/* Bytes of TLS have moved, or are about to: `arrival` of those received, or 0. */
-SHARED int pass_tls(struct connection *k, u64 arrival)
+/* Bytes of TLS have moved, or are about to: `arrival` of those received, or 0; `sent`: when those sent had left, or 0. */
+SHARED int pass_tls(struct connection *k, u64 arrival, u64 sent)
 {
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id, depth;
@@ -71,6 +71,8 @@ SHARED int pass_tls(struct connection *k, u64 arrival)
 		u64 object = frame_at(call, depth)->object;
 		if (arrival)
 			call->arrival = arrival;
+		if (sent)
+			call->sent = sent;
 		if (k->tls & TLS_READ && k->tls_key.object == object && k->tls_key.tgid == id >> 32)
 			return 0;
 		return join_tls(k, object);

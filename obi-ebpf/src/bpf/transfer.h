@@ -28,7 +28,8 @@ static __always_inline bool begin_transfer(struct walk *walk, struct sock *sk, u
 	c = sending ? &k->send : &k->receive;
 	if (c->mode == MODE_IGNORED) {
 		if (carries_tls(k))
-			pass_tls(k, tcp && !sending ? arrival_time(tcp, bpf_ktime_get_ns()) : 0);
+			pass_tls(k, tcp && !sending ? arrival_time(tcp, bpf_ktime_get_ns()) : 0,
+				 sending ? bpf_ktime_get_ns() : 0);
 		return false;
 	}
 	s = walk->segment = begin_segment(k, sending);

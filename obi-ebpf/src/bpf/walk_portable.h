@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * The walk along a segment in programs of its own (one for heads, one for frames), reached by tail call, which call
- * themselves and each other for more: below 5.17 there is no loop that the verifier goes through once.
- * The hooks' own programs stay small, and the walk is verified once per object.
- * Tail calls go on 33 times: longer walks are cut off, and what is left counts as lost.
+ * The walk along a segment in programs of its own (one for heads, one for frames, one for databases), reached
+ * by tail call, which call themselves and each other for more: below 5.17 there is no loop that the verifier goes
+ * through once. The hooks' own programs stay small, and the walk is verified once per object. Tail calls go on 33
+ * times: longer walks are cut off, and what is left counts as lost.
  */
 #ifndef OBI_WALK_PORTABLE_H
 #define OBI_WALK_PORTABLE_H
 
-enum { STEPS_PER_PROGRAM = 4, FRAMES_PER_PROGRAM = 5 };
+enum { STEPS_PER_PROGRAM = 4, FRAMES_PER_PROGRAM = 5, MESSAGES_PER_PROGRAM = 3 };
 
 /* Elements of `walks`. */
-enum { WALK_HEADS = 0, WALK_FRAMES = 1, WALKS = 2 };
+enum { WALK_HEADS = 0, WALK_FRAMES = 1, WALK_DATABASE = 2, WALKS = 3 };
 
 #ifdef OBI_HOST
 /* The harness goes on instead. */
@@ -49,7 +49,9 @@ static __always_inline bool remember_walk(const struct walk *walk)
 /* Which program a walk goes on in. */
 static __always_inline u32 program_of(const struct walk *walk)
 {
-	return is_framed(cursor_of(walk->connection, walk->segment)->mode) ? WALK_FRAMES : WALK_HEADS;
+	if (!is_framed(cursor_of(walk->connection, walk->segment)->mode))
+		return WALK_HEADS;
+	return is_database(walk->connection->protocol) ? WALK_DATABASE : WALK_FRAMES;
 }
 
 static __always_inline int capture(struct walk *walk)
@@ -78,43 +80,36 @@ static __always_inline struct thread_state *recall_walk(struct walk *walk)
 	return state;
 }
 
-/* The body of the program `walk`. */
-static __always_inline int walk_on(void *context)
+/*
+ * As many steps as one program takes; `sk` and `program` are constants, as in one_step(). Returns whether the walk is
+ * over; if not, it goes on in the program that is next.
+ */
+static __always_inline bool walk_steps(struct walk *walk, u32 program, struct sock *sk)
 {
-	struct walk walk = { .context = context };
-	struct thread_state *state = recall_walk(&walk);
-	if (!state)
-		return 0;
+	const u32 n = program == WALK_HEADS ? STEPS_PER_PROGRAM :
+		      program == WALK_FRAMES ? FRAMES_PER_PROGRAM : MESSAGES_PER_PROGRAM;
 #pragma clang loop unroll(disable)
-	for (u32 i = 0; i < STEPS_PER_PROGRAM; i++) {
-		if (program_of(&walk) != WALK_HEADS)
-			break;
-		if (step(i, &walk))
-			goto out;
+	for (u32 i = 0; i < n; i++) {
+		long over;
+		if (program_of(walk) != program)
+			return false;
+		over = program == WALK_HEADS ? one_step(walk, sk) :
+		       program == WALK_FRAMES ? frame_step(walk) : database_step(walk);
+		if (over)
+			return true;
 	}
-	GO_ON(context, program_of(&walk));
-out:
-	state->walk = 0;
-	end_walk(&walk);
-	return 0;
+	return false;
 }
 
-/* The body of the program `walk_frames`. */
-static __always_inline int walk_frames_on(void *context)
+/* The body of the programs `walk`, `walk_frames` and `walk_database`. */
+static __always_inline int walk_on(void *context, u32 program)
 {
 	struct walk walk = { .context = context };
 	struct thread_state *state = recall_walk(&walk);
 	if (!state)
 		return 0;
-#pragma clang loop unroll(disable)
-	for (u32 i = 0; i < FRAMES_PER_PROGRAM; i++) {
-		if (program_of(&walk) != WALK_FRAMES)
-			break;
-		if (frame_step(&walk))
-			goto out;
-	}
-	GO_ON(context, program_of(&walk));
-out:
+	if (!walk_steps(&walk, program, walk.sk))
+		GO_ON(context, program_of(&walk));
 	state->walk = 0;
 	end_walk(&walk);
 	return 0;

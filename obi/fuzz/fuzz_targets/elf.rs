@@ -37,9 +37,11 @@ fuzz_target!(|input: &[u8]| {
             Some(Symbol { name, address: begins(index) as u64, code })
         })
         .collect();
-    for (machine, returns) in
-        [(Machine::X86, Returns::Allowed), (Machine::X86, Returns::Forbidden), (Machine::Other, Returns::Allowed)]
-    {
+    for (machine, returns) in [
+        (Machine::X86, Returns::Allowed),
+        (Machine::X86, Returns::Forbidden),
+        (Machine::Other, Returns::Allowed),
+    ] {
         for point in plan(&symbols, machine, returns, &Flat(code)) {
             assert!(point.offset < code.len() as u64);
         }

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use obi::capture::event::Event;
-use obi::protocol::{Exchange, Exchanges, Limits, Loss, Sink};
+use obi::protocol::{Exchange, Exchanges, Limits, Loss, Message, Sink};
 use obi_ebpf::{CLOSE_HTTP2, ORDINAL_BITS, close_event, event_header, frame_event};
 use std::collections::HashSet;
 use std::time::Duration;
@@ -19,8 +19,9 @@ impl Sink for Outcomes {
     fn exchange(&mut self, exchange: &Exchange<'_>) {
         assert!(exchange.arrival <= exchange.started && exchange.started <= exchange.ended);
         assert!(self.numbers.insert(exchange.number), "handed over twice: {exchange:?}");
-        for parameter in exchange.request.query.split('&').filter(|parameter| !parameter.is_empty()) {
-            let cut = exchange.request.query.len() >= 2045;
+        let Message::Http(http) = exchange.message else { return };
+        for parameter in http.request.query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let cut = http.request.query.len() >= 2045;
             assert!(cut || parameter == "REDACTED" || parameter.ends_with("=REDACTED"), "{parameter}");
         }
     }

@@ -8,7 +8,8 @@ use obi::profile::symbol::jitdump::JitDump;
 fuzz_target!(|input: (usize, &[u8])| {
     let (cut, bytes) = input;
     // A valid header half of the time, or most inputs end there.
-    let header: Vec<u8> = [0x4A69_5444_u32, 1, 40, 62, 0, 1, 0, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let header: Vec<u8> =
+        [0x4A69_5444_u32, 1, 40, 62, 0, 1, 0, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
     let bytes = if cut % 2 == 0 { [&header, bytes].concat() } else { bytes.to_vec() };
     let (mut dump, mut whole) = (JitDump::default(), Code::default());
     dump.extend(&bytes, &mut whole);

@@ -18,7 +18,8 @@ fuzz_target!(|input: (u64, Vec<u64>, &[u8])| {
     let (text, addresses, bytes) = input;
     let Some(table) = Table::read(&bytes, text) else { return };
     let first = table.first(&bytes).unwrap_or_default();
-    for address in addresses.iter().take(16).copied().chain((0..64).map(|offset| first.wrapping_add(offset))) {
+    for address in addresses.iter().take(16).copied().chain((0..64).map(|offset| first.wrapping_add(offset)))
+    {
         for line in table.lines(&bytes, &Flat(bytes), address) {
             assert!(line.function.len() < 16_384 && line.file.len() < 16_384);
         }

@@ -13,7 +13,8 @@ fuzz_target!(|input: &[u8]| {
     let ask = |routes: &mut Routes, path: &str| {
         let mut route: Arc<str> = Arc::from("");
         let side = SpanKind::Server;
-        routes.assign(Request { service: &service, side, method: "GET", path, status: Some(200) }, &mut route);
+        routes
+            .assign(Request { service: &service, side, method: "GET", path, status: Some(200) }, &mut route);
         assert!(route.len() <= 250);
         route
     };

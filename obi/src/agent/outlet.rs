@@ -9,7 +9,6 @@ use super::route_state::RouteState;
 use crate::capture::discover::{Given, Process, Processes};
 use crate::clock::Clock;
 use crate::export::otlp::Tap;
-use crate::export::store::Store;
 use crate::objective::record::Recorder;
 use crate::profile::Origin;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
@@ -18,6 +17,7 @@ use crate::red::{ActiveLabels, Registry};
 use crate::span::assemble::{Assembler, scheme, server_of};
 use crate::span::service::Services;
 use crate::span::{Service, Span, SpanKind};
+use crate::span_store::Store;
 use crate::stats::{self, Stage, Stats};
 
 /// The name of a process of which nothing could be learned (semantic conventions, `service.name`).

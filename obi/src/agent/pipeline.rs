@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use obi_ebpf::{GIVEN_CUT, PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, VERDICT_IGNORE, process_event};
+use obi_ebpf::{
+    GIVEN_CUT, PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, VERDICT_IGNORE, process_event, tally_key,
+    thread_state,
+};
 use tokio::sync::mpsc;
 
 use super::misses::Misses;
@@ -19,7 +22,7 @@ use super::wait::Wait;
 use crate::capture::content;
 use crate::capture::discover::{Given, Verdict};
 use crate::capture::event::{Event, decode};
-use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Measured, Preallocated, Programs};
+use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Measured, Programs};
 use crate::clock::monotonic_ns;
 use crate::protocol::Exchanges;
 use crate::stats::{MapMemory, Program, Stage};
@@ -205,7 +208,7 @@ impl Pipeline {
         let now = monotonic_ns();
         self.attach_wanted();
         while let Ok(number) = self.maps.forgotten.pop(0) {
-            self.exchanges.forget(number);
+            self.exchanges.forget(number, &mut self.outlet);
         }
         self.tallies.read(&mut self.maps, &mut self.outlet);
         self.tell_uncovered();
@@ -245,21 +248,35 @@ impl Pipeline {
         }
     }
 
-    /// What the agent costs in the kernel.
-    fn measure(&mut self) {
+    /// Bytes of the maps of capture, and of those that say who is watched: as the kernel counts them, else estimated.
+    fn map_bytes(&self) -> (u64, u64) {
         let element = |n: usize, bytes: usize| n as u64 * (bytes as u64 + ELEMENT_OVERHEAD);
         let maps = &self.maps;
         let connections = maps.global.get(&0, 0).map_or(0, |global| global.0.n_open);
-        let tables = self.programs.preallocated().unwrap_or_else(|| Preallocated {
-            connections: 0,
-            capture: element(maps.thread.keys().count(), 28) + element(maps.tally.keys().count(), 16),
-            discover: element(maps.process.keys().count(), 8),
-        });
-        let connections = match tables.connections {
-            0 => connections * self.programs.connection_bytes(),
-            whole => whole,
-        };
-        let capture = u64::from(self.programs.ring_bytes()) + connections + tables.capture;
+        let connection_bytes = self.programs.connection_bytes();
+        let ring_bytes = u64::from(self.programs.ring_bytes());
+        let verdicts = element(maps.process.keys().count(), 2 * size_of::<u32>());
+        match (self.programs.map_bytes(), self.programs.preallocated()) {
+            (Some(counted), _) => {
+                let kept = if self.programs.is_in_storage() { connections * connection_bytes } else { 0 };
+                (counted.saturating_sub(verdicts) + kept, verdicts)
+            }
+            (None, Some(whole)) => {
+                let kept =
+                    if whole.connections == 0 { connections * connection_bytes } else { whole.connections };
+                (ring_bytes + kept + whole.capture, whole.discover)
+            }
+            (None, None) => {
+                let threads = element(maps.thread.keys().count(), size_of::<thread_state>());
+                let tallies = element(maps.tally.keys().count(), size_of::<tally_key>() + size_of::<u64>());
+                (ring_bytes + connections * connection_bytes + threads + tallies, verdicts)
+            }
+        }
+    }
+
+    /// What the agent costs in the kernel.
+    fn measure(&mut self) {
+        let (capture, discover) = self.map_bytes();
         let stats = &mut self.outlet.stats;
         stats.watched_processes = self.outlet.processes.watched() as u64;
         stats.lanes = self.outlet.tap.lanes();
@@ -267,7 +284,7 @@ impl Pipeline {
         stats.tls = self.tls.as_ref().map(Watch::view);
         stats.maps = vec![
             MapMemory { subsystem: "capture", bytes: capture },
-            MapMemory { subsystem: "discover", bytes: tables.discover },
+            MapMemory { subsystem: "discover", bytes: discover },
         ];
         stats.profile = self.outlet.profile.as_ref().map(|profile| Arc::new(profile.view()));
         if let Some(view) = &stats.profile {

@@ -1,6 +1,6 @@
-//! What the pipeline thread sleeps on.
+//! What a thread that reads a ring sleeps on.
 //!
-//! In: the ring buffer's descriptor. Out: a reason to wake: a full ring, a question, or time.
+//! In: descriptors of rings. Out: a reason to wake: a ring that calls, a question, or time.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -41,6 +41,11 @@ impl Wait {
         epoll::add(&epoll, ring, EventData::new_u64(RING), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
         Ok(Self { epoll, bell })
+    }
+
+    /// Watches another ring, in the same way.
+    pub(super) fn add(&self, ring: impl AsFd) -> io::Result<()> {
+        Ok(epoll::add(&self.epoll, ring, EventData::new_u64(RING), EventFlags::IN | EventFlags::ET)?)
     }
 
     pub(super) fn bell(&self) -> Bell {

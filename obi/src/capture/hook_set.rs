@@ -1,41 +1,9 @@
-//! The sets of kernel hooks by name.
+//! The sets of kernel hooks, and what a kernel that preempts itself makes of them.
 //!
-//! In: nothing. Out: [`HookSet`], in the order of what an exchange costs. Refuses to know what a kernel has.
+//! In: nothing. Out: [`HookSet`], as the configuration names it, and [`Preemption`]. Refuses to know what a kernel has.
 #![forbid(unsafe_code)]
 
-use std::fmt;
-
-use serde::Serialize;
-
-/// A set of kernel hooks that captures. Ordered by cost per exchange, the cheapest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HookSet {
-    /// Socket tracepoints.
-    Socket,
-    /// Trampolines at the entry and exit of kernel functions.
-    Fentry,
-    /// Breakpoints in kernel functions.
-    Kprobe,
-    /// Tracepoints at the exit of system calls.
-    Syscall,
-}
-
-impl HookSet {
-    /// All of them, the cheapest first.
-    pub const ALL: [Self; 4] = [Self::Socket, Self::Fentry, Self::Kprobe, Self::Syscall];
-
-    /// Its name in configuration, metrics and `doctor`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Socket => "socket",
-            Self::Fentry => "fentry",
-            Self::Kprobe => "kprobe",
-            Self::Syscall => "syscall",
-        }
-    }
-}
+pub use crate::config::HookSet;
 
 /// What becomes of a set's usual programs on a kernel that preempts itself. The kernel skips a program of kind kprobe or
 /// performance event on a processor where a thread, anybody's, was preempted in the middle of bpf(2) on a map
@@ -48,10 +16,4 @@ pub enum Preemption {
     Kernel,
     /// Also while one does.
     Programs,
-}
-
-impl fmt::Display for HookSet {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
-    }
 }

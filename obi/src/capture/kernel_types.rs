@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::btf::{BtfFormat, Types};
 
 /// Where kernels with `CONFIG_DEBUG_INFO_BTF=y` show theirs.
-pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+pub use crate::config::KERNEL_BTF;
 
 /// Why the type information could not be read.
 #[derive(Debug, Error)]

@@ -5,6 +5,7 @@
 
 mod load;
 mod maps;
+mod memory;
 mod preallocate;
 pub mod profile;
 pub mod table;
@@ -25,6 +26,7 @@ pub use self::maps::{
     ELEMENT_OVERHEAD, GlobalState, Maps, SharedMaps, StreamData, StreamKey, TallyKey, ThreadState,
 };
 use self::maps::{connection_bytes, whole_bytes};
+use self::memory::HeldMaps;
 use self::table::Hook;
 pub use self::user::UserPrograms;
 use super::bpf::info::{self, ProgramInfo};
@@ -49,6 +51,8 @@ pub struct Settings {
     pub tls: bool,
     /// Tell what programs are given when they begin.
     pub tells_given: bool,
+    /// Follow databases' own processes, too.
+    pub follows_databases: bool,
     /// What the kernel preempts. Set by whoever chooses a set.
     pub preemption: Preemption,
 }
@@ -155,6 +159,11 @@ fn chain(error: &dyn Error) -> String {
     text
 }
 
+/// Whether a set keeps connections with their sockets.
+fn is_in_storage(set: HookSet, flavour: Flavour) -> bool {
+    set == HookSet::Socket || (set == HookSet::Fentry && flavour == Flavour::Modern)
+}
+
 /// Bytes of hash maps that hold all their memory from the start, elements × size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preallocated {
@@ -175,6 +184,8 @@ pub struct Programs {
     ring_bytes: u32,
     connection_bytes: u64,
     preallocated: Option<Preallocated>,
+    /// Where the kernel counts what they take.
+    held: Option<HeldMaps>,
     // Statistics are on as long as this is open.
     statistics: Option<OwnedFd>,
     /// Programs for TLS libraries, by name.
@@ -188,13 +199,17 @@ impl Programs {
     /// When the kernel refuses a required part of both; the error names it and repeats what the kernel said.
     pub fn load(set: HookSet, settings: &Settings, types: &KernelTypes) -> Result<Self, SetError> {
         let mut tried = Vec::new();
+        let before = HeldMaps::now();
         for flavour in [Flavour::Modern, Flavour::Portable] {
             match Loaded::new(set, flavour, settings, types) {
                 Ok(loaded) => {
                     for (flavour, error) in tried {
                         tracing::debug!(%set, object = flavour_name(flavour), %error, "another object is used");
                     }
-                    return Ok(Self::new(set, flavour, settings, loaded));
+                    // Since 6.4 the kernel counts what maps hold; before it says what they could.
+                    let is_counted = types.function("htab_map_mem_usage").is_some();
+                    let held = is_counted.then(|| HeldMaps::now().without(&before));
+                    return Ok(Self { held, ..Self::new(set, flavour, settings, loaded) });
                 }
                 Err(LoadError::NotBuilt) if !tried.is_empty() => {}
                 Err(error) => tried.push((flavour, error)),
@@ -225,6 +240,7 @@ impl Programs {
             ring_bytes,
             connection_bytes,
             preallocated,
+            held: None,
             statistics,
             user: Vec::new(),
         }
@@ -302,6 +318,19 @@ impl Programs {
     #[must_use]
     pub fn connection_bytes(&self) -> u64 {
         self.connection_bytes
+    }
+
+    /// Bytes of all maps of the set as the kernel counts them, without connections that are kept with their sockets;
+    /// `None` before Linux 6.4.
+    #[must_use]
+    pub fn map_bytes(&self) -> Option<u64> {
+        self.held.as_ref().map(HeldMaps::bytes)
+    }
+
+    /// Connections are kept with their sockets, in no map that is counted.
+    #[must_use]
+    pub fn is_in_storage(&self) -> bool {
+        is_in_storage(self.set, self.flavour)
     }
 
     /// What the hash maps take, in use or not; `None` where they allocate on demand.

@@ -6,8 +6,10 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+
 use super::print;
-use crate::config;
+use crate::config::Source;
 use crate::objective::files;
 
 /// Validate a configuration without running
@@ -27,8 +29,9 @@ pub struct CheckArgs {
 /// # Errors
 /// When it is not valid.
 pub fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let config = config::load(Some(&args.config))?;
-    files::load(&config.slo.files)?;
+    let source = Source { file: Some(args.config.clone()) };
+    let config = source.load()?;
+    files::load(&config.slo.files).with_context(|| source.place("slo.files"))?;
     print(&format!("{}: valid\n", args.config.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -14,6 +14,7 @@ mod frontend;
 mod inventory;
 mod service;
 mod shopper;
+mod similar;
 mod stop;
 mod summary;
 mod temper;

@@ -62,6 +62,7 @@ fn examine(config: &Config) -> Report {
         statistics: false,
         tls: config.capture.tls,
         tells_given: support.capabilities.can_read_processes(),
+        follows_databases: true,
         preemption: Preemption::None,
     };
     let mut selection = select::load(&support, config.capture.hooks.forced(), &settings);

@@ -58,7 +58,7 @@ pub fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Says on one line what is wrong with the arguments; help and version are printed whole.
-pub fn refuse(error: &clap::Error) -> ExitCode {
+pub fn refuse(error: &clap::Error, program: &clap::Command) -> ExitCode {
     let is_help = !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     if is_help {
         // A reader that has gone away is no failure.
@@ -66,9 +66,22 @@ pub fn refuse(error: &clap::Error) -> ExitCode {
     } else {
         let text = error.to_string();
         let what = text.split("\n\n").next().unwrap_or(&text);
-        eprintln!("obi: {}; see `obi --help`", one_line(what.strip_prefix("error: ").unwrap_or(what)));
+        let what = one_line(what.strip_prefix("error: ").unwrap_or(what));
+        let words = std::env::args_os().skip(1).filter_map(|word| word.into_string().ok());
+        eprintln!("obi: {what}; see `{} --help`", command_of(program, words));
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_USAGE))
+}
+
+/// The command that arguments begin with: `obi slo status`.
+fn command_of(program: &clap::Command, words: impl Iterator<Item = String>) -> String {
+    let (mut command, mut path) = (program, program.get_name().to_owned());
+    for word in words {
+        let Some(inner) = command.find_subcommand(&word) else { break };
+        path = format!("{path} {word}");
+        command = inner;
+    }
+    path
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
@@ -110,6 +123,20 @@ mod tests {
         check(Err::<(), _>(configuration()).context("failed to start").unwrap_err(), 2);
         check(filter("OBI_LOG", "obi=loud".to_owned()).unwrap_err().into(), 2);
         check(std::io::Error::other("port taken").into(), 1);
+    }
+
+    #[test]
+    fn usage_errors_lead_to_the_help_of_their_command() {
+        let slo = clap::Command::new("slo").subcommand(clap::Command::new("status"));
+        let program = clap::Command::new("obi").subcommand(clap::Command::new("profile")).subcommand(slo);
+        let check = |words: &[&str], expected: &str| {
+            assert_eq!(command_of(&program, words.iter().map(|word| (*word).to_owned())), expected);
+        };
+        check(&["profile", "--pid", "x"], "obi profile");
+        check(&["slo", "status", "--address", "nope"], "obi slo status");
+        check(&["slo", "stat"], "obi slo");
+        check(&["--nope", "profile"], "obi");
+        check(&[], "obi");
     }
 
     #[test]

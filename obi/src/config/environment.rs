@@ -22,6 +22,11 @@ pub(super) struct Setting {
 /// OpenTelemetry's own variable for `trace.known_methods`.
 const KNOWN_METHODS: &str = "OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS";
 
+/// The variable of a key: `web.listen` is `OBI_WEB_LISTEN`.
+pub(super) fn variable(key: &str) -> String {
+    format!("OBI_{}", key.replace('.', "_").to_uppercase())
+}
+
 /// The keys that the environment sets; later ones win.
 pub(super) fn settings(
     defaults: &Value,

@@ -30,6 +30,17 @@ impl Source {
     pub fn load(&self) -> Result<Config, ConfigError> {
         load(self.file.as_deref())
     }
+
+    /// Where a key such as `slo.files` is set, for errors that are found only after loading: `FILE: slo.files`, or the
+    /// variable of the environment before it.
+    pub fn place(&self, key: &str) -> String {
+        let variable = environment::variable(key);
+        match &self.file {
+            _ if std::env::var_os(&variable).is_some() => format!("environment {variable}: {key}"),
+            Some(file) => format!("{}: {key}", file.display()),
+            None => key.to_owned(),
+        }
+    }
 }
 
 /// Reads the file, if one is given, and the environment (`OBI_SECTION_KEY`,
@@ -51,13 +62,24 @@ pub fn load(file: Option<&Path>) -> Result<Config, ConfigError> {
 
 fn read(path: &Path) -> Result<String, ConfigError> {
     let fail = |reason| ConfigError::Read { path: path.to_owned(), reason };
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(fail)?;
-    file.take(FILE_BYTES + 1).read_to_string(&mut text).map_err(fail)?;
-    if text.len() as u64 > FILE_BYTES {
-        return Err(fail(std::io::Error::other(format!("more than {FILE_BYTES} bytes"))));
+    read_text(path, FILE_BYTES).map_err(fail)
+}
+
+/// A file of UTF-8 text that is not longer than `limit` bytes.
+///
+/// # Errors
+/// What the system says, that it is longer, or the line at which it is no UTF-8.
+pub fn read_text(path: &Path, limit: u64) -> std::io::Result<String> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(std::io::Error::other(format!("more than {limit} bytes")));
     }
-    Ok(text)
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+        std::io::Error::other(format!("line {line} is not UTF-8"))
+    })
 }
 
 /// Everything but the reading: pure, for tests.
@@ -92,8 +114,9 @@ fn parse(origin: &str, text: &str) -> Result<Map<String, Value>, ConfigError> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Map::new());
     }
-    let tree = serde_saphyr::from_str::<Value>(text)
-        .map_err(|error| syntax(one_line(&format!("not valid YAML: {}", error.without_snippet()))))?;
+    let tree = serde_saphyr::from_str::<Value>(text).map_err(|error| {
+        syntax(one_line(&format!("not valid YAML: {}", slo::openslo::SyntaxError::of(&error))))
+    })?;
     let Value::Object(mut tree) = tree else {
         return Err(syntax(format!("`{}` is not valid, expected sections such as `web:`", shown(&tree))));
     };
@@ -149,6 +172,17 @@ struct Place<'a> {
 impl Place<'_> {
     fn explain(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ConfigError {
         let message = one_line(&error.inner().to_string());
+        // A key within a value, such as a rule: the sections' own keys have been looked at before.
+        if let Some((_, expected)) =
+            message.strip_prefix("unknown field ").and_then(|rest| rest.split_once("expected "))
+        {
+            let key = error.path().to_string();
+            let expected = match expected.replace('`', "") {
+                several if several.starts_with("one of ") => several,
+                single => format!("one of {single}"),
+            };
+            return ConfigError::UnknownKey { origin: self.origin_of(&key), key, expected };
+        }
         // Our own checks say "is not …, expected …"; serde's own texts get the same shape.
         let problem = if message.starts_with("is ") || message.starts_with("matches ") {
             message
@@ -161,13 +195,17 @@ impl Place<'_> {
     }
 
     fn refuse(&self, key: &str, problem: String) -> ConfigError {
+        let origin = self.origin_of(key);
+        ConfigError::Value { origin, key: key.to_owned(), value: shown(self.find(key)), problem }
+    }
+
+    /// The variable that set a key, or the file.
+    fn origin_of(&self, key: &str) -> String {
         let set_by = self.settings.iter().rev().find(|setting| {
             let full = setting.path.join(".");
             key.strip_prefix(&full).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
         });
-        let origin = set_by
-            .map_or_else(|| self.origin.to_owned(), |setting| format!("environment {}", setting.variable));
-        ConfigError::Value { origin, key: key.to_owned(), value: shown(self.find(key)), problem }
+        set_by.map_or_else(|| self.origin.to_owned(), |setting| format!("environment {}", setting.variable))
     }
 
     /// The value at a path such as `discover.include[0].port`.

@@ -27,6 +27,10 @@ pub struct Profile {
     /// to look further back.
     #[serde(deserialize_with = "value::bytes::<_, 1_048_576, 2_147_483_648>")]
     pub store_bytes: u32,
+    /// How long samples are held, 1m to 24h, while `store_bytes` has room for them. Default: `15m`. Example: `2h`, with
+    /// a larger `store_bytes`.
+    #[serde(serialize_with = "write_period", deserialize_with = "period::<_, 60_000, 86_400_000>")]
+    pub retention: Duration,
     /// Kernel memory for the tables by which stacks are walked, 4 MiB to 1 GiB; those of files that are seldom sampled
     /// give way. All kernel maps of profiles stay below 64 MB with the default on machines with few CPUs. Default:
     /// `48 MiB`. Example: `128 MiB`, with many large executables.
@@ -45,6 +49,7 @@ impl Default for Profile {
             frequency: 99,
             interval: Duration::from_secs(10),
             store_bytes: 32 << 20,
+            retention: Duration::from_secs(15 * 60),
             table_bytes: 48 << 20,
             symbol_bytes: 32 << 20,
         }

@@ -27,7 +27,7 @@ pub struct Slo {
     pub webhooks: Vec<Endpoint>,
     /// Folder of the counts and alerts, an absolute path; made when there are objectives. Default: `/var/lib/obi/slo`.
     /// Example: `/srv/obi/slo`.
-    #[serde(deserialize_with = "value::absolute_path")]
+    #[serde(deserialize_with = "value::state_folder")]
     pub state: PathBuf,
 }
 

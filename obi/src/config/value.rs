@@ -5,11 +5,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use reqwest::Url;
 use serde::de::{Deserializer, Error, IgnoredAny, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::capture::hook_set::HookSet;
-use crate::span::route::Patterns;
+use super::hook_set::HookSet;
+use super::route::Patterns;
 
 /// `capture.hooks`: which hook set captures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,11 +106,19 @@ pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sock
     written.parse().map_err(|_| D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
 }
 
-/// A path that does not depend on where we were started.
-pub(super) fn absolute_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-    const EXPECTED: &str = "an absolute path, such as /sys/kernel/btf/vmlinux";
-    let written = PathBuf::from(text(deserializer, EXPECTED)?);
-    let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
+/// A file with the kernel's types; the path does not depend on where we were started.
+pub(super) fn types_file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    absolute_path(deserializer, "an absolute path, such as /sys/kernel/btf/vmlinux")
+}
+
+/// A folder for what is kept; the path does not depend on where we were started.
+pub(super) fn state_folder<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    absolute_path(deserializer, "an absolute path, such as /var/lib/obi/slo")
+}
+
+fn absolute_path<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> Result<PathBuf, D::Error> {
+    let written = PathBuf::from(text(deserializer, expected)?);
+    let refuse = || D::Error::custom(format_args!("is not valid, expected {expected}"));
     written.is_absolute().then_some(written).ok_or_else(refuse)
 }
 
@@ -119,6 +128,42 @@ pub(super) fn optional_path<'de, D: Deserializer<'de>>(deserializer: D) -> Resul
     let written = PathBuf::from(text(deserializer, EXPECTED)?);
     let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
     (written.is_absolute() || written.as_os_str().is_empty()).then_some(written).ok_or_else(refuse)
+}
+
+/// The address of a page, or an empty text.
+pub(super) fn optional_url<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    const EXPECTED: &str = "an address such as https://obi.example.org, or an empty text";
+    let written = text(deserializer, EXPECTED)?;
+    let is_valid = written.is_empty()
+        || Url::parse(&written).is_ok_and(|url| {
+            matches!(url.scheme(), "http" | "https") && url.has_host() && url.fragment().is_none()
+        });
+    if is_valid {
+        Ok(written)
+    } else {
+        Err(D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
+    }
+}
+
+/// Most host names that can be given.
+const HOSTS_MAX: usize = 100;
+
+/// A list of host names without ports.
+pub(super) fn host_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let refuse = || {
+        D::Error::custom(format_args!(
+            "is not valid, expected a list of at most {HOSTS_MAX} host names without ports, such as [obi.example.org]"
+        ))
+    };
+    let hosts = Vec::<String>::deserialize(deserializer).map_err(|_| refuse())?;
+    let valid = hosts.len() <= HOSTS_MAX && hosts.iter().all(|host| is_host_name(host));
+    if valid { Ok(hosts) } else { Err(refuse()) }
+}
+
+fn is_host_name(text: &str) -> bool {
+    (1..=253).contains(&text.len())
+        && !text.starts_with('.')
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
 /// Most routes that can be named.

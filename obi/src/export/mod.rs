@@ -1,6 +1,6 @@
-//! Outputs: encoders of one snapshot, and the store of recent spans.
+//! Outputs: encoders of one snapshot.
 //!
-//! In: [`crate::red::Snapshot`], [`crate::stats::Snapshot`], spans. Out: text, or spans that match a filter.
+//! In: [`crate::red::Snapshot`], [`crate::stats::Snapshot`], spans. Out: bytes.
 //! Refuses to know HTTP and where snapshots come from.
 #![forbid(unsafe_code)]
 
@@ -9,7 +9,6 @@ pub mod otlp;
 pub mod pprof;
 pub mod prometheus;
 mod pyroscope;
-pub mod store;
 pub mod summary;
 mod table;
 

@@ -147,8 +147,12 @@ impl Classes {
         self.indicators.is_empty()
     }
 
-    /// Says `visit` for each objective that counts this span what it is for it.
+    /// Says `visit` for each objective that counts this span what it is for it. Objectives are about requests: calls of
+    /// databases are none, and would change what an objective over all of a client's requests means.
     pub fn classify(&mut self, span: &Span, mut visit: impl FnMut(Verdict)) {
+        if matches!(span.detail, Detail::Database(_)) {
+            return;
+        }
         let attributes = SpanAttributes { span, texts: OnceCell::new() };
         let peer = if self.needs_peer { peer(span) } else { Cow::Borrowed("") };
         let subject = subject(span, &attributes, &peer);
@@ -192,9 +196,8 @@ impl Classes {
 
 /// Name or address of the other side.
 fn peer(span: &Span) -> Cow<'_, str> {
-    let http = span.detail.http();
-    match (span.kind, http.client_address) {
-        (SpanKind::Client, _) => Cow::Borrowed(&http.server_address),
+    match (span.kind, span.client.address) {
+        (SpanKind::Client, _) => Cow::Borrowed(&span.server.address),
         (SpanKind::Server, None) => Cow::Borrowed(""),
         (SpanKind::Server, Some(address)) => Cow::Owned(address.to_string()),
     }
@@ -202,10 +205,11 @@ fn peer(span: &Span) -> Cow<'_, str> {
 
 /// A span in the words of indicators.
 fn subject<'a>(span: &'a Span, attributes: &'a SpanAttributes<'a>, peer: &'a str) -> Subject<'a> {
-    let http = span.detail.http();
-    let method = match &span.detail {
-        Detail::Rpc(rpc) => &*rpc.method,
-        Detail::Http(_) | Detail::WebSocket(_) => http.method,
+    let (route, method) = match &span.detail {
+        Detail::Rpc(rpc) => (&*rpc.http.route, &*rpc.method),
+        Detail::Http(http) => (&*http.route, http.method),
+        Detail::WebSocket(socket) => (&*socket.http.route, socket.http.method),
+        Detail::Database(database) => (&*database.name, database.system),
     };
     let status = match span.detail.answer() {
         Answer::None => Status::None,
@@ -220,7 +224,7 @@ fn subject<'a>(span: &'a Span, attributes: &'a SpanAttributes<'a>, peer: &'a str
     Subject {
         service: &span.service.name,
         kind,
-        route: &http.route,
+        route,
         method,
         status,
         peer,
@@ -258,7 +262,6 @@ pub(super) mod tests {
     use super::*;
     use crate::red::tests::{call_ended, call_with, service, span_with, websocket};
     use crate::span::grpc::Code;
-    use crate::span::{Http, Rpc};
 
     /// An SLO named `name` whose indicator selects by `total` and whose good events are those of `good`.
     pub(in crate::objective) fn slo(name: &str, total: &str, good: &str) -> String {
@@ -288,8 +291,19 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn calls_of_databases_are_no_requests() {
+        let objectives = objectives(&[slo("x", "{service: service-1, kind: client}", "{outcome: good}")]);
+        let mut span = span_with(SpanKind::Client, |_| {});
+        span.service = service(1);
+        let mut classes = Classes::new(&objectives);
+        assert_eq!(verdicts(&mut classes, &span), [(0, Outcome::Good)]);
+        span.detail = Detail::Database(crate::span::Database { system: "redis", ..Default::default() });
+        assert_eq!(verdicts(&mut classes, &span), []);
+    }
+
+    #[test]
     fn each_selector_has_its_attribute() {
-        fn check(total: &str, good: &str, change: fn(&mut Http), expected: Option<Outcome>) {
+        fn check(total: &str, good: &str, change: fn(&mut Span), expected: Option<Outcome>) {
             let total = format!("{{service: service-1{total}}}");
             let objectives = objectives(&[slo("x", &total, good)]);
             let mut span = span_with(SpanKind::Server, change);
@@ -302,34 +316,34 @@ pub(super) mod tests {
             }
         }
         let (good, bad) = (Some(Outcome::Good), Some(Outcome::Bad));
-        let failed = |http: &mut Http| {
-            http.status = Some(503);
-            http.error_type = "503";
+        let failed = |span: &mut Span| {
+            span.http().status = Some(503);
+            span.error_type = "503";
         };
         check("", "{outcome: good}", |_| {}, good);
         check("", "{outcome: good}", failed, bad);
         check(", kind: client", "{outcome: good}", |_| {}, None);
         check(", route: '/item/*'", "{outcome: good}", |_| {}, good);
         check(", route: '/cart/*'", "{outcome: good}", |_| {}, None);
-        check(", method: POST", "{outcome: good}", |http| http.method = "POST", good);
+        check(", method: POST", "{outcome: good}", |span| span.http().method = "POST", good);
         check(", status: '4*'", "{outcome: good}", |_| {}, None);
-        check(", status: '4*'", "{outcome: good}", |http| http.status = Some(404), good);
+        check(", status: '4*'", "{outcome: good}", |span| span.http().status = Some(404), good);
         check("", "{faster_than: 12ms}", |_| {}, good);
         check("", "{faster_than: 11999us}", |_| {}, bad);
         check(
             ", peer: 192.0.2.7",
             "{outcome: good}",
-            |http| http.client_address = "192.0.2.7".parse().ok(),
+            |span| span.client.address = "192.0.2.7".parse().ok(),
             good,
         );
-        check(", peer: 192.0.2.7", "{outcome: good}", |http| http.client_address = None, None);
+        check(", peer: 192.0.2.7", "{outcome: good}", |span| span.client.address = None, None);
         check(", attributes: {user_agent.original: 'curl/*'}", "{outcome: good}", |_| {}, None);
-        let by_curl = |http: &mut Http| http.user_agent = "curl/8".to_owned();
+        let by_curl = |span: &mut Span| span.http().user_agent = "curl/8".to_owned();
         check(", attributes: {user_agent.original: 'curl/*'}", "{outcome: good}", by_curl, good);
         check(", attributes: {http.response.status_code: '200'}", "{outcome: good}", |_| {}, good);
-        check(", streaming: exclude", "{outcome: good}", |http| http.status = Some(101), None);
+        check(", streaming: exclude", "{outcome: good}", |span| span.http().status = Some(101), None);
         check(", ignore_statuses: [503]", "{outcome: good}", failed, None);
-        check(", bad_statuses: [429]", "{outcome: good}", |http| http.status = Some(429), bad);
+        check(", bad_statuses: [429]", "{outcome: good}", |span| span.http().status = Some(429), bad);
     }
 
     #[test]
@@ -366,19 +380,20 @@ pub(super) mod tests {
         check(", bad_statuses: [NOT_FOUND]", "{outcome: good}", &absent, bad);
         check(", good_statuses: ['14']", "{outcome: good}", &broken, good);
         check(", ignore_statuses: [UNAVAILABLE]", "{outcome: good}", &broken, None);
-        let unknown = call_with(SERVER, |rpc| rpc.status = None);
+        let unknown = call_with(SERVER, |span| (span.rpc().status, span.rpc().status_unknown) = (None, true));
         check("", "{outcome: good}", &unknown, None);
         check("", "{status: OK}", &unknown, None);
         check("", "{faster_than: 12ms}", &unknown, good);
-        let reset = call_with(SERVER, |rpc: &mut Rpc| {
-            (rpc.status, rpc.http.error_type) = (None, "connection_reset");
+        let reset = call_with(SERVER, |span: &mut Span| {
+            (span.rpc().status, span.error_type) = (None, "connection_reset");
         });
         check("", "{outcome: good}", &reset, bad);
-        let unread = span_with(SERVER, |http| (http.status, http.status_unknown) = (None, true));
+        let unread =
+            span_with(SERVER, |span| (span.http().status, span.http().status_unknown) = (None, true));
         check("", "{outcome: good}", &unread, None);
         check("", "{faster_than: 12ms}", &unread, good);
 
-        let stream = call_with(SERVER, |rpc| rpc.streaming = true);
+        let stream = call_with(SERVER, |span| span.rpc().streaming = true);
         check("", "{faster_than: 12ms}", &stream, good);
         check(", streaming: exclude", "{faster_than: 12ms}", &stream, None);
         check(", streaming: exclude", "{faster_than: 12ms}", &call, good);
@@ -401,7 +416,8 @@ pub(super) mod tests {
         let mut classes = Classes::new(&objectives(&[one(0), one(1), one(2)]));
         for round in 0..2 * REMEMBERED {
             let number = round % 3;
-            let mut span = span_with(SpanKind::Server, |http| http.route = format!("/{}", round / 3).into());
+            let mut span =
+                span_with(SpanKind::Server, |span| span.http().route = format!("/{}", round / 3).into());
             span.service = service(u32::try_from(number).unwrap());
             let expected = u32::try_from(number).unwrap();
             assert_eq!(verdicts(&mut classes, &span), [(expected, Outcome::Good)], "{round}");

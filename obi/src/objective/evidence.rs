@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::export::store::Store;
+use crate::span_store::Store;
 
 /// Traces that an alert names.
 pub const TRACES: usize = 3;
@@ -143,9 +143,9 @@ impl Evidence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::store::{Filter, Limits, Order, Query};
     use crate::red::tests::span;
     use crate::span::SpanKind;
+    use crate::span_store::{Filter, Limits, Order, Query};
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -3,11 +3,12 @@
 //! In: paths and globs of the configuration or the command line. Out: what is in the files, read together; or the first
 //! thing that is wrong, with file, line and key. Refuses to know the text's meaning: that is [`slo::openslo`].
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use slo::openslo::{Finding, Reading, Severity};
 use thiserror::Error;
+
+use crate::config;
 
 /// Longest file, bytes.
 const FILE_BYTES: u64 = 1 << 20;
@@ -18,7 +19,7 @@ const FILES: usize = 10_000;
 #[derive(Debug, Error)]
 pub enum FilesError {
     /// A glob is none, or matches nothing.
-    #[error("slo.files: `{pattern}` {problem}")]
+    #[error("`{pattern}` {problem}")]
     Pattern {
         /// As written.
         pattern: String,
@@ -26,7 +27,7 @@ pub enum FilesError {
         problem: String,
     },
     /// A file could not be read.
-    #[error("{}: failed to read the objectives: {reason}", path.display())]
+    #[error("failed to read the objectives of `{}`: {reason}", path.display())]
     Read {
         /// Which.
         path: PathBuf,
@@ -54,7 +55,8 @@ fn and_more(further: usize) -> String {
 pub fn read(patterns: &[String]) -> Result<Reading, FilesError> {
     let mut texts = Vec::new();
     for path in paths(patterns)? {
-        let text = read_file(&path).map_err(|reason| FilesError::Read { path: path.clone(), reason })?;
+        let text = config::read_text(&path, FILE_BYTES)
+            .map_err(|reason| FilesError::Read { path: path.clone(), reason })?;
         texts.push((path.display().to_string(), text));
     }
     let texts = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
@@ -108,15 +110,6 @@ fn paths(patterns: &[String]) -> Result<Vec<PathBuf>, FilesError> {
     Ok(paths)
 }
 
-fn read_file(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(FILE_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > FILE_BYTES {
-        return Err(std::io::Error::other(format!("more than {FILE_BYTES} bytes")));
-    }
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -138,7 +131,7 @@ mod tests {
                     assert_eq!(found.into_iter().map(named).collect::<Vec<_>>(), expected)
                 }
                 (Err(error), Err(expected)) => {
-                    assert_eq!(error.to_string(), format!("slo.files: `{root}/{expected}"));
+                    assert_eq!(error.to_string(), format!("`{root}/{expected}"));
                 }
                 (found, expected) => panic!("{found:?} is not {expected:?}"),
             }
@@ -155,7 +148,8 @@ mod tests {
     #[test]
     fn files_that_cannot_be_read_are_named() {
         let missing = load(&["/nonexistent/slo.yaml".to_owned()]).unwrap_err().to_string();
-        assert!(missing.starts_with("/nonexistent/slo.yaml: failed to read the objectives: "), "{missing}");
+        let expected = "failed to read the objectives of `/nonexistent/slo.yaml`: No such file";
+        assert!(missing.starts_with(expected), "{missing}");
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "#".repeat(2 << 20)).unwrap();
         let huge = load(&[file.path().display().to_string()]).unwrap_err().to_string();

@@ -12,8 +12,8 @@ use slo::{Objective, Outcome};
 use super::Message;
 use super::classify::{Classes, Verdict};
 use super::evidence::{Bad, Evidence, Exhibit};
-use crate::export::store::Store;
 use crate::span::Span;
+use crate::span_store::Store;
 
 /// Events are added up by time slots of this length, the finest that the ledgers have; nanoseconds.
 const SLOT: u64 = 10_000_000_000;
@@ -181,9 +181,9 @@ mod tests {
 
     use super::super::classify::tests::{objectives, slo};
     use super::*;
-    use crate::export::store::Limits;
     use crate::red::tests::{service, span_with};
     use crate::span::SpanKind;
+    use crate::span_store::Limits;
 
     fn recorder(room: usize) -> (Recorder, Receiver<Message>, Store) {
         let total = "{service: service-1}";
@@ -199,8 +199,8 @@ mod tests {
 
     /// A span that took 12 ms and ended at this second.
     fn record(recorder: &mut Recorder, store: &mut Store, second: u64, is_error: bool) {
-        let mut span = span_with(SpanKind::Server, |http| {
-            http.error_type = if is_error { "500" } else { "" };
+        let mut span = span_with(SpanKind::Server, |span| {
+            span.error_type = if is_error { "500" } else { "" };
         });
         span.service = service(1);
         span.end = second * 1_000_000_000;

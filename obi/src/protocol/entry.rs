@@ -5,7 +5,9 @@
 
 use super::http1::{Parsed, RequestText, STATUS_LINE_BYTES, parse_response};
 use super::http2::Upgraded;
-use super::{Endpoints, Exchange, Failure, Response, Rpc, Semantics, Side, UnderWay, grpc};
+use super::{
+    Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics, Side, UnderWay, grpc,
+};
 use obi_ebpf::{
     FLAG_CLOSE_DELIMITED, FLAG_HTTP2, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, FLAG_TUNNEL,
     FLAG_WEBSOCKET, head_event,
@@ -184,11 +186,15 @@ impl Entry {
             endpoints,
             encrypted: self.encrypted,
             is_rpc: self.text.content().is_web(),
-            request: self.text.request(),
+            request: self.request(),
         })
     }
 
     /// `None` when the records did not tell the side or the endpoints.
+    fn request(&self) -> Request<'_> {
+        Request { is_truncated: self.partial_truncated, ..self.text.request() }
+    }
+
     pub(super) fn exchange(&self, ended: u64, failure: Option<Failure>) -> Option<Exchange<'_>> {
         Some(Exchange {
             number: self.number,
@@ -200,12 +206,14 @@ impl Entry {
             arrival: self.arrival,
             started: self.started,
             ended: ended.max(self.started),
-            request: self.text.request(),
-            response: self.response,
-            request_body_bytes: self.request_body_bytes,
-            response_body_bytes: Some(self.response_body_bytes),
+            request_bytes: self.request_body_bytes,
+            response_bytes: Some(self.response_body_bytes),
             failure,
-            semantics: self.semantics(failure),
+            message: Message::Http(Http {
+                request: self.request(),
+                response: self.response,
+                semantics: self.semantics(failure),
+            }),
         })
     }
 

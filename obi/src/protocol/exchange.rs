@@ -5,6 +5,7 @@
 //! for both. Exchanges that the kernel side has counted as lost never end here: [`Exchanges::sweep`] and
 //! [`Exchanges::forget`] remove them uncounted. Refuses to know spans.
 
+use super::database::Databases;
 use super::entry::{Entry, RequestHead, ResponseStep, Upgrade};
 use super::http2::Http2;
 use super::loss::{self, Loss};
@@ -13,8 +14,9 @@ use super::websocket::WebSockets;
 use super::{Exchange, Failure, Side, UnderWay};
 use crate::capture::event::Event;
 use obi_ebpf::{
-    CLOSE_ABANDONED, CLOSE_HTTP2, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, CLOSE_TIMEOUT, FLAG_FIRST_PIECE,
-    FLAG_MESSAGE_END, MESSAGE_REQUEST, MESSAGE_RESPONSE, ORDINAL_BITS, close_event, end_event, head_event,
+    CLOSE_ABANDONED, CLOSE_DATABASE, CLOSE_HTTP2, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, CLOSE_TIMEOUT,
+    FLAG_FIRST_PIECE, FLAG_MESSAGE_END, MESSAGE_REQUEST, MESSAGE_RESPONSE, ORDINAL_BITS, PROTOCOL_POSTGRES,
+    close_event, end_event, head_event,
 };
 use std::time::Duration;
 
@@ -55,6 +57,7 @@ pub struct Exchanges {
     table: Table,
     http2: Http2,
     websockets: WebSockets,
+    databases: Databases,
     evicted: Evicted,
 }
 
@@ -66,8 +69,14 @@ impl Exchanges {
             table: Table::new(limits),
             http2: Http2::new(limits),
             websockets: WebSockets::new(limits),
+            databases: Databases::new(limits),
             evicted: Evicted::default(),
         }
+    }
+
+    /// Spans of database calls follow these settings from now on.
+    pub fn set_databases(&mut self, settings: crate::config::Databases) {
+        self.databases.set(settings);
     }
 
     /// Takes one record; process records are none of its business.
@@ -91,6 +100,9 @@ impl Exchanges {
             },
             Event::End(end) => self.end(end, sink),
             Event::Close(close) => self.close(close, sink),
+            Event::Frame(frame, payload) if u32::from(frame.protocol) >= PROTOCOL_POSTGRES => {
+                self.databases.accept(frame, payload, sink);
+            }
             Event::Frame(frame, payload) => self.http2.accept(frame, payload, sink),
             Event::WebSocket(end) => self.websockets.end(end, sink),
             Event::Process(..) => {}
@@ -133,7 +145,10 @@ impl Exchanges {
 
     /// Drops an exchange that the kernel side has reported as lost; the number of a connection stands for all its
     /// streams of HTTP/2, unless its first exchange, before an upgrade, is open. `false` when it is not open.
-    pub fn forget(&mut self, number: u64) -> bool {
+    pub fn forget(&mut self, number: u64, sink: &mut impl Sink) -> bool {
+        if self.databases.forget(number, sink) {
+            return true;
+        }
         if let Some(slot) = self.table.find(number) {
             self.table.release(slot);
             return true;
@@ -153,10 +168,10 @@ impl Exchanges {
         self.http2.for_each_under_way(visit);
     }
 
-    /// Exchanges open now: of HTTP/1, streams of HTTP/2, WebSockets.
+    /// Exchanges open now: of HTTP/1, streams of HTTP/2, WebSockets, calls of databases.
     #[must_use]
     pub fn open(&self) -> usize {
-        self.table.open() + self.http2.open() + self.websockets.open()
+        self.table.open() + self.http2.open() + self.websockets.open() + self.databases.open()
     }
 
     /// Exchanges evicted so far.
@@ -169,7 +184,10 @@ impl Exchanges {
     /// Memory held for texts, unfinished heads and header tables, bytes.
     #[must_use]
     pub fn held_bytes(&self) -> usize {
-        self.table.held_bytes() + self.http2.held_bytes() + self.websockets.held_bytes()
+        self.table.held_bytes()
+            + self.http2.held_bytes()
+            + self.websockets.held_bytes()
+            + self.databases.held_bytes()
     }
 }
 
@@ -259,6 +277,9 @@ impl Exchanges {
 
     fn close(&mut self, close: &close_event, sink: &mut impl Sink) {
         const ORDINALS: u64 = 1 << ORDINAL_BITS;
+        if close.header.flags & CLOSE_DATABASE != 0 {
+            return self.databases.close(close, sink);
+        }
         let is_http2 = close.header.flags & CLOSE_HTTP2 != 0;
         if is_http2 || self.http2.knows(close.header.exchange) {
             self.http2.close(close, sink);

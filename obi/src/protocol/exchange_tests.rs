@@ -4,6 +4,7 @@ use super::*;
 use crate::capture::event::decode;
 use crate::protocol::table::Limits;
 use crate::protocol::wire::{ONE_PIECE, Record, WHOLE, Wire};
+use crate::protocol::{Http, Message};
 use obi_ebpf::*;
 use proptest::prelude::*;
 
@@ -19,9 +20,10 @@ struct Lines(Vec<String>);
 
 impl Sink for Lines {
     fn exchange(&mut self, exchange: &Exchange<'_>) {
-        let Exchange { arrival, started, ended, request, failure, .. } = exchange;
-        let status = exchange.response.and_then(|response| response.status).unwrap_or(0);
-        let [sent, received] = [exchange.request_body_bytes, exchange.response_body_bytes]
+        let Exchange { arrival, started, ended, failure, .. } = exchange;
+        let Message::Http(Http { request, response, .. }) = exchange.message else { panic!("not HTTP") };
+        let status = response.and_then(|response| response.status).unwrap_or(0);
+        let [sent, received] = [exchange.request_bytes, exchange.response_bytes]
             .map(|bytes| bytes.map_or("?".to_owned(), |bytes| bytes.to_string()));
         let failure = failure.map_or("", Failure::error_type);
         self.0.push(format!(
@@ -193,6 +195,44 @@ fn what_cannot_be_read_is_lost_once() {
     assert_eq!((lines.len(), exchanges.open(), exchanges.evicted().gap), (0, 0, 1));
 }
 
+/// Which requests were not seen whole.
+#[derive(Default)]
+struct Truncated(Vec<bool>);
+
+impl Sink for Truncated {
+    fn exchange(&mut self, exchange: &Exchange<'_>) {
+        let Message::Http(http) = exchange.message else { panic!("not HTTP") };
+        self.0.push(http.request.is_truncated);
+    }
+
+    fn lost(&mut self, loss: Loss) {
+        panic!("{loss:?}");
+    }
+}
+
+#[test]
+fn a_head_that_was_not_seen_whole_says_so() {
+    let server = Wire::server(FIRST);
+    let long = format!("GET /a HTTP/1.1\r\nHost: h\r\nCookie: {}\r\n\r\n", "c".repeat(3000));
+    let check = |request: &[Record], head_bytes: usize, expected: bool| {
+        let mut exchanges = Exchanges::new(Limits { head_bytes, ..Limits::default() });
+        let mut seen = Truncated::default();
+        for record in request.iter().chain([&response(server)]) {
+            exchanges.accept(&decode(record.bytes()).unwrap(), &mut seen);
+        }
+        assert_eq!(seen.0, [expected], "{head_bytes}");
+    };
+    let one_piece = [server.head(REQUEST, END, &long)];
+    check(&one_piece, 8_192, false);
+    check(&one_piece, 512, true);
+    check(&[server.head(REQUEST, END, GET)], 8_192, false);
+    let cut_by_the_kernel = [
+        server.piece(REQUEST, FLAG_FIRST_PIECE, 0, 0, &long.as_bytes()[..1800]),
+        server.piece(REQUEST, FLAG_LAST_PIECE | END | FLAG_TRUNCATED, 0, 2990, b""),
+    ];
+    check(&cut_by_the_kernel, 8_192, true);
+}
+
 #[test]
 fn long_heads_are_cut_and_still_count() {
     let server = Wire::server(FIRST);
@@ -262,8 +302,8 @@ fn sweeping_evicts_what_never_ends() {
     assert_eq!(sink.0, ["Server POST /a? 200 ?/5 20-20-30 "]);
     exchanges.sweep(61 * SECOND, minute, &mut sink);
     assert_eq!((sink.0.len(), exchanges.open(), exchanges.evicted().unfinished), (1, 1, 1));
-    assert!(exchanges.forget(FIRST + 2));
-    assert!(!exchanges.forget(FIRST + 2));
+    assert!(exchanges.forget(FIRST + 2, &mut sink));
+    assert!(!exchanges.forget(FIRST + 2, &mut sink));
     assert_eq!(exchanges.open(), 0);
 }
 

@@ -142,7 +142,17 @@ impl RequestText {
             start = usize::from(end);
             field
         });
-        Request { method, path, query, version: self.version, host, user_agent, traceparent, tracestate }
+        Request {
+            method,
+            path,
+            query,
+            version: self.version,
+            host,
+            user_agent,
+            traceparent,
+            tracestate,
+            is_truncated: false,
+        }
     }
 
     /// What the request's body is.

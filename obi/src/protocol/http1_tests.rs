@@ -18,6 +18,7 @@ fn check(head: &[u8], expected: &str) {
             user_agent,
             traceparent,
             tracestate,
+            ..
         }) => [method, path, query, minor(version), host, user_agent, traceparent, tracestate].join("|"),
     };
     assert_eq!(shown, expected, "{}", String::from_utf8_lossy(head));

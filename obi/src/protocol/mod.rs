@@ -6,12 +6,14 @@
 //! - [`exchange`]: the table of open exchanges.
 //! - [`http2`]: frames to streams, header blocks to fields; `grpc`: what some of the fields mean.
 //! - `websocket`: what comes of a request that was upgraded to one.
+//! - [`database`]: messages of PostgreSQL to calls; literals of statements end here.
 //! - [`http1`]: heads to [`Request`] and [`Response`]; secrets end here ([`redact`]).
 //! - [`loss`]: what could not become an exchange, and why.
 #![forbid(unsafe_code)]
 
 use std::net::{IpAddr, SocketAddr};
 
+pub mod database;
 mod entry;
 pub mod exchange;
 mod grpc;
@@ -138,21 +140,74 @@ pub struct Exchange<'a> {
     pub started: u64,
     /// Last byte of the response, or the moment it broke.
     pub ended: u64,
+    /// Bytes of the request without the protocol's own: of HTTP the body, without chunk framing. `None` when some may
+    /// have passed unseen.
+    pub request_bytes: Option<u64>,
+    /// As `request_bytes`.
+    pub response_bytes: Option<u64>,
+    /// Set when the exchange did not end with a whole response.
+    pub failure: Option<Failure>,
+    /// What was said, in the words of the protocol.
+    pub message: Message<'a>,
+}
+
+/// What an exchange said, in the words of its protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Message<'a> {
+    /// A request over HTTP, and what it carried.
+    Http(Http<'a>),
+    /// A call of a database.
+    Database(Database<'a>),
+}
+
+/// What a database was asked, and what it said. No literal, value, key or password gets this far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Database<'a> {
+    /// Which one.
+    pub system: System,
+    /// `db.operation.name`; empty where there are several, or where it is not known.
+    pub operation: &'a str,
+    /// `db.query.summary`; empty where it is not known.
+    pub summary: &'a str,
+    /// `db.collection.name`; empty where there is none, or several.
+    pub collection: &'a str,
+    /// `db.query.text` with every literal replaced; empty where it is not known, or not to be shown.
+    pub text: &'a str,
+    /// `db.namespace`; empty where it is not known.
+    pub namespace: &'a str,
+    /// `db.response.status_code`: the code of an error; empty without one.
+    pub code: &'a str,
+}
+
+/// A database's kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum System {
+    /// PostgreSQL, and what speaks its protocol.
+    Postgres,
+}
+
+impl System {
+    /// `db.system.name`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "postgresql",
+        }
+    }
+}
+
+/// A request over HTTP/1 or HTTP/2.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Http<'a> {
     /// The request head.
     pub request: Request<'a>,
     /// The response head, if one was seen whole.
     pub response: Option<Response>,
-    /// Body bytes, without chunk framing. `None` when some may have passed unseen.
-    pub request_body_bytes: Option<u64>,
-    /// As `request_body_bytes`.
-    pub response_body_bytes: Option<u64>,
-    /// Set when the exchange did not end with a whole response.
-    pub failure: Option<Failure>,
     /// What it was beyond a request and its response.
     pub semantics: Semantics<'a>,
 }
 
-/// What an exchange means beyond HTTP.
+/// What a request means beyond HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Semantics<'a> {
     /// Nothing: a request and its response.
@@ -254,6 +309,9 @@ pub struct Request<'a> {
     pub traceparent: &'a str,
     /// `tracestate` headers, joined by commas when there are several.
     pub tracestate: &'a str,
+    /// The head was longer than what is copied (`capture.head_limit`), or broke off: fields behind that were not seen,
+    /// `traceparent` perhaps among them.
+    pub is_truncated: bool,
 }
 
 /// What the response head tells.

@@ -6,7 +6,7 @@
 use super::exchange::close_failure;
 use super::http2::Upgraded;
 use super::loss::{self, Loss};
-use super::{Exchange, Failure, Limits, Response, Semantics, Side, Sink, WebSocket};
+use super::{Exchange, Failure, Http, Limits, Message, Response, Semantics, Side, Sink, WebSocket};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use obi_ebpf::{CLOSE_ABANDONED, websocket_event};
@@ -105,20 +105,22 @@ fn exchange<'a>(request: &'a Upgraded, end: &websocket_event) -> Exchange<'a> {
         arrival: request.ended,
         started: request.ended,
         ended: end.header.time.max(request.ended),
-        request: request.text.request(),
-        response: Some(Response { status: Some(SWITCHING_PROTOCOLS) }),
-        request_body_bytes: Some(from_client.0),
-        response_body_bytes: Some(from_server.0),
+        request_bytes: Some(from_client.0),
+        response_bytes: Some(from_server.0),
         failure: failure(request.side, end),
-        semantics: Semantics::WebSocket(WebSocket {
-            request_messages: from_client.1,
-            response_messages: from_server.1,
-            close_code: (end.close_code != 0).then_some(end.close_code),
-            closed_by: match end.closed {
-                1 => Some(peer),
-                2 => Some(request.side),
-                _ => None,
-            },
+        message: Message::Http(Http {
+            request: request.text.request(),
+            response: Some(Response { status: Some(SWITCHING_PROTOCOLS) }),
+            semantics: Semantics::WebSocket(WebSocket {
+                request_messages: from_client.1,
+                response_messages: from_server.1,
+                close_code: (end.close_code != 0).then_some(end.close_code),
+                closed_by: match end.closed {
+                    1 => Some(peer),
+                    2 => Some(request.side),
+                    _ => None,
+                },
+            }),
         }),
     }
 }
@@ -152,15 +154,16 @@ mod tests {
 
     impl Sink for Lines {
         fn exchange(&mut self, exchange: &Exchange<'_>) {
-            let Exchange { started, ended, request_body_bytes, response_body_bytes, failure, .. } = exchange;
-            let Semantics::WebSocket(socket) = exchange.semantics else { panic!("{exchange:?}") };
+            let Exchange { started, ended, request_bytes, response_bytes, failure, .. } = exchange;
+            let Message::Http(http) = exchange.message else { panic!("not HTTP") };
+            let Semantics::WebSocket(socket) = http.semantics else { panic!("{exchange:?}") };
             let WebSocket { request_messages, response_messages, close_code, closed_by } = socket;
             let [from_client, from_server] =
-                [request_body_bytes, response_body_bytes].map(|bytes| bytes.expect("counted"));
+                [request_bytes, response_bytes].map(|bytes| bytes.expect("counted"));
             self.0.push(format!(
                 "{} {started}-{ended} {from_client}/{from_server} \
                  {request_messages}/{response_messages} {close_code:?} {closed_by:?} {}",
-                exchange.request.path,
+                http.request.path,
                 failure.map_or("", Failure::error_type),
             ));
         }

@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use super::series::{LAST_RESORT_SERIES, OTHER};
+use crate::counter::Counter;
 use crate::span::Service;
-use crate::stats::Counter;
 
 /// A service may hold so many times the common series that are free.
 const EAGERNESS: usize = 4;

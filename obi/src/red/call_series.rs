@@ -63,7 +63,7 @@ impl LabelSet for CallLabels {
 fn rpc_of(span: &Span) -> Option<&Rpc> {
     match &span.detail {
         Detail::Rpc(rpc) => Some(rpc),
-        Detail::Http(_) | Detail::WebSocket(_) => None,
+        Detail::Http(_) | Detail::WebSocket(_) | Detail::Database(_) => None,
     }
 }
 
@@ -76,7 +76,7 @@ impl Dimensions for CallLabels {
             overflow: false,
             method: span.detail.operation().place,
             status: rpc_of(span).and_then(|rpc| rpc.status).map_or("", Code::name),
-            error_type: span.detail.http().error_type,
+            error_type: span.error_type,
         }
     }
 

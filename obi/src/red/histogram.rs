@@ -38,6 +38,25 @@ pub const DURATION_BOUNDS: Bounds = [
     10_000 * MILLISECOND,
 ];
 
+/// The bounds that the semantic conventions advise for `db.client.operation.duration` (1, 5, 10, 50, 100 and 500 ms, 1,
+/// 5 and 10 s), and five between and below them: most calls take less than a millisecond.
+pub const DATABASE_BOUNDS: Bounds = [
+    100 * MICROSECOND,
+    250 * MICROSECOND,
+    500 * MICROSECOND,
+    MILLISECOND,
+    2_500 * MICROSECOND,
+    5 * MILLISECOND,
+    10 * MILLISECOND,
+    25 * MILLISECOND,
+    50 * MILLISECOND,
+    100 * MILLISECOND,
+    500 * MILLISECOND,
+    1_000 * MILLISECOND,
+    5_000 * MILLISECOND,
+    10_000 * MILLISECOND,
+];
+
 /// Bounds for time spent in a receive queue: healthy is far below the first duration bound.
 pub const QUEUE_WAIT_BOUNDS: Bounds = [
     100 * MICROSECOND,
@@ -159,7 +178,7 @@ impl Exemplar {
 /// newest.
 #[derive(Debug, Clone, Default)]
 pub struct Histogram {
-    /// Counts and sum, with [`DURATION_BOUNDS`].
+    /// Counts and sum, with [`DURATION_BOUNDS`] or those of its family.
     pub buckets: Buckets,
     /// The same observations in exponential buckets.
     pub native: Native,
@@ -171,7 +190,13 @@ impl Histogram {
     /// Counts one duration. Within a bucket exemplar times only grow: Prometheus drops any other.
     #[inline]
     pub fn record(&mut self, nanoseconds: u64, exemplar: Option<Exemplar>) {
-        let bucket = self.buckets.observe(&DURATION_BOUNDS, nanoseconds);
+        self.record_within(&DURATION_BOUNDS, nanoseconds, exemplar);
+    }
+
+    /// The same with other bounds, which must always be the same ones.
+    #[inline]
+    pub fn record_within(&mut self, bounds: &Bounds, nanoseconds: u64, exemplar: Option<Exemplar>) {
+        let bucket = self.buckets.observe(bounds, nanoseconds);
         self.native.observe(nanoseconds);
         if let Some(exemplar) = exemplar {
             self.keep(u8::try_from(bucket).unwrap_or(u8::MAX), exemplar);
@@ -240,7 +265,9 @@ mod tests {
     fn bounds_are_the_conventions_seconds() {
         let advised = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
         assert_eq!(DURATION_BOUNDS.map(seconds), advised);
-        assert!(QUEUE_WAIT_BOUNDS.is_sorted() && SIZE_BOUNDS.is_sorted());
+        let advised = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0];
+        assert!(advised.iter().all(|bound| DATABASE_BOUNDS.map(seconds).contains(bound)));
+        assert!(DATABASE_BOUNDS.is_sorted() && QUEUE_WAIT_BOUNDS.is_sorted() && SIZE_BOUNDS.is_sorted());
     }
 
     #[test]

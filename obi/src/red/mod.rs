@@ -41,7 +41,10 @@ mod active;
 pub mod budget;
 mod call_series;
 mod cpu;
+mod database_series;
+pub mod family;
 mod histogram;
+pub mod label;
 mod native;
 mod series;
 mod span_series;
@@ -54,17 +57,20 @@ pub use active::{ActiveLabels, ActiveRequests};
 pub use budget::{Share, Usage};
 pub use call_series::CallLabels;
 pub use cpu::{CpuTime, Looks, RouteKey, RouteRef};
+pub use database_series::DatabaseLabels;
+pub use family::{FAMILIES, Family, Instrument, Source};
 pub use histogram::{
-    BUCKETS, Bounds, Buckets, DURATION_BOUNDS, Exemplar, Histogram, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS,
-    SIZE_BUCKETS, Sizes, seconds,
+    BUCKETS, Bounds, Buckets, DATABASE_BOUNDS, DURATION_BOUNDS, Exemplar, Histogram, QUEUE_WAIT_BOUNDS,
+    SIZE_BOUNDS, SIZE_BUCKETS, Sizes, seconds,
 };
+pub use label::{Label, LabelValue};
 pub use native::{MAX_BUCKETS, Native, START_SCHEMA, ZERO_THRESHOLD};
 pub use series::{Labels, OTHER, StatusLabel};
 pub use span_series::SpanLabels;
 pub use table::Series;
 
+use crate::counter::Counter;
 use crate::span::{Detail, Http, Service, Span, SpanKind};
-use crate::stats::Counter;
 use active::Active;
 use budget::Budget;
 use cpu::CpuTimes;
@@ -125,6 +131,8 @@ pub struct ServiceTotals {
     pub server_spans: Counter,
     /// Client spans.
     pub client_spans: Counter,
+    /// Of the server spans, then of the client spans: those whose request head was not seen whole.
+    pub truncated_heads: [Counter; 2],
     /// Queue wait of its server spans, with [`QUEUE_WAIT_BOUNDS`]. Born with `server_spans`.
     pub queue_wait: Buckets,
     /// The end of its first span, nanoseconds since the Unix epoch.
@@ -135,10 +143,18 @@ pub struct ServiceTotals {
 }
 
 impl ServiceTotals {
-    fn new(service: Arc<Service>, created: u64) -> Self {
+    pub(crate) fn new(service: Arc<Service>, created: u64) -> Self {
         let none = Counter::default();
-        let (queue_wait, idle, touched) = (Buckets::default(), false, 0);
-        Self { service, server_spans: none, client_spans: none, queue_wait, created, idle, touched }
+        Self {
+            service,
+            server_spans: none,
+            client_spans: none,
+            truncated_heads: [none; 2],
+            queue_wait: Buckets::default(),
+            created,
+            idle: false,
+            touched: 0,
+        }
     }
 }
 
@@ -151,6 +167,8 @@ pub struct Snapshot {
     pub requests: Vec<Series<Labels, Requests>>,
     /// Durations of remote procedure calls by the labels of `rpc.{server,client}.call.duration`.
     pub calls: Vec<Series<CallLabels, Histogram>>,
+    /// Durations of calls of databases by the labels of `db.client.operation.duration`, with [`DATABASE_BOUNDS`].
+    pub databases: Vec<Series<DatabaseLabels, Histogram>>,
     /// Spans by the labels of `traces.span.metrics`: their number and durations.
     pub spans: Vec<Series<SpanLabels, Histogram>>,
     /// Every service that had a span.
@@ -167,7 +185,7 @@ impl Snapshot {
     /// Series of all kinds: what [`Limits::series`] bounds.
     #[must_use]
     pub fn series(&self) -> usize {
-        self.requests.len() + self.calls.len() + self.spans.len()
+        self.requests.len() + self.calls.len() + self.databases.len() + self.spans.len()
     }
 }
 
@@ -178,6 +196,7 @@ pub struct Registry {
     budget: Budget,
     requests: Table<Labels, Requests>,
     calls: Table<CallLabels, Histogram>,
+    databases: Table<DatabaseLabels, Histogram>,
     spans: Table<SpanLabels, Histogram>,
     active: Active,
     cpu: CpuTimes,
@@ -203,6 +222,7 @@ impl Registry {
             budget,
             requests: Table::new(),
             calls: Table::new(),
+            databases: Table::new(),
             spans: Table::new(),
             active: Active::default(),
             cpu: CpuTimes::default(),
@@ -223,18 +243,26 @@ impl Registry {
                 let place = place_of(&mut self.requests, &mut self.budget, span, born);
                 let requests = self.requests.touch(place, self.now);
                 requests.duration.record(duration, exemplar);
-                requests.observe_bodies(http, (born, span.end));
+                requests.observe_bodies(span, http, born);
             }
             Detail::Rpc(_) => {
                 let place = place_of(&mut self.calls, &mut self.budget, span, born);
                 self.calls.touch(place, self.now).record(duration, exemplar);
             }
-            Detail::WebSocket(_) => {}
+            // The conventions have a metric of clients only.
+            Detail::Database(_) if span.kind == SpanKind::Client => {
+                let place = place_of(&mut self.databases, &mut self.budget, span, born);
+                self.databases.touch(place, self.now).record_within(&DATABASE_BOUNDS, duration, exemplar);
+            }
+            Detail::WebSocket(_) | Detail::Database(_) => {}
         }
         let place = place_of(&mut self.spans, &mut self.budget, span, born);
         self.spans.touch(place, self.now).record(duration, exemplar);
 
         let totals = self.totals(span);
+        if span.is_truncated {
+            totals.truncated_heads[usize::from(span.kind == SpanKind::Client)].add(1, born);
+        }
         match span.kind {
             SpanKind::Server => {
                 totals.server_spans.add(1, born);
@@ -277,6 +305,7 @@ impl Registry {
         let (before, tight_before) = (now.saturating_sub(idle), now.saturating_sub(tight));
         expire_series(&mut self.requests, &mut self.budget, (before, tight_before));
         expire_series(&mut self.calls, &mut self.budget, (before, tight_before));
+        expire_series(&mut self.databases, &mut self.budget, (before, tight_before));
         expire_series(&mut self.spans, &mut self.budget, (before, tight_before));
         self.active.expire(before);
         self.cpu.expire(before);
@@ -288,6 +317,7 @@ impl Registry {
     fn begin(&mut self, now: u64) {
         self.requests.touch_all(now);
         self.calls.touch_all(now);
+        self.databases.touch_all(now);
         self.spans.touch_all(now);
         self.cpu.touch_all(now);
         self.services.iter_mut().flatten().for_each(|totals| totals.touched = now);
@@ -301,6 +331,7 @@ impl Registry {
             number: self.snapshots,
             requests: self.requests.series().to_vec(),
             calls: self.calls.series().to_vec(),
+            databases: self.databases.series().to_vec(),
             spans: self.spans.series().to_vec(),
             services: self.services.iter().flatten().chain(other).cloned().collect(),
             active: self.active.to_vec(),
@@ -377,11 +408,12 @@ fn expire_series<L: Dimensions, C: Clone + Default>(
 }
 
 impl Requests {
-    fn observe_bodies(&mut self, http: &Http, (born, created): (u64, u64)) {
+    fn observe_bodies(&mut self, span: &Span, http: &Http, born: u64) {
+        let created = span.end;
         let has_response = http.status.is_some() || http.status_unknown;
         for (bodies, bytes) in [
-            (&mut self.request_body, http.request_body_bytes),
-            (&mut self.response_body, http.response_body_bytes.filter(|_| has_response)),
+            (&mut self.request_body, span.request_bytes),
+            (&mut self.response_body, span.response_bytes.filter(|_| has_response)),
         ] {
             let Some(bytes) = bytes.filter(|bytes| *bytes != 0 || bodies.is_some()) else { continue };
             let new = || Box::new(Bodies { born, created, sizes: Sizes::default() });

@@ -36,11 +36,11 @@ fn any_span(services: u32) -> impl Strategy<Value = Span> {
     );
     (who, how).prop_map(|((id, server, route, port), (status, error_type, duration))| {
         let kind = if server { SpanKind::Server } else { SpanKind::Client };
-        let mut span = span_with(kind, |http| {
-            http.route = Arc::from(format!("/{route}"));
-            http.server_port = port;
-            http.status = status;
-            http.error_type = error_type;
+        let mut span = span_with(kind, |span| {
+            span.http().route = Arc::from(format!("/{route}"));
+            span.server.port = port;
+            span.http().status = status;
+            span.error_type = error_type;
         });
         span.service = service(id);
         span.end = span.start + duration;
@@ -55,14 +55,12 @@ fn any_call(services: u32) -> impl Strategy<Value = Span> {
             let kind = if server { SpanKind::Server } else { SpanKind::Client };
             let mut span = match status {
                 Some(code) => call_ended(kind, code),
-                None => call_with(kind, |rpc| {
-                    rpc.status = None;
-                    rpc.http.error_type = if broken { "connection_reset" } else { "" };
+                None => call_with(kind, |span| {
+                    span.rpc().status = None;
+                    span.error_type = if broken { "connection_reset" } else { "" };
                 }),
             };
-            if let Detail::Rpc(rpc) = &mut span.detail {
-                rpc.method = Arc::from(format!("a.B/C{method}"));
-            }
+            span.rpc().method = Arc::from(format!("a.B/C{method}"));
             span.service = service(id);
             span
         },
@@ -74,7 +72,7 @@ fn any_protocol(services: u32) -> impl Strategy<Value = Span> {
     let socket = (0..services, prop::bool::ANY).prop_map(|(id, failed)| {
         let mut span = websocket(SpanKind::Client);
         span.service = service(id);
-        span.detail.http_mut().error_type = if failed { "1011" } else { "" };
+        span.error_type = if failed { "1011" } else { "" };
         span
     });
     prop_oneof![4 => any_span(services), 4 => any_call(services), 1 => socket]
@@ -93,9 +91,8 @@ proptest! {
         let mut expected = HashMap::<_, (u64, u128)>::new();
         for span in &spans {
             registry.record(span);
-            let http = span.detail.http();
-            let status = http.status.map_or(StatusLabel::Absent, StatusLabel::Code);
-            let entry = expected.entry(kept(&span.service, span.kind, status, http.error_type)).or_default();
+            let status = span.detail.carrier().and_then(|http| http.status).map_or(StatusLabel::Absent, StatusLabel::Code);
+            let entry = expected.entry(kept(&span.service, span.kind, status, span.error_type)).or_default();
             entry.0 += 1;
             entry.1 += u128::from(span.end - span.start);
         }
@@ -125,7 +122,7 @@ proptest! {
             registry.record(span);
             let Detail::Rpc(rpc) = &span.detail else { unreachable!("all are calls") };
             let status = rpc.status.map_or("", Code::name);
-            *expected.entry(kept(&span.service.name, span.kind, status, rpc.http.error_type)).or_default() += 1;
+            *expected.entry(kept(&span.service.name, span.kind, status, span.error_type)).or_default() += 1;
         }
         let snapshot = registry.snapshot();
         prop_assert!(snapshot.series() <= limit);

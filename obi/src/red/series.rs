@@ -2,11 +2,11 @@
 //!
 //! In: a span. Out: its [`Key`] and, for a new series, owned [`Labels`]. Refuses to know counts and limits.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
-use super::call_series;
 use super::table::LabelSet;
-use crate::span::{Http, Service, Span, SpanKind};
+use super::{call_series, database_series};
+use crate::span::{Detail, Http, Service, Span, SpanKind};
 
 /// Stands for a label value that was folded away (the semantic conventions' fallback word).
 pub const OTHER: &str = "_OTHER";
@@ -40,8 +40,9 @@ impl StatusLabel {
 pub(super) const CLASSES: usize = 11;
 
 /// Overflow series that one service can need: kinds × (classes × (error or not) of requests + statuses of calls +
-/// statuses of spans × (timed or not)).
-pub(super) const LAST_RESORT_SERIES: usize = 2 * (CLASSES * 2 + call_series::STATUSES + 2 * 2);
+/// statuses of spans × (timed or not)), and systems of databases × (error or not).
+pub(super) const LAST_RESORT_SERIES: usize =
+    2 * (CLASSES * 2 + call_series::STATUSES + 2 * 2) + 2 * database_series::SYSTEMS;
 
 /// Labels that spans are counted by, and those that are left when a span finds no room.
 pub(super) trait Dimensions: LabelSet + Sized {
@@ -111,7 +112,7 @@ impl<'a> Key<'a> {
     pub(super) fn of(span: &'a Span, http: &'a Http) -> Self {
         let (route, server_address, server_port) = match span.kind {
             SpanKind::Server => (&*http.route, "", 0),
-            SpanKind::Client => ("", http.server_address.as_str(), http.server_port),
+            SpanKind::Client => ("", span.server.address.as_str(), span.server.port),
         };
         Self {
             service: span.service.id,
@@ -122,7 +123,7 @@ impl<'a> Key<'a> {
             route,
             server_address,
             method: http.method,
-            error_type: http.error_type,
+            error_type: span.error_type,
             scheme: http.scheme,
             version: http.version,
         }
@@ -185,10 +186,19 @@ impl LabelSet for Labels {
     }
 }
 
+/// Only spans of HTTP requests are counted by these labels: `Registry::record` looks at what a span is first.
+fn http_of(span: &Span) -> &Http {
+    static NONE: LazyLock<Http> = LazyLock::new(Http::default);
+    match &span.detail {
+        Detail::Http(http) => http,
+        _ => &NONE,
+    }
+}
+
 impl Dimensions for Labels {
     #[inline]
     fn key_of(span: &Span) -> Key<'_> {
-        Key::of(span, span.detail.http())
+        Key::of(span, http_of(span))
     }
 
     fn fits(span: &Span) -> bool {
@@ -196,7 +206,7 @@ impl Dimensions for Labels {
     }
 
     fn labels_of(span: &Span) -> Self {
-        let http = span.detail.http();
+        let http = http_of(span);
         Key::of(span, http).to_labels(&span.service, &http.route)
     }
 
@@ -211,13 +221,13 @@ impl Dimensions for Labels {
     }
 
     fn describe(span: &Span) -> String {
-        let http = span.detail.http();
+        let http = http_of(span);
         let status = http.status.map_or("no status".to_owned(), |status| status.to_string());
         match span.kind {
             SpanKind::Server => format!("server {} {} {status}", http.method, shorten(&http.route)),
             SpanKind::Client => {
-                let address = shorten(&http.server_address);
-                format!("client {} {address}:{} {status}", http.method, http.server_port)
+                let address = shorten(&span.server.address);
+                format!("client {} {address}:{} {status}", http.method, span.server.port)
             }
         }
     }

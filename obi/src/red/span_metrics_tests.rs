@@ -18,9 +18,9 @@ type Row = (&'static str, SpanKind, &'static str, bool, i64);
 type Expected = (&'static str, &'static str, SpanKind, Status, u64, u128);
 
 fn span((name, kind, path, failed, milliseconds): Row) -> Span {
-    let mut span = span_with(kind, |http| {
-        http.route = Arc::from(path);
-        (http.status, http.error_type) = if failed { (Some(500), "500") } else { (Some(200), "") };
+    let mut span = span_with(kind, |span| {
+        span.http().route = Arc::from(path);
+        (span.http().status, span.error_type) = if failed { (Some(500), "500") } else { (Some(200), "") };
     });
     // One number for each name, as the span stage gives them.
     let id = name.bytes().fold(7_u32, |id, byte| (id * 31 + u32::from(byte)) % 997);
@@ -159,8 +159,7 @@ fn the_limit_below_at_and_above() {
         let mut registry = Registry::new(Limits { series: 2_000, ..Limits::default() });
         for name in 0..names {
             let mut span = span(("service-a", Client, "", false, 1));
-            let http = span.detail.http_mut();
-            http.route = Arc::from(format!("/{name}"));
+            span.http().route = Arc::from(format!("/{name}"));
             registry.record(&span);
         }
         let snapshot = registry.snapshot();

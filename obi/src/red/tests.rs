@@ -3,7 +3,7 @@
 use super::*;
 use crate::protocol::Side;
 use crate::span::grpc::Code;
-use crate::span::{Http, Resource, Rpc, WebSocket};
+use crate::span::{Http, Resource, Rpc, ServerEnd, WebSocket};
 
 /// 2023-11-14T22:13:20Z, ns.
 pub(crate) const START: u64 = 1_700_000_000_000_000_000;
@@ -27,10 +27,7 @@ pub(crate) fn span(kind: SpanKind) -> Span {
     Span {
         trace_id: [0xab; 16],
         span_id: [0xcd; 8],
-        parent_span_id: None,
         trace_flags: 1,
-        sampled: true,
-        trace_state: String::new(),
         exchange: u64::MAX,
         kind,
         start: START,
@@ -38,7 +35,7 @@ pub(crate) fn span(kind: SpanKind) -> Span {
         queue_wait: 2_000_000,
         pid: 77,
         service: service(1),
-        instance: Arc::default(),
+        server: ServerEnd { address: "shop.example".to_owned(), port: 8080 },
         detail: Detail::Http(Http {
             method: "GET",
             path: "/item/7".to_owned(),
@@ -46,36 +43,48 @@ pub(crate) fn span(kind: SpanKind) -> Span {
             route: Arc::from("/item/{id}"),
             version: "1.1",
             status: Some(200),
-            server_address: "shop.example".to_owned(),
-            server_port: 8080,
             ..Http::default()
         }),
+        ..Span::blank()
     }
 }
 
-/// A span with changed HTTP detail.
-pub(crate) fn span_with(kind: SpanKind, change: impl FnOnce(&mut Http)) -> Span {
+/// A changed span.
+pub(crate) fn span_with(kind: SpanKind, change: impl FnOnce(&mut Span)) -> Span {
     let mut span = span(kind);
-    let http = span.detail.http_mut();
-    change(http);
+    change(&mut span);
     span
 }
 
 /// A call of `shop.Cart/Add` answered with `OK`, otherwise as [`span`].
-pub(crate) fn call_with(kind: SpanKind, change: impl FnOnce(&mut Rpc)) -> Span {
+pub(crate) fn call_with(kind: SpanKind, change: impl FnOnce(&mut Span)) -> Span {
     let mut span = span(kind);
     let http = Http {
         method: "POST",
         path: "/shop.Cart/Add".to_owned(),
         route: Arc::from(""),
         version: "2",
-        ..span.detail.http().clone()
+        ..span.http().clone()
     };
     let (method, status) = (Arc::from("shop.Cart/Add"), Some(Code::OK));
-    let mut rpc = Rpc { http, method, status, request_messages: Some(1), ..Rpc::default() };
-    change(&mut rpc);
-    span.detail = Detail::Rpc(rpc);
+    span.detail = Detail::Rpc(Rpc { http, method, status, request_messages: Some(1), ..Rpc::default() });
+    change(&mut span);
     span
+}
+
+impl Span {
+    /// The request that carries it.
+    pub(crate) fn http(&mut self) -> &mut Http {
+        self.detail.carrier_mut().expect("spans of tests are carried by HTTP")
+    }
+
+    /// The call that it is.
+    pub(crate) fn rpc(&mut self) -> &mut Rpc {
+        match &mut self.detail {
+            Detail::Rpc(rpc) => rpc,
+            other => panic!("{other:?} is no call"),
+        }
+    }
 }
 
 /// A call that ended with this status, by the rule of its side.
@@ -84,9 +93,9 @@ pub(crate) fn call_ended(kind: SpanKind, code: Code) -> Span {
         SpanKind::Server => Side::Server,
         SpanKind::Client => Side::Client,
     };
-    call_with(kind, |rpc| {
-        rpc.status = Some(code);
-        rpc.http.error_type = if code.is_error(side) { code.name() } else { "" };
+    call_with(kind, |span| {
+        span.rpc().status = Some(code);
+        span.error_type = if code.is_error(side) { code.name() } else { "" };
     })
 }
 
@@ -94,7 +103,7 @@ pub(crate) fn call_ended(kind: SpanKind, code: Code) -> Span {
 pub(crate) fn websocket(kind: SpanKind) -> Span {
     let mut span = span(kind);
     span.end = span.start + 3_600_000_000_000;
-    let http = Http { status: Some(101), ..span.detail.http().clone() };
+    let http = Http { status: Some(101), ..span.http().clone() };
     span.detail = Detail::WebSocket(WebSocket { http, client_messages: 3, ..WebSocket::default() });
     span
 }
@@ -107,7 +116,7 @@ pub(super) fn counts(snapshot: &Snapshot) -> [u64; 2] {
 
 #[test]
 fn a_series_is_what_the_labels_tell_apart() {
-    fn check(kind: SpanKind, change: impl Fn(&mut Http), series: usize) {
+    fn check(kind: SpanKind, change: impl Fn(&mut Span), series: usize) {
         let mut registry = Registry::new(Limits::default());
         registry.record(&span(kind));
         registry.record(&span_with(kind, &change));
@@ -120,26 +129,26 @@ fn a_series_is_what_the_labels_tell_apart() {
     use SpanKind::{Client, Server};
     for kind in [Server, Client] {
         check(kind, |_| (), 1);
-        check(kind, |http| http.path = "/item/8".to_owned(), 1);
-        check(kind, |http| http.user_agent = "curl".to_owned(), 1);
-        check(kind, |http| http.method = "POST", 2);
-        check(kind, |http| http.status = Some(404), 2);
-        check(kind, |http| http.status = None, 2);
-        check(kind, |http| http.error_type = "timeout", 2);
-        check(kind, |http| http.scheme = "https", 2);
-        check(kind, |http| http.version = "1.0", 2);
+        check(kind, |span| span.http().path = "/item/8".to_owned(), 1);
+        check(kind, |span| span.http().user_agent = "curl".to_owned(), 1);
+        check(kind, |span| span.http().method = "POST", 2);
+        check(kind, |span| span.http().status = Some(404), 2);
+        check(kind, |span| span.http().status = None, 2);
+        check(kind, |span| span.error_type = "timeout", 2);
+        check(kind, |span| span.http().scheme = "https", 2);
+        check(kind, |span| span.http().version = "1.0", 2);
     }
-    check(Server, |http| http.route = Arc::from("/"), 2);
-    check(Client, |http| http.route = Arc::from("/"), 1);
-    check(Server, |http| http.server_address = "other".to_owned(), 1);
-    check(Client, |http| http.server_address = "other".to_owned(), 2);
-    check(Server, |http| http.server_port = 1, 1);
-    check(Client, |http| http.server_port = 1, 2);
+    check(Server, |span| span.http().route = Arc::from("/"), 2);
+    check(Client, |span| span.http().route = Arc::from("/"), 1);
+    check(Server, |span| span.server.address = "other".to_owned(), 1);
+    check(Client, |span| span.server.address = "other".to_owned(), 2);
+    check(Server, |span| span.server.port = 1, 1);
+    check(Client, |span| span.server.port = 1, 2);
 }
 
 #[test]
 fn calls_have_a_metric_of_their_own() {
-    fn check(kind: SpanKind, change: impl Fn(&mut Rpc), series: usize) {
+    fn check(kind: SpanKind, change: impl Fn(&mut Span), series: usize) {
         let mut registry = Registry::new(Limits::default());
         registry.record(&call_with(kind, |_| ()));
         registry.record(&call_with(kind, &change));
@@ -152,20 +161,20 @@ fn calls_have_a_metric_of_their_own() {
     }
     for kind in [SpanKind::Server, SpanKind::Client] {
         check(kind, |_| (), 1);
-        check(kind, |rpc| rpc.streaming = true, 1);
-        check(kind, |rpc| rpc.http.server_address = "other".to_owned(), 1);
-        check(kind, |rpc| rpc.request_messages = Some(9), 1);
-        check(kind, |rpc| rpc.method = Arc::from("shop.Cart/Get"), 2);
-        check(kind, |rpc| rpc.status = Some(Code::CANCELLED), 2);
-        check(kind, |rpc| rpc.status = None, 2);
-        check(kind, |rpc| (rpc.status, rpc.http.error_type) = (None, "connection_reset"), 2);
+        check(kind, |span| span.rpc().streaming = true, 1);
+        check(kind, |span| span.server.address = "other".to_owned(), 1);
+        check(kind, |span| span.rpc().request_messages = Some(9), 1);
+        check(kind, |span| span.rpc().method = Arc::from("shop.Cart/Get"), 2);
+        check(kind, |span| span.rpc().status = Some(Code::CANCELLED), 2);
+        check(kind, |span| span.rpc().status = None, 2);
+        check(kind, |span| (span.rpc().status, span.error_type) = (None, "connection_reset"), 2);
     }
 }
 
 #[test]
 fn a_websocket_is_counted_without_a_duration() {
     let mut registry = Registry::new(Limits::default());
-    registry.record(&span_with(SpanKind::Server, |http| http.status = Some(101)));
+    registry.record(&span_with(SpanKind::Server, |span| span.http().status = Some(101)));
     registry.record(&websocket(SpanKind::Server));
     let snapshot = registry.snapshot();
     assert_eq!((snapshot.requests.len(), snapshot.calls.len()), (1, 0), "the upgrade");
@@ -184,7 +193,7 @@ fn births_are_numbered_by_snapshots() {
     registry.record(&span(SpanKind::Server));
     assert_eq!(registry.snapshot().number, 1);
     registry.record(&span(SpanKind::Server));
-    registry.record(&span_with(SpanKind::Server, |http| http.status = Some(500)));
+    registry.record(&span_with(SpanKind::Server, |span| span.http().status = Some(500)));
     registry.record(&span(SpanKind::Client));
     let snapshot = registry.snapshot();
     assert_eq!(snapshot.number, 2);
@@ -198,8 +207,8 @@ fn births_are_numbered_by_snapshots() {
 #[test]
 fn text_too_long_for_a_label_overflows() {
     let mut registry = Registry::new(Limits::default());
-    registry.record(&span_with(SpanKind::Client, |http| http.server_address = "a".repeat(256)));
-    registry.record(&span_with(SpanKind::Server, |http| http.route = Arc::from("/a".repeat(128))));
+    registry.record(&span_with(SpanKind::Client, |span| span.server.address = "a".repeat(256)));
+    registry.record(&span_with(SpanKind::Server, |span| span.http().route = Arc::from("/a".repeat(128))));
     let snapshot = registry.snapshot();
     let labels: Vec<_> = snapshot.requests.iter().map(|series| &*series.labels).collect();
     assert!(labels.iter().all(|labels| labels.overflow && labels.status == StatusLabel::Class(2)));
@@ -216,7 +225,7 @@ fn a_clock_that_steps_back_gives_no_negative_duration() {
 }
 
 /// A span that ended so many seconds after [`START`].
-fn span_at(second: u64, change: impl FnOnce(&mut Http)) -> Span {
+fn span_at(second: u64, change: impl FnOnce(&mut Span)) -> Span {
     let time = START + second * 1_000_000_000;
     Span { start: time - 1_000_000, end: time, ..span_with(SpanKind::Server, change) }
 }
@@ -226,11 +235,11 @@ fn idle_series_expire_and_come_back_as_newborns() {
     let limits = Limits { idle: Duration::from_secs(100), ..Limits::default() };
     let mut registry = Registry::new(limits);
     // Nothing counted before the clock was known is old.
-    registry.record(&span_at(0, |http| http.status = Some(200)));
+    registry.record(&span_at(0, |span| span.http().status = Some(200)));
     let mut check = |second: u64, statuses: &[u16], expected: &[(u16, u64, u64, u64)]| {
         registry.advance(1_000_000_000_000_000 + second * 1_000_000_000);
         for status in statuses {
-            registry.record(&span_at(second, |http| http.status = Some(*status)));
+            registry.record(&span_at(second, |span| span.http().status = Some(*status)));
         }
         let snapshot = registry.snapshot();
         let found: Vec<_> = snapshot
@@ -274,7 +283,8 @@ fn a_noisy_service_starves_no_quiet_one() {
     let mut registry = Registry::new(Limits { series: 1_000, ..Limits::default() });
     let mut record = |id: u32, n: u32| {
         for route in 0..n {
-            let mut span = span_with(SpanKind::Server, |http| http.route = Arc::from(format!("/{route}")));
+            let mut span =
+                span_with(SpanKind::Server, |span| span.http().route = Arc::from(format!("/{route}")));
             span.service = service(id);
             registry.record(&span);
         }
@@ -294,7 +304,7 @@ fn a_noisy_service_starves_no_quiet_one() {
 fn series_of_the_greedy_expire_sooner_while_room_is_scarce() {
     let mut registry = Registry::new(Limits { series: 1_000, ..Limits::default() });
     for route in 0..1_000 {
-        registry.record(&span_at(0, |http| http.route = Arc::from(format!("/{route}"))));
+        registry.record(&span_at(0, |span| span.http().route = Arc::from(format!("/{route}"))));
     }
     let mut quiet = span_at(0, |_| ());
     quiet.service = service(2);
@@ -318,12 +328,12 @@ fn bodies_are_counted_from_the_first_one_on() {
         (Some(5), Some(0), Some(200)),
         (None, None, Some(200)),
     ] {
-        registry.record(&span_with(SpanKind::Server, |http| {
-            (http.request_body_bytes, http.response_body_bytes, http.status) = (request, response, status);
+        registry.record(&span_with(SpanKind::Server, |span| {
+            (span.request_bytes, span.response_bytes, span.http().status) = (request, response, status);
         }));
     }
-    registry.record(&span_with(SpanKind::Server, |http| {
-        (http.response_body_bytes, http.status) = (Some(9), None);
+    registry.record(&span_with(SpanKind::Server, |span| {
+        (span.response_bytes, span.http().status) = (Some(9), None);
     }));
     let snapshot = registry.snapshot();
     let sizes = |bodies: &Option<Box<Bodies>>| bodies.as_ref().map(|b| (b.sizes.count(), b.sizes.sum()));

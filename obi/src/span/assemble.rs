@@ -7,10 +7,11 @@
 
 use super::call::{Call, Calls};
 use super::context::{Context, Half, Ids, valid_tracestate};
+use super::database::{Database, Words};
 use super::method::{KnownMethods, OTHER};
 use super::route::{self, Routes};
-use super::{Detail, Http, Rpc, Service, Span, SpanKind, WebSocket, grpc, websocket};
-use crate::protocol::{self, Endpoints, Exchange, Semantics, Side, UnderWay, Version};
+use super::{ClientEnd, Detail, Http, Rpc, Service, Span, SpanKind, WebSocket, grpc, websocket};
+use crate::protocol::{self, Endpoints, Exchange, Message, Semantics, Side, UnderWay, Version};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub struct Assembler {
     methods: KnownMethods,
     routes: Routes,
     calls: Calls,
+    words: Words,
 }
 
 /// Distinct routes of one service unless configured.
@@ -33,7 +35,7 @@ impl Assembler {
     /// `routes` is the bound on distinct routes per service.
     #[must_use]
     pub fn new(ids: Ids, methods: KnownMethods, routes: usize) -> Self {
-        Self { ids, methods, routes: Routes::new(routes), calls: Calls::default() }
+        Self { ids, methods, routes: Routes::new(routes), calls: Calls::default(), words: Words::default() }
     }
 
     /// Writes the span of `exchange` over `span`. `wall_offset` is what to add to `CLOCK_MONOTONIC` for
@@ -45,16 +47,7 @@ impl Assembler {
         wall_offset: u64,
         span: &mut Span,
     ) {
-        let request = &exchange.request;
-        let context = self.context(exchange);
-        let remote_state =
-            if context.parent_span_id.is_some() { valid_tracestate(request.tracestate) } else { "" };
-        span.trace_id = context.trace_id;
-        span.span_id = context.span_id;
-        span.parent_span_id = context.parent_span_id;
-        span.trace_flags = context.flags;
         span.sampled = true;
-        replace(&mut span.trace_state, remote_state);
         span.exchange = exchange.number;
         span.kind = kind_of(exchange.side);
         span.start = exchange.arrival.saturating_add(wall_offset);
@@ -62,58 +55,109 @@ impl Assembler {
         span.queue_wait = exchange.started.saturating_sub(exchange.arrival);
         span.pid = exchange.tgid;
         share(&mut span.service, service);
-        match exchange.semantics {
+        span.request_bytes = exchange.request_bytes;
+        span.response_bytes = exchange.response_bytes;
+        match &exchange.message {
+            Message::Http(http) => self.http(exchange, http, span),
+            Message::Database(said) => self.database(exchange, said, span),
+        }
+    }
+
+    /// A call of a database. Nothing says who caused it.
+    fn database(&mut self, exchange: &Exchange<'_>, said: &protocol::Database<'_>, span: &mut Span) {
+        let context = self.ids.context("");
+        (span.trace_id, span.span_id, span.parent_span_id) = (context.trace_id, context.span_id, None);
+        span.trace_flags = context.flags;
+        span.trace_state.clear();
+        span.is_truncated = false;
+        write_ends(span, exchange, "");
+        let database = be_database(&mut span.detail);
+        database.write(said, &mut self.words);
+        span.error_type = match (database.code, exchange.failure) {
+            ("", None) => "",
+            ("", Some(failure)) => failure.error_type(),
+            (code, _) => code,
+        };
+    }
+
+    /// What HTTP tells: of the cause, of both ends, and of what was carried.
+    fn http(&mut self, exchange: &Exchange<'_>, message: &protocol::Http<'_>, span: &mut Span) {
+        let request = &message.request;
+        let context = self.context(exchange.number, message);
+        let remote_state =
+            if context.parent_span_id.is_some() { valid_tracestate(request.tracestate) } else { "" };
+        span.trace_id = context.trace_id;
+        span.span_id = context.span_id;
+        span.parent_span_id = context.parent_span_id;
+        span.trace_flags = context.flags;
+        replace(&mut span.trace_state, remote_state);
+        span.is_truncated = request.is_truncated;
+        write_ends(span, exchange, request.host);
+        let (service, said) = (&*span.service, Said { exchange, message });
+        match message.semantics {
             Semantics::Http => {
-                let http = be_http(&mut span.detail);
-                self.carrier(exchange, service, http);
-                http.error_type = error_type(exchange);
+                self.carrier(said, service, be_http(&mut span.detail));
+                span.error_type = error_type(said);
             }
-            Semantics::Rpc(call) => self.call(exchange, call, service, be_rpc(&mut span.detail)),
+            Semantics::Rpc(call) => {
+                let status = self.call(said, call, service, be_rpc(&mut span.detail));
+                span.error_type = grpc::error_type(exchange, status);
+            }
             Semantics::WebSocket(ended) => {
                 let socket = be_websocket(&mut span.detail);
-                self.carrier(exchange, service, &mut socket.http);
-                socket.http.error_type = websocket::error_type(&ended, exchange.failure, exchange.side);
+                self.carrier(said, service, &mut socket.http);
                 socket.client_messages = ended.request_messages;
                 socket.server_messages = ended.response_messages;
                 socket.close_code = ended.close_code;
                 socket.closed_by = ended.closed_by.map(kind_of);
+                span.error_type = websocket::error_type(&ended, exchange.failure, exchange.side);
             }
         }
     }
 
     /// A request that is upgraded and what it is upgraded to come apart; their ids must find each other.
-    fn context(&mut self, exchange: &Exchange<'_>) -> Context {
-        let traceparent = exchange.request.traceparent;
-        let is_upgrade =
-            exchange.response.is_some_and(|response| response.status == Some(SWITCHING_PROTOCOLS));
-        match exchange.semantics {
-            Semantics::WebSocket(_) => self.ids.tied(traceparent, exchange.number, Half::Socket),
-            Semantics::Http if is_upgrade => self.ids.tied(traceparent, exchange.number, Half::Upgrade),
+    fn context(&mut self, number: u64, message: &protocol::Http<'_>) -> Context {
+        let traceparent = message.request.traceparent;
+        match message.semantics {
+            Semantics::WebSocket(_) => self.ids.tied(traceparent, number, Half::Socket),
+            Semantics::Http if status_of(message) == Some(SWITCHING_PROTOCOLS) => {
+                self.ids.tied(traceparent, number, Half::Upgrade)
+            }
             _ => self.ids.context(traceparent),
         }
     }
 
-    /// Everything of the HTTP request but its error.
-    fn carrier(&mut self, exchange: &Exchange<'_>, service: &Service, http: &mut Http) {
-        let request = &exchange.request;
+    /// The HTTP request.
+    fn carrier(&mut self, said: Said<'_>, service: &Service, http: &mut Http) {
+        let Said { exchange, message } = said;
+        let request = &message.request;
         http.method = self.methods.classify(request.method);
         let asked = route::Request {
             service,
             side: kind_of(exchange.side),
             method: http.method,
             path: request.path,
-            status: exchange.response.and_then(|response| response.status),
+            status: status_of(message),
         };
         self.routes.assign(asked, &mut http.route);
         replace(&mut http.method_original, if http.method == OTHER { request.method } else { "" });
-        describe(http, exchange);
+        describe(http, said);
     }
 
-    fn call(&mut self, exchange: &Exchange<'_>, call: protocol::Rpc<'_>, service: &Service, rpc: &mut Rpc) {
-        let status = grpc::status(exchange, &call);
-        let (side, path) = (kind_of(exchange.side), exchange.request.path);
+    /// Everything of a call but its error, which follows from its status; returns that.
+    fn call(
+        &mut self,
+        said: Said<'_>,
+        call: protocol::Rpc<'_>,
+        service: &Service,
+        rpc: &mut Rpc,
+    ) -> Option<grpc::Code> {
+        let Said { exchange, message } = said;
+        let status = grpc::status(exchange, status_of(message), &call);
+        let (side, path) = (kind_of(exchange.side), message.request.path);
         rpc.streaming = self.calls.assign(Call { service, side, path, status, rpc: call }, &mut rpc.method);
         rpc.status = status;
+        rpc.status_unknown = status.is_none() && exchange.failure.is_none();
         grpc::write_message(&mut rpc.message, call.message);
         rpc.request_messages = call.request_messages;
         rpc.response_messages = call.response_messages;
@@ -121,13 +165,13 @@ impl Assembler {
         rpc.cancelled = call.is_cancelled;
         rpc.web = call.is_web;
         let http = &mut rpc.http;
-        http.method = self.methods.classify(exchange.request.method);
+        http.method = self.methods.classify(message.request.method);
         http.method_original.clear();
         if !http.route.is_empty() {
             http.route = Arc::default();
         }
-        describe(http, exchange);
-        http.error_type = grpc::error_type(exchange, status);
+        describe(http, said);
+        status
     }
 
     /// The routes: their patterns, their bound, what has been learned.
@@ -161,6 +205,17 @@ pub fn server_of(under_way: &UnderWay<'_>) -> (String, u16) {
     (address, port.or(server.map(|server| server.port())).unwrap_or(0))
 }
 
+/// An exchange over HTTP, and what was said.
+#[derive(Clone, Copy)]
+struct Said<'a> {
+    exchange: &'a Exchange<'a>,
+    message: &'a protocol::Http<'a>,
+}
+
+fn status_of(message: &protocol::Http<'_>) -> Option<u16> {
+    message.response.and_then(|response| response.status)
+}
+
 /// The status of a request that becomes something else.
 const SWITCHING_PROTOCOLS: u16 = 101;
 
@@ -181,15 +236,17 @@ pub fn scheme(encrypted: bool) -> &'static str {
 
 fn be_http(detail: &mut Detail) -> &mut Http {
     if !matches!(detail, Detail::Http(_)) {
-        *detail = Detail::Http(std::mem::take(detail.http_mut()));
+        *detail = Detail::Http(take_carrier(detail));
     }
-    detail.http_mut()
+    match detail {
+        Detail::Http(http) => http,
+        _ => unreachable!("just made one"),
+    }
 }
 
 fn be_rpc(detail: &mut Detail) -> &mut Rpc {
     if !matches!(detail, Detail::Rpc(_)) {
-        let http = std::mem::take(detail.http_mut());
-        *detail = Detail::Rpc(Rpc { http, ..Rpc::default() });
+        *detail = Detail::Rpc(Rpc { http: take_carrier(detail), ..Rpc::default() });
     }
     match detail {
         Detail::Rpc(rpc) => rpc,
@@ -199,8 +256,7 @@ fn be_rpc(detail: &mut Detail) -> &mut Rpc {
 
 fn be_websocket(detail: &mut Detail) -> &mut WebSocket {
     if !matches!(detail, Detail::WebSocket(_)) {
-        let http = std::mem::take(detail.http_mut());
-        *detail = Detail::WebSocket(WebSocket { http, ..WebSocket::default() });
+        *detail = Detail::WebSocket(WebSocket { http: take_carrier(detail), ..WebSocket::default() });
     }
     match detail {
         Detail::WebSocket(socket) => socket,
@@ -208,8 +264,23 @@ fn be_websocket(detail: &mut Detail) -> &mut WebSocket {
     }
 }
 
-fn describe(http: &mut Http, exchange: &Exchange<'_>) {
-    let request = &exchange.request;
+fn be_database(detail: &mut Detail) -> &mut Database {
+    if !matches!(detail, Detail::Database(_)) {
+        *detail = Detail::Database(Database::default());
+    }
+    match detail {
+        Detail::Database(database) => database,
+        _ => unreachable!("just made one"),
+    }
+}
+
+fn take_carrier(detail: &mut Detail) -> Http {
+    detail.carrier_mut().map(std::mem::take).unwrap_or_default()
+}
+
+fn describe(http: &mut Http, said: Said<'_>) {
+    let Said { exchange, message } = said;
+    let request = &message.request;
     replace(&mut http.path, request.path);
     replace(&mut http.query, request.query);
     replace(&mut http.user_agent, request.user_agent);
@@ -219,34 +290,36 @@ fn describe(http: &mut Http, exchange: &Exchange<'_>) {
         Version::Http11 => "1.1",
         Version::Http2 => "2",
     };
-    http.status = exchange.response.and_then(|response| response.status);
-    http.status_unknown = exchange.response.is_some() && http.status.is_none();
-    http.request_body_bytes = exchange.request_body_bytes;
-    http.response_body_bytes = exchange.response_body_bytes;
+    http.status = status_of(message);
+    http.status_unknown = message.response.is_some() && http.status.is_none();
+}
+
+/// Both ends of the connection, as far as this side tells of them.
+fn write_ends(span: &mut Span, exchange: &Exchange<'_>, host: &str) {
     let (server, client) = match (exchange.side, exchange.endpoints) {
         (_, Endpoints::Unix | Endpoints::Unknown) => (None, None),
         (Side::Server, Endpoints::Ip { local, remote }) => (Some(local), Some(remote)),
         (Side::Client, Endpoints::Ip { remote, .. }) => (Some(remote), None),
     };
-    http.client_address = client.map(|client| client.ip());
-    http.client_port = client.map_or(0, |client| client.port());
-    let (host, port) = split_host(request.host);
-    http.server_port = port.or(server.map(|server| server.port())).unwrap_or(0);
-    write_server_address(&mut http.server_address, host, server);
+    let port = client.map_or(0, |client| client.port());
+    span.client = ClientEnd { address: client.map(|client| client.ip()), port };
+    let (host, port) = split_host(host);
+    span.server.port = port.or(server.map(|server| server.port())).unwrap_or(0);
+    write_server_address(&mut span.server.address, host, server);
     if host.is_empty() && exchange.endpoints == Endpoints::Unknown {
-        http.server_address.clear();
+        span.server.address.clear();
     }
 }
 
 /// `error.type`: the status code when the side's rule calls it an error, else what broke, else empty. An
 /// error of the client's making (4xx) is one at the client only.
-fn error_type(exchange: &Exchange<'_>) -> &'static str {
+fn error_type(said: Said<'_>) -> &'static str {
+    let Said { exchange, message } = said;
     let first_error = match exchange.side {
         Side::Server => 500,
         Side::Client => 400,
     };
-    let status = exchange.response.and_then(|response| response.status);
-    match (status, exchange.failure) {
+    match (status_of(message), exchange.failure) {
         (Some(status), _) if status >= first_error => status_text(status),
         (_, Some(failure)) => failure.error_type(),
         (_, None) => "",

@@ -19,14 +19,37 @@ fn exchange() -> Exchange<'static> {
         arrival: 10,
         started: 15,
         ended: 40,
-        request: Request { method: "GET", path: "/users/42", ..Request::default() },
-        response: Some(Response { status: Some(200) }),
-        request_body_bytes: Some(0),
-        response_body_bytes: Some(7),
+        request_bytes: Some(0),
+        response_bytes: Some(7),
         failure: None,
         encrypted: false,
-        semantics: Semantics::Http,
+        message: Message::Http(protocol::Http {
+            request: Request { method: "GET", path: "/users/42", ..Request::default() },
+            response: Some(Response { status: Some(200) }),
+            semantics: Semantics::Http,
+        }),
     }
+}
+
+/// What an exchange over HTTP said.
+fn said<'a>(exchange: &Exchange<'a>) -> protocol::Http<'a> {
+    let Message::Http(http) = exchange.message else { panic!("not HTTP") };
+    http
+}
+
+/// The same exchange with another request.
+fn asking<'a>(request: Request<'a>, exchange: Exchange<'a>) -> Exchange<'a> {
+    Exchange { message: Message::Http(protocol::Http { request, ..said(&exchange) }), ..exchange }
+}
+
+/// The same exchange with another answer.
+fn answering(response: Option<Response>, exchange: Exchange<'_>) -> Exchange<'_> {
+    Exchange { message: Message::Http(protocol::Http { response, ..said(&exchange) }), ..exchange }
+}
+
+/// The same exchange with another meaning.
+fn meaning<'a>(semantics: Semantics<'a>, exchange: Exchange<'a>) -> Exchange<'a> {
+    Exchange { message: Message::Http(protocol::Http { semantics, ..said(&exchange) }), ..exchange }
 }
 
 /// A unary call that succeeded, over cleartext HTTP/2.
@@ -45,12 +68,13 @@ fn call() -> Exchange<'static> {
         version: Version::Http2,
         ..Request::default()
     };
-    Exchange { request, semantics: Semantics::Rpc(rpc), ..exchange() }
+    meaning(Semantics::Rpc(rpc), asking(request, exchange()))
 }
 
 fn with_rpc(change: impl FnOnce(&mut protocol::Rpc<'static>)) -> Exchange<'static> {
     let mut exchange = call();
-    if let Semantics::Rpc(rpc) = &mut exchange.semantics {
+    let Message::Http(http) = &mut exchange.message else { panic!("not HTTP") };
+    if let Semantics::Rpc(rpc) = &mut http.semantics {
         change(rpc);
     }
     exchange
@@ -58,11 +82,8 @@ fn with_rpc(change: impl FnOnce(&mut protocol::Rpc<'static>)) -> Exchange<'stati
 
 /// A chat of three messages that the client ended, and the request before it.
 fn chat() -> (Exchange<'static>, Exchange<'static>) {
-    let upgrade = Exchange {
-        request: Request { path: "/chat/7", host: "shop.example", ..exchange().request },
-        response: Some(Response { status: Some(101) }),
-        ..exchange()
-    };
+    let request = Request { path: "/chat/7", host: "shop.example", ..said(&exchange()).request };
+    let upgrade = answering(Some(Response { status: Some(101) }), asking(request, exchange()));
     let ended = Ended {
         request_messages: 2,
         response_messages: 1,
@@ -73,10 +94,9 @@ fn chat() -> (Exchange<'static>, Exchange<'static>) {
         arrival: 40,
         started: 40,
         ended: 7_000,
-        request_body_bytes: Some(11),
+        request_bytes: Some(11),
         failure: Some(Failure::Closed),
-        semantics: Semantics::WebSocket(ended),
-        ..upgrade
+        ..meaning(Semantics::WebSocket(ended), upgrade)
     };
     (upgrade, socket)
 }
@@ -93,7 +113,7 @@ fn assemble(exchange: &Exchange<'_>) -> Span {
         host: "used:1",
         traceparent: PARENT,
         method: "USED",
-        ..exchange.request
+        ..said(exchange).request
     };
     let full = protocol::Rpc {
         status: Some(13),
@@ -105,10 +125,11 @@ fn assemble(exchange: &Exchange<'_>) -> Span {
         is_web: true,
     };
     let (_, socket) = chat();
-    for semantics in [Semantics::Rpc(full), socket.semantics, exchange.semantics] {
+    for semantics in [Semantics::Rpc(full), said(&socket).semantics, said(exchange).semantics] {
         let (path, response) = ("/used/1", Some(Response { status: None }));
         let request = Request { path, ..used };
-        assembler.assemble(&Exchange { request, response, semantics, ..*exchange }, &service, 5, &mut span);
+        let used = answering(response, asking(request, meaning(semantics, *exchange)));
+        assembler.assemble(&used, &service, 5, &mut span);
     }
     assembler.assemble(exchange, &service, 1000, &mut span);
     span
@@ -122,9 +143,13 @@ fn attributes(span: &Span) -> Vec<String> {
 
 #[test]
 fn a_server_span_says_all() {
-    let request =
-        Request { query: "q=REDACTED", host: "shop.example:81", user_agent: "curl/8", ..exchange().request };
-    let span = assemble(&Exchange { request, ..exchange() });
+    let request = Request {
+        query: "q=REDACTED",
+        host: "shop.example:81",
+        user_agent: "curl/8",
+        ..said(&exchange()).request
+    };
+    let span = assemble(&asking(request, exchange()));
     assert_eq!(span.name().to_string(), "GET /users/{id}");
     assert_eq!((span.status(), span.start, span.end, span.queue_wait), (Status::Unset, 1010, 1040, 5));
     assert_eq!((span.pid, span.exchange, span.service.name.as_str()), (42, 1, "shop"));
@@ -150,7 +175,8 @@ fn a_server_span_says_all() {
 
 #[test]
 fn a_client_span_says_all() {
-    let failed = Exchange { side: Side::Client, response: None, failure: Some(Failure::Reset), ..exchange() };
+    let failed =
+        Exchange { side: Side::Client, failure: Some(Failure::Reset), ..answering(None, exchange()) };
     let span = assemble(&failed);
     let expected = [
         "http.request.method=GET",
@@ -169,8 +195,8 @@ fn a_client_span_says_all() {
 
 #[test]
 fn http2_and_encryption_show() {
-    let request = Request { version: Version::Http2, host: "shop.example:443", ..exchange().request };
-    let span = assemble(&Exchange { side: Side::Client, encrypted: true, request, ..exchange() });
+    let request = Request { version: Version::Http2, host: "shop.example:443", ..said(&exchange()).request };
+    let span = assemble(&Exchange { side: Side::Client, encrypted: true, ..asking(request, exchange()) });
     let attributes = attributes(&span);
     for expected in [
         "url.scheme=https",
@@ -184,9 +210,9 @@ fn http2_and_encryption_show() {
 
 #[test]
 fn what_could_not_be_read_is_left_out() {
-    let request = Request { method: "", path: "", version: Version::Http2, ..exchange().request };
+    let request = Request { method: "", path: "", version: Version::Http2, ..said(&exchange()).request };
     let response = Some(Response { status: None });
-    let span = assemble(&Exchange { request, response, ..exchange() });
+    let span = assemble(&answering(response, asking(request, exchange())));
     assert_eq!((span.name().to_string().as_str(), span.status()), ("HTTP", Status::Unset));
     let expected = [
         "http.request.method=_OTHER",
@@ -203,8 +229,11 @@ fn what_could_not_be_read_is_left_out() {
     assert_eq!(attributes(&span), expected);
     assert_eq!(span.detail.answer(), Answer::Unknown);
     // What broke is an error, whatever its status was.
-    let span = assemble(&Exchange { request, response, failure: Some(Failure::Truncated), ..exchange() });
-    assert_eq!((span.status(), span.detail.http().error_type), (Status::Error, "response_truncated"));
+    let span = assemble(&Exchange {
+        failure: Some(Failure::Truncated),
+        ..answering(response, asking(request, exchange()))
+    });
+    assert_eq!((span.status(), span.error_type), (Status::Error, "response_truncated"));
 }
 
 #[test]
@@ -232,7 +261,7 @@ fn a_call_at_the_server_says_all() {
         "obi.queue_wait_ns=5",
     ];
     assert_eq!(attributes(&span), expected);
-    assert_eq!((span.detail.is_streaming(), &*span.detail.http().route), (false, ""));
+    assert_eq!((span.detail.is_streaming(), &*span.detail.carrier().unwrap().route), (false, ""));
 }
 
 #[test]
@@ -241,9 +270,10 @@ fn a_stream_at_the_client_says_all() {
         (rpc.status, rpc.request_messages, rpc.response_messages) = (None, Some(1), Some(40));
         (rpc.is_cancelled, rpc.is_web) = (true, true);
     });
-    let request = Request { version: Version::Http11, ..exchange.request };
+    let request = Request { version: Version::Http11, ..said(&exchange).request };
     let failure = Some(Failure::Aborted);
-    let span = assemble(&Exchange { side: Side::Client, request, failure, encrypted: true, ..exchange });
+    let span =
+        assemble(&Exchange { side: Side::Client, failure, encrypted: true, ..asking(request, exchange) });
     let expected = [
         "rpc.system.name=grpc",
         "rpc.method=shop.Cart/Add",
@@ -267,8 +297,8 @@ fn a_stream_at_the_client_says_all() {
 fn calls_without_a_method_of_their_own() {
     let check = |path: &'static str, status: Option<u32>, original: Option<&str>| {
         let exchange = with_rpc(|rpc| rpc.status = status);
-        let request = Request { path, ..exchange.request };
-        let span = assemble(&Exchange { request, ..exchange });
+        let request = Request { path, ..said(&exchange).request };
+        let span = assemble(&asking(request, exchange));
         assert_eq!(span.name().to_string(), "grpc", "{path}");
         let attributes = attributes(&span);
         assert!(attributes.contains(&"rpc.method=_OTHER".to_owned()), "{attributes:?}");
@@ -287,9 +317,9 @@ fn a_websocket_is_a_child_of_its_upgrade() {
     let (upgrade, socket) = chat();
     for traceparent in ["", PARENT] {
         let mut spans = [upgrade, socket].map(|exchange| {
-            let request = Request { traceparent, ..exchange.request };
+            let request = Request { traceparent, ..said(&exchange).request };
             let mut span = Span::blank();
-            assembler.assemble(&Exchange { request, ..exchange }, &service, 1000, &mut span);
+            assembler.assemble(&asking(request, exchange), &service, 1000, &mut span);
             span
         });
         let [upgrade, socket] = &mut spans;
@@ -325,12 +355,12 @@ fn a_websocket_is_a_child_of_its_upgrade() {
 fn every_attribute_comes_once() {
     let (_, socket) = chat();
     for (side, semantics) in [Side::Server, Side::Client].into_iter().flat_map(|side| {
-        [Semantics::Http, with_rpc(|rpc| rpc.status = Some(12)).semantics, socket.semantics]
+        [Semantics::Http, said(&with_rpc(|rpc| rpc.status = Some(12))).semantics, said(&socket).semantics]
             .map(|it| (side, it))
     }) {
-        let request = Request { method: "BREW", ..exchange().request };
+        let request = Request { method: "BREW", ..said(&exchange()).request };
         let failure = Some(Failure::Timeout);
-        let span = assemble(&Exchange { side, request, failure, semantics, ..exchange() });
+        let span = assemble(&Exchange { side, failure, ..meaning(semantics, asking(request, exchange())) });
         let mut names = Vec::new();
         span.attributes(|name, value| {
             assert!(!matches!(value, AttributeValue::Str("")), "{name} is empty");
@@ -351,11 +381,10 @@ fn every_attribute_comes_once() {
 fn errors_by_side() {
     let check = |side, status, failure, expected: &str| {
         let response = (status != 0).then_some(Response { status: Some(status) });
-        let span = assemble(&Exchange { side, response, failure, ..exchange() });
-        let http = span.detail.http();
+        let span = assemble(&Exchange { side, failure, ..answering(response, exchange()) });
         let status_of_span = if expected.is_empty() { Status::Unset } else { Status::Error };
         assert_eq!(
-            (http.error_type, span.status()),
+            (span.error_type, span.status()),
             (expected, status_of_span),
             "{side:?} {status} {failure:?}"
         );
@@ -393,8 +422,8 @@ fn errors_by_side() {
 #[test]
 fn names() {
     let check = |method, path, expected: &str| {
-        let request = Request { method, path, ..exchange().request };
-        assert_eq!(assemble(&Exchange { request, ..exchange() }).name().to_string(), expected);
+        let request = Request { method, path, ..said(&exchange()).request };
+        assert_eq!(assemble(&asking(request, exchange())).name().to_string(), expected);
     };
     check("GET", "/", "GET /");
     check("OPTIONS", "*", "OPTIONS *");
@@ -406,11 +435,10 @@ fn names() {
 #[test]
 fn server_addresses() {
     let check = |endpoints, host, expected: (&str, u16)| {
-        let request = Request { host, ..exchange().request };
-        let span = assemble(&Exchange { request, endpoints, ..exchange() });
-        let http = span.detail.http();
-        assert_eq!((http.server_address.as_str(), http.server_port), expected, "host `{host}`");
-        assert_eq!(http.client_address.is_some(), matches!(endpoints, Endpoints::Ip { .. }));
+        let request = Request { host, ..said(&exchange()).request };
+        let span = assemble(&Exchange { endpoints, ..asking(request, exchange()) });
+        assert_eq!((span.server.address.as_str(), span.server.port), expected, "host `{host}`");
+        assert_eq!(span.client.address.is_some(), matches!(endpoints, Endpoints::Ip { .. }));
     };
     let tcp = exchange().endpoints;
     check(tcp, "", ("192.0.2.1", 8080));
@@ -431,8 +459,8 @@ fn server_addresses() {
 #[test]
 fn trace_state_comes_only_with_a_parent() {
     let check = |traceparent, tracestate, expected: (bool, &str)| {
-        let request = Request { traceparent, tracestate, ..exchange().request };
-        let span = assemble(&Exchange { request, ..exchange() });
+        let request = Request { traceparent, tracestate, ..said(&exchange()).request };
+        let span = assemble(&asking(request, exchange()));
         assert_eq!((span.parent_span_id.is_some(), span.trace_state.as_str()), expected);
         assert!(span.trace_id != [0; 16] && span.span_id != [0; 8]);
     };

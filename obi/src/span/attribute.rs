@@ -6,7 +6,7 @@
 use super::detail::GRPC;
 use super::grpc::Code;
 use super::method::OTHER;
-use super::{Detail, Http, Rpc, Span, SpanKind, WebSocket, call};
+use super::{Database, Detail, Http, Rpc, ServerEnd, Span, SpanKind, WebSocket, call};
 use std::fmt::{self, Display, Formatter};
 
 /// Time between the arrival of a request and the process's first read of it, ns: an attribute of our own.
@@ -47,7 +47,8 @@ impl Display for AttributeValue<'_> {
 
 impl Span {
     /// Of HTTP `{method} {route}`, with `HTTP` for a method that is not known and without a route where there is
-    /// none (`CONNECT`). Of a call its method, with `grpc` for one that is not known. Low cardinality.
+    /// none (`CONNECT`). Of a call its method, with `grpc` for one that is not known. Of a database the statement's
+    /// summary, or the command. Low cardinality.
     pub fn name(&self) -> impl Display + '_ {
         Name(self)
     }
@@ -55,7 +56,7 @@ impl Span {
     /// By the conventions' rule for this side.
     #[must_use]
     pub fn status(&self) -> Status {
-        if self.detail.http().error_type.is_empty() { Status::Unset } else { Status::Error }
+        if self.error_type.is_empty() { Status::Unset } else { Status::Error }
     }
 
     /// What the server said of an error; empty without one.
@@ -70,11 +71,12 @@ impl Span {
     /// Calls `visit` once with each attribute that has a value, in a fixed order. Resource attributes are
     /// not among them: see [`super::Service`].
     pub fn attributes(&self, visit: impl FnMut(&'static str, AttributeValue<'_>)) {
-        let mut out = Attributes { kind: self.kind, visit };
+        let mut out = Attributes { span: self, visit };
         match &self.detail {
             Detail::Http(http) => out.http(http),
             Detail::Rpc(rpc) => out.rpc(rpc),
             Detail::WebSocket(socket) => out.websocket(socket),
+            Detail::Database(database) => out.database(database),
         }
         if self.kind == SpanKind::Server && !matches!(self.detail, Detail::WebSocket(_)) {
             out.number(QUEUE_WAIT, self.queue_wait);
@@ -83,29 +85,33 @@ impl Span {
 }
 
 /// Gives the parts of a detail their names.
-struct Attributes<V> {
-    kind: SpanKind,
+struct Attributes<'a, V> {
+    span: &'a Span,
     visit: V,
 }
 
-impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
+impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<'_, V> {
     fn http(&mut self, http: &Http) {
         self.text("http.request.method", http.method);
         self.text("http.request.method_original", &http.method_original);
         self.target(http);
         self.text("user_agent.original", &http.user_agent);
         self.text("network.protocol.version", http.version);
-        self.text("error.type", http.error_type);
-        if self.kind == SpanKind::Client {
-            (self.visit)("url.full", AttributeValue::Text(format_args!("{}", FullUrl(http))));
+        self.text("error.type", self.span.error_type);
+        if self.span.kind == SpanKind::Client {
+            (self.visit)(
+                "url.full",
+                AttributeValue::Text(format_args!("{}", FullUrl(http, &self.span.server))),
+            );
         }
-        self.ends(http);
+        self.ends();
         if let Some(status) = http.status {
             self.number("http.response.status_code", status.into());
         }
-        self.known("http.request.body.size", http.request_body_bytes);
+        self.mark("obi.request.head.truncated", self.span.is_truncated);
+        self.known("http.request.body.size", self.span.request_bytes);
         if http.status.is_some() || http.status_unknown {
-            self.known("http.response.body.size", http.response_body_bytes);
+            self.known("http.response.body.size", self.span.response_bytes);
         }
     }
 
@@ -117,11 +123,11 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
             self.text("rpc.method_original", call::method_of(&http.path).unwrap_or(&http.path));
         }
         self.text("rpc.response.status_code", rpc.status.map_or("", Code::name));
-        self.text("error.type", http.error_type);
-        self.text("server.address", &http.server_address);
+        self.text("error.type", self.span.error_type);
+        self.text("server.address", &self.span.server.address);
         self.text("url.scheme", http.scheme);
         self.text("network.protocol.version", http.version);
-        self.ends(http);
+        self.ends();
         for (name, count) in [
             ("obi.rpc.request.messages", rpc.request_messages.map(u64::from)),
             ("obi.rpc.response.messages", rpc.response_messages.map(u64::from)),
@@ -143,12 +149,12 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
         self.text("network.protocol.name", "websocket");
         self.target(http);
         self.text("user_agent.original", &http.user_agent);
-        self.text("error.type", http.error_type);
-        self.ends(http);
+        self.text("error.type", self.span.error_type);
+        self.ends();
         self.number("obi.websocket.client.messages", socket.client_messages.into());
-        self.known("obi.websocket.client.bytes", http.request_body_bytes);
+        self.known("obi.websocket.client.bytes", self.span.request_bytes);
         self.number("obi.websocket.server.messages", socket.server_messages.into());
-        self.known("obi.websocket.server.bytes", http.response_body_bytes);
+        self.known("obi.websocket.server.bytes", self.span.response_bytes);
         if let Some(code) = socket.close_code {
             self.number("obi.websocket.close_code", code.into());
         }
@@ -159,9 +165,22 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
         self.text("obi.websocket.closed_by", closed_by.unwrap_or_default());
     }
 
+    fn database(&mut self, database: &Database) {
+        self.text("db.system.name", database.system);
+        self.text("db.operation.name", &database.operation);
+        self.text("db.collection.name", &database.collection);
+        self.text("db.query.summary", &database.summary);
+        self.text("db.query.text", &database.text);
+        self.text("db.namespace", &database.namespace);
+        self.text("db.response.status_code", database.code);
+        self.text("error.type", self.span.error_type);
+        self.text("server.address", &self.span.server.address);
+        self.ends();
+    }
+
     /// What was asked for, and whom.
     fn target(&mut self, http: &Http) {
-        let route_name = match self.kind {
+        let route_name = match self.span.kind {
             SpanKind::Server => "http.route",
             SpanKind::Client => "url.template",
         };
@@ -169,19 +188,20 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<V> {
         self.text("url.path", &http.path);
         self.text("url.query", &http.query);
         self.text(route_name, &http.route);
-        self.text("server.address", &http.server_address);
+        self.text("server.address", &self.span.server.address);
     }
 
     /// The ends of the connection, but for the server's address.
-    fn ends(&mut self, http: &Http) {
-        if let Some(address) = http.client_address {
+    fn ends(&mut self) {
+        let Span { client, server, .. } = self.span;
+        if let Some(address) = client.address {
             (self.visit)("client.address", AttributeValue::Text(format_args!("{address}")));
         }
-        if http.server_port != 0 {
-            self.number("server.port", http.server_port.into());
+        if server.port != 0 {
+            self.number("server.port", server.port.into());
         }
-        if http.client_port != 0 {
-            self.number("client.port", http.client_port.into());
+        if client.port != 0 {
+            self.number("client.port", client.port.into());
         }
     }
 
@@ -219,6 +239,7 @@ impl Display for Name<'_> {
         match operation.verb {
             GRPC if **place == *OTHER => formatter.write_str(GRPC),
             GRPC => formatter.write_str(place),
+            _ if matches!(self.0.detail, Detail::Database(_)) => formatter.write_str(place),
             verb => {
                 formatter.write_str(if verb == OTHER { "HTTP" } else { verb })?;
                 if place.is_empty() { Ok(()) } else { write!(formatter, " {place}") }
@@ -227,22 +248,21 @@ impl Display for Name<'_> {
     }
 }
 
-struct FullUrl<'a>(&'a Http);
+struct FullUrl<'a>(&'a Http, &'a ServerEnd);
 
 impl Display for FullUrl<'_> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
         const HTTP_PORT: u16 = 80;
         const HTTPS_PORT: u16 = 443;
-        let http = self.0;
-        let address = &http.server_address;
+        let (http, ServerEnd { address, port }) = (self.0, self.1);
         if address.contains(':') {
             write!(formatter, "{}://[{address}]", http.scheme)?;
         } else {
             write!(formatter, "{}://{address}", http.scheme)?;
         }
         let usual_port = if http.scheme == "https" { HTTPS_PORT } else { HTTP_PORT };
-        if http.server_port != 0 && http.server_port != usual_port {
-            write!(formatter, ":{}", http.server_port)?;
+        if *port != 0 && *port != usual_port {
+            write!(formatter, ":{port}")?;
         }
         if http.path.starts_with('/') {
             formatter.write_str(&http.path)?;

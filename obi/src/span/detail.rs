@@ -3,13 +3,13 @@
 //! In: nothing; the assembler fills it. Out: typed fields, and what all protocols have in common: an operation and an
 //! answer. Refuses to know how spans are counted and encoded.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::SpanKind;
+use super::database::Database;
 use super::grpc::Code;
 
-/// What is particular to a protocol. All of them are carried by an HTTP request.
+/// What is particular to a protocol.
 #[derive(Debug, Clone)]
 pub enum Detail {
     /// An HTTP request.
@@ -18,14 +18,17 @@ pub enum Detail {
     Rpc(Rpc),
     /// A WebSocket, from its upgrade to its end.
     WebSocket(WebSocket),
+    /// A call of a database.
+    Database(Database),
 }
 
-/// What was done, with few values: an HTTP method and route, a system of calls and a method, `WEBSOCKET` and a route.
+/// What was done, with few values: an HTTP method and route, a system of calls and a method, `WEBSOCKET` and a route,
+/// a system of databases and the summary of a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Operation<'a> {
-    /// HTTP method, `grpc` or `WEBSOCKET`.
+    /// HTTP method, `grpc`, `WEBSOCKET` or `db.system.name`.
     pub verb: &'static str,
-    /// Route or method called; empty where there is none.
+    /// Route, method called or name of the span; empty where there is none.
     pub place: &'a Arc<str>,
 }
 
@@ -48,22 +51,24 @@ pub const GRPC: &str = "grpc";
 pub const WEBSOCKET: &str = "WEBSOCKET";
 
 impl Detail {
-    /// The HTTP request that carries it, or is it.
+    /// The HTTP request that carries it, or is it; `None` for what is carried by none.
     #[must_use]
-    pub fn http(&self) -> &Http {
+    pub fn carrier(&self) -> Option<&Http> {
         match self {
-            Self::Http(http) => http,
-            Self::Rpc(rpc) => &rpc.http,
-            Self::WebSocket(socket) => &socket.http,
+            Self::Http(http) => Some(http),
+            Self::Rpc(rpc) => Some(&rpc.http),
+            Self::WebSocket(socket) => Some(&socket.http),
+            Self::Database(_) => None,
         }
     }
 
     /// The same, to be changed.
-    pub fn http_mut(&mut self) -> &mut Http {
+    pub fn carrier_mut(&mut self) -> Option<&mut Http> {
         match self {
-            Self::Http(http) => http,
-            Self::Rpc(rpc) => &mut rpc.http,
-            Self::WebSocket(socket) => &mut socket.http,
+            Self::Http(http) => Some(http),
+            Self::Rpc(rpc) => Some(&mut rpc.http),
+            Self::WebSocket(socket) => Some(&mut socket.http),
+            Self::Database(_) => None,
         }
     }
 
@@ -74,6 +79,7 @@ impl Detail {
             Self::Http(http) => Operation { verb: http.method, place: &http.route },
             Self::Rpc(rpc) => Operation { verb: GRPC, place: &rpc.method },
             Self::WebSocket(socket) => Operation { verb: WEBSOCKET, place: &socket.http.route },
+            Self::Database(database) => Operation { verb: database.system, place: &database.name },
         }
     }
 
@@ -84,9 +90,8 @@ impl Detail {
             Self::Http(Http { status: Some(status), .. }) => Answer::Http(*status),
             Self::Http(http) if http.status_unknown => Answer::Unknown,
             Self::Rpc(Rpc { status: Some(status), .. }) => Answer::Rpc(*status),
-            // Neither a status nor a failure: it ended in order, with a status that could not be read.
-            Self::Rpc(rpc) if rpc.http.error_type.is_empty() => Answer::Unknown,
-            Self::Http(_) | Self::Rpc(_) | Self::WebSocket(_) => Answer::None,
+            Self::Rpc(rpc) if rpc.status_unknown => Answer::Unknown,
+            Self::Http(_) | Self::Rpc(_) | Self::WebSocket(_) | Self::Database(_) => Answer::None,
         }
     }
 
@@ -99,6 +104,7 @@ impl Detail {
             Self::Http(http) => http.status == Some(SWITCHING_PROTOCOLS),
             Self::Rpc(rpc) => rpc.streaming,
             Self::WebSocket(_) => true,
+            Self::Database(_) => false,
         }
     }
 }
@@ -124,33 +130,21 @@ pub struct Http {
     pub status: Option<u16>,
     /// A response was received, and its status could not be read. `status` is `None`.
     pub status_unknown: bool,
-    /// `error.type`, of the call where this carries one; empty when the span is no error, or when nobody knows.
-    pub error_type: &'static str,
-    /// `server.address`: from `Host`, else the address; a unix socket has its own marker `unix`.
-    pub server_address: String,
-    /// `server.port`, 0 when unknown.
-    pub server_port: u16,
-    /// `client.address` (server spans); `None` over unix sockets.
-    pub client_address: Option<IpAddr>,
-    /// `client.port`, 0 when unknown.
-    pub client_port: u16,
     /// `user_agent.original`.
     pub user_agent: String,
-    /// `http.request.body.size`, bytes; `None` when some may have passed unseen.
-    pub request_body_bytes: Option<u64>,
-    /// `http.response.body.size`, bytes; as `request_body_bytes`.
-    pub response_body_bytes: Option<u64>,
 }
 
 /// Attributes of a remote procedure call, semantic-convention meaning.
 #[derive(Debug, Clone, Default)]
 pub struct Rpc {
-    /// The request that carries it. `method`, `status` and the like are the carrier's, `error_type` is the call's.
+    /// The request that carries it: `method`, `status` and the like are the carrier's.
     pub http: Http,
     /// `rpc.method`: `package.Service/Method`, or `_OTHER`; bounded in number.
     pub method: Arc<str>,
     /// `rpc.response.status_code`; `None` when none came or could be read.
     pub status: Option<Code>,
+    /// It ended in order, with a status that could not be read. `status` is `None`.
+    pub status_unknown: bool,
     /// The status's message, decoded; empty when there was none.
     pub message: String,
     /// The method is known to stream: it lasts as long as its ends like.
@@ -170,7 +164,7 @@ pub struct Rpc {
 /// How a WebSocket went.
 #[derive(Debug, Clone, Default)]
 pub struct WebSocket {
-    /// The request that was upgraded; the bodies are the payload of messages both ways.
+    /// The request that was upgraded. The span's bytes are the payload of messages both ways.
     pub http: Http,
     /// Messages that the client sent.
     pub client_messages: u32,

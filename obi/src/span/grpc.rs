@@ -106,13 +106,12 @@ impl Code {
     }
 }
 
-/// The status of a call: the one that was sent; else the one that the protocol gives to an HTTP status other than 200, to a
-/// call that broke when its time had passed (whoever let go of it first), or to a client that gave up before. `None` when
-/// none came or could be read.
+/// The status of a call, whose carrier was answered with `http`: the one that was sent; else the one that the protocol
+/// gives to an HTTP status other than 200, to a call that broke when its time had passed (whoever let go of it first),
+/// or to a client that gave up before. `None` when none came or could be read.
 #[must_use]
-pub fn status(exchange: &Exchange<'_>, rpc: &Rpc<'_>) -> Option<Code> {
+pub fn status(exchange: &Exchange<'_>, http: Option<u16>, rpc: &Rpc<'_>) -> Option<Code> {
     const HTTP_OK: u16 = 200;
-    let http = exchange.response.and_then(|response| response.status);
     match (rpc.status, http) {
         (Some(number), _) => Some(Code::of_number(number)),
         (None, Some(status)) if status != HTTP_OK => Some(Code::of_http(status)),

@@ -3,12 +3,12 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::protocol::{Endpoints, Failure, Request, Response, Semantics, Version};
+use crate::protocol::{Endpoints, Failure, Http, Message, Request, Semantics, Version};
 
 const MS: u64 = 1_000_000;
 
 /// A call that lasted 100 ms.
-fn exchange(side: Side, http: Option<u16>, failure: Option<Failure>) -> Exchange<'static> {
+fn exchange(side: Side, failure: Option<Failure>) -> Exchange<'static> {
     Exchange {
         number: 1,
         side,
@@ -19,25 +19,27 @@ fn exchange(side: Side, http: Option<u16>, failure: Option<Failure>) -> Exchange
         arrival: 0,
         started: 0,
         ended: 100 * MS,
-        request: Request {
-            method: "POST",
-            path: "/shop.Cart/Add",
-            version: Version::Http2,
-            ..Request::default()
-        },
-        response: http.map(|status| Response { status: Some(status) }),
-        request_body_bytes: Some(0),
-        response_body_bytes: Some(0),
+        request_bytes: Some(0),
+        response_bytes: Some(0),
         failure,
-        semantics: Semantics::Http,
+        message: Message::Http(Http {
+            request: Request {
+                method: "POST",
+                path: "/shop.Cart/Add",
+                version: Version::Http2,
+                ..Request::default()
+            },
+            response: None,
+            semantics: Semantics::Http,
+        }),
     }
 }
 
 /// Status and `error.type` at the server and at the client.
 fn check(rpc: Rpc<'_>, http: Option<u16>, failure: Option<Failure>, expected: (&str, &str, &str)) {
     let found = [Side::Server, Side::Client].map(|side| {
-        let exchange = exchange(side, http, failure);
-        let status = status(&exchange, &rpc);
+        let exchange = exchange(side, failure);
+        let status = status(&exchange, http, &rpc);
         (status.map_or("", Code::name), error_type(&exchange, status))
     });
     let (status, server, client) = expected;

@@ -8,16 +8,19 @@
 //! - [`context`]: parents from `traceparent`, ids.
 //! - [`service`]: what a process is called; its attributes are a [`resource`].
 //! - [`grpc`]: statuses of gRPC, which of them are errors. [`call`]: methods of remote procedure calls.
+//! - [`database`]: calls of databases.
 //! - [`websocket`]: how a WebSocket ended.
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, learned [`segment`] by segment.
 #![forbid(unsafe_code)]
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 pub mod assemble;
 pub mod attribute;
 pub mod call;
 pub mod context;
+pub mod database;
 pub mod detail;
 pub mod grpc;
 pub mod method;
@@ -29,6 +32,7 @@ pub mod websocket;
 
 pub use assemble::Assembler;
 pub use attribute::{AttributeValue, Status};
+pub use database::Database;
 pub use detail::{Answer, Detail, Http, Operation, Rpc, WebSocket};
 pub use resource::Resource;
 
@@ -97,8 +101,39 @@ pub struct Span {
     pub service: Arc<Service>,
     /// Which of the service's processes.
     pub instance: Arc<Instance>,
+    /// `error.type`, by the rule of the protocol and the side; empty when the span is no error, or when nobody knows.
+    pub error_type: &'static str,
+    /// Who was asked.
+    pub server: ServerEnd,
+    /// Who asked; of server spans only.
+    pub client: ClientEnd,
+    /// Bytes of what was asked with, without the protocol's own: of HTTP the request's body. `None` when some may have
+    /// passed unseen.
+    pub request_bytes: Option<u64>,
+    /// Bytes of the answer, as `request_bytes`.
+    pub response_bytes: Option<u64>,
+    /// `obi.request.head.truncated`: what the request held behind the limit of what is copied was not seen.
+    pub is_truncated: bool,
     /// What is particular to the protocol.
     pub detail: Detail,
+}
+
+/// The end of a connection that answers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServerEnd {
+    /// `server.address`: the name that the client used, else the address; a unix socket has its own marker `unix`.
+    pub address: String,
+    /// `server.port`, 0 when unknown.
+    pub port: u16,
+}
+
+/// The end of a connection that asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ClientEnd {
+    /// `client.address`; `None` over unix sockets.
+    pub address: Option<IpAddr>,
+    /// `client.port`, 0 when unknown.
+    pub port: u16,
 }
 
 impl Span {
@@ -120,6 +155,12 @@ impl Span {
             pid: 0,
             service: Arc::default(),
             instance: Arc::default(),
+            error_type: "",
+            server: ServerEnd::default(),
+            client: ClientEnd::default(),
+            request_bytes: None,
+            response_bytes: None,
+            is_truncated: false,
             detail: Detail::Http(Http::default()),
         }
     }

@@ -3,10 +3,10 @@
 //! In: a request's path, method, service and status. Out: its route, shared, and bounded in number per service. Works on
 //! any text. Refuses to know files and clocks.
 //!
-//! A path that the configuration names has that route ([`pattern`]). For the others, what looks like an identifier by
-//! its shape is one ([`super::segment`]); what varies without looking so, such as names of people, is found by counting
-//! ([`tree`]): one tree of segments per service and side, in which a place that has had too many different words
-//! becomes a variable. A path is known by method: `GET /users/search` says nothing of `POST`.
+//! A path that the configuration names has that route ([`crate::config::route`]). For the others, what looks like an
+//! identifier by its shape is one ([`super::segment`]); what varies without looking so, such as names of people, is
+//! found by counting ([`tree`]): one tree of segments per service and side, in which a place that has had too many
+//! different words becomes a variable. A path is known by method: `GET /users/search` says nothing of `POST`.
 //!
 //! # What changes, and when
 //!
@@ -27,12 +27,11 @@
 //! Distinct routes per service and side ([`Routes::new`]), beyond which a new one reads [`OVERFLOW`]; nodes per service
 //! and of all services together. A service that needs more nodes gets variables where it has most words.
 
-mod pattern;
 mod routes;
 pub mod state;
 mod tree;
 
-pub use pattern::Patterns;
+pub use crate::config::route::Patterns;
 pub use routes::{Request, Routes};
 
 /// Route of every path of a service that has its full number of routes already. Also the end of a template

@@ -22,6 +22,10 @@ const TIME: u64 = 1 << 2;
 const RECORD_BYTES: usize = u16::MAX as usize;
 const HEADER_BYTES: usize = 8;
 
+/// The reader is called when this much waits: a program that begins makes 1 to 4 KB, and one that is known must be told
+/// to the kernel side before it is half over.
+const WAKEUP_BYTES: u32 = 1024;
+
 /// The ring of one CPU.
 #[derive(Debug)]
 pub struct SideBand {
@@ -45,7 +49,7 @@ impl SideBand {
     pub fn open(cpu: u32, pages: usize) -> io::Result<Self> {
         let page_bytes = rustix::param::page_size();
         let data_bytes = pages.next_power_of_two() * page_bytes;
-        let attributes = attributes(u32::try_from(data_bytes / 2).unwrap_or(u32::MAX));
+        let attributes = attributes(WAKEUP_BYTES);
         let event = open(&attributes, cpu).map_err(|error| step("perf_event_open", &error))?;
         let mapped = data_bytes + page_bytes;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
@@ -119,7 +123,7 @@ impl SideBand {
 }
 
 impl AsFd for SideBand {
-    /// Readable when the ring is half full.
+    /// Readable when so much has been written as a program makes that begins.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }

@@ -90,7 +90,7 @@ impl Rings {
         self.rings.iter().map(|ring| ring.bytes() as u64).sum()
     }
 
-    /// Readable when a ring is half full.
+    /// Readable when a program has begun, or something alike has happened.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.rings.iter().map(|ring| ring.as_fd())
     }

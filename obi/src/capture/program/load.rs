@@ -15,7 +15,7 @@ use obi_ebpf::Flavour;
 use super::maps::try_storage;
 use super::table::{Entry, Hook, Need, programs, told};
 use super::user::UserPrograms;
-use super::{LoadError, Settings, preallocate, refusal};
+use super::{LoadError, Settings, is_in_storage, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
 use crate::capture::hook_set::{HookSet, Preemption};
 use crate::capture::kernel_types::KernelTypes;
@@ -48,8 +48,9 @@ const CONNECTIONS: u32 = 65_536;
 const THREADS: u32 = 32_768;
 /// `flags` of `tcp_recvmsg` in kernels that lost `nonblock` (5.18).
 const RECVMSG_FLAGS_AT: u32 = 3;
-/// Long walks go on in these programs, by tail call: along heads, along frames. In the order of the map.
-const WALK: [&str; 2] = ["walk", "walk_frames"];
+/// Long walks go on in these programs, by tail call: along heads, along frames, along the messages of databases. In the
+/// order of the map.
+const WALK: [&str; 3] = ["walk", "walk_frames", "walk_database"];
 const WALKS: &str = "walks";
 
 impl Loaded {
@@ -70,8 +71,9 @@ impl Loaded {
         };
         let wakeup_bytes = u64::from(settings.ring_bytes) / 8;
         let preemption = told(set, flavour, settings.preemption);
-        let [tells_given, is_preempted] =
-            [settings.tells_given, preemption == Preemption::Programs].map(u32::from);
+        let [tells_given, follows_databases, is_preempted] =
+            [settings.tells_given, settings.follows_databases, preemption == Preemption::Programs]
+                .map(u32::from);
         let recvmsg_flags_at = types.parameter("tcp_recvmsg", "flags").unwrap_or(RECVMSG_FLAGS_AT);
         let mut loader = EbpfLoader::new();
         loader
@@ -81,10 +83,11 @@ impl Loaded {
             .override_global("tick_ns", &settings.tick_ns, true)
             .override_global("wakeup_bytes", &wakeup_bytes, true)
             .override_global("tells_given", &tells_given, true)
+            .override_global("follows_databases", &follows_databases, true)
             .override_global("recvmsg_flags_at", &recvmsg_flags_at, false)
             .override_global("is_preempted", &is_preempted, true)
             .map_max_entries("events", settings.ring_bytes);
-        let in_storage = set == HookSet::Socket || (set == HookSet::Fentry && flavour == Flavour::Modern);
+        let in_storage = is_in_storage(set, flavour);
         if preallocated && !in_storage {
             for (map, most) in preallocate::MAX_ENTRIES {
                 loader.map_max_entries(map, most);

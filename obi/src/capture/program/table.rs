@@ -337,7 +337,9 @@ mod tests {
                 );
             }
             // Reached by tail call, attached nowhere.
-            for walk in ["walk", "walk_frames", "tls_walk", "tls_walk_frames"] {
+            let walks =
+                ["walk", "walk_frames", "walk_database", "tls_walk", "tls_walk_frames", "tls_walk_database"];
+            for walk in walks {
                 assert!(there.remove(walk).is_none() || *flavour == Flavour::Portable, "{set}");
             }
             assert!(there.is_empty(), "{set}: not in the table: {there:?}");

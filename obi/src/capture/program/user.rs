@@ -14,8 +14,8 @@ use super::{chain, telling_line};
 use crate::capture::bpf::{create, load, uprobe};
 use crate::capture::tls::program::Program;
 
-/// Long walks go on in these programs, by tail call: along heads, along frames.
-const WALK: [&str; 2] = ["tls_walk", "tls_walk_frames"];
+/// Long walks go on in these programs, by tail call: along heads, along frames, along the messages of databases.
+const WALK: [&str; 3] = ["tls_walk", "tls_walk_frames", "tls_walk_database"];
 const WALKS: &str = "tls_walks";
 
 /// The programs, and how they are attached.

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::caller::{Call, Caller};
 use super::inventory::{PRODUCTS, Stock};
+use super::similar::similar;
 
 #[derive(Clone)]
 struct Catalog {
@@ -32,6 +33,8 @@ struct Offer {
     #[serde(flatten)]
     product: Product,
     available: u32,
+    /// Numbers of products like it.
+    similar: Vec<u32>,
 }
 
 pub(super) fn router(inventory: SocketAddr) -> Router {
@@ -51,7 +54,10 @@ async fn offer(State(catalog): State<Catalog>, Path(id): Path<u32>, headers: Hea
         Ok(reply) if reply.status.is_server_error() => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         Ok(reply) if !reply.status.is_success() => reply.into_response(),
         Ok(reply) => match serde_json::from_slice::<Stock>(&reply.body) {
-            Ok(stock) => Json(Offer { product: product(id), available: stock.available }).into_response(),
+            Ok(stock) => {
+                let (product, similar) = (product(id), similar(id));
+                Json(Offer { product, available: stock.available, similar }).into_response()
+            }
             Err(_) => StatusCode::BAD_GATEWAY.into_response(),
         },
         Err(error) => error.into_response(),
@@ -97,6 +103,7 @@ mod tests {
         let offer: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
         assert_eq!(offer["available"], 17);
         assert_eq!(offer["name"], "teapot no. 17");
+        assert_eq!(offer["similar"].as_array().map(Vec::len), Some(3));
     }
 
     #[tokio::test]

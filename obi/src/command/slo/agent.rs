@@ -95,8 +95,10 @@ fn get(
     runtime.block_on(async {
         crate::objective::notify::choose_tls();
         let client = reqwest::Client::builder().no_proxy().timeout(timeout).build()?;
-        let answer =
-            client.get(url.clone()).send().await.with_context(|| format!("no agent answers at {address}"))?;
+        let answer = client.get(url.clone()).send().await.map_err(|error| {
+            // What the system said; what the client library was doing is of no use to who asks.
+            anyhow::anyhow!("no agent answers at {address}: {}", anyhow::Error::from(error).root_cause())
+        })?;
         let status = answer.status();
         let is_busy = answer.headers().contains_key(reqwest::header::RETRY_AFTER);
         let bytes =
@@ -129,6 +131,6 @@ mod tests {
     fn nobody_there_is_said() {
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let error = format!("{:#}", fetch(address, "/", &[]).unwrap_err());
-        assert!(error.starts_with(&format!("no agent answers at {address}: ")), "{error}");
+        assert!(error.starts_with(&format!("no agent answers at {address}: Connection refused")), "{error}");
     }
 }

@@ -1,8 +1,8 @@
 //! Configurations as text and what becomes of them.
 
 use super::super::{Config, Hooks};
-use super::merge;
-use crate::capture::hook_set::HookSet;
+use super::{Source, merge};
+use crate::config::HookSet;
 
 fn load(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
     let variables = environment.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
@@ -96,7 +96,42 @@ fn a_wrong_file_says_where_and_what_was_expected() {
         "wed: {}",
         "obi.yaml: wed: not known; expected one of capture, discover, export, metrics, profile, protocol, receive, slo, trace, web",
     );
-    check("web: {lisen: x}", "obi.yaml: web.lisen: not known; expected one of listen, span_bytes, spans");
+    check(
+        "web: {lisen: x}",
+        "obi.yaml: web.lisen: not known; expected one of external_url, hosts, listen, span_bytes, spans",
+    );
+    check(
+        "discover: {include: [{exe: /usr/bin/x}]}",
+        "obi.yaml: discover.include[0].exe: not known; expected one of executable, service, port, cgroup",
+    );
+    check(
+        "web: {spans: 1}\nweb: {}",
+        "obi.yaml: not valid YAML: the key web stands there twice, expected every key once at line 2, column 1",
+    );
+    check(
+        "web: {}\n---\nweb: {}",
+        "obi.yaml: not valid YAML: a second document begins, expected one document without `---` between its lines at line 3, column 1",
+    );
+    check(
+        "slo: {state: var/slo}",
+        "obi.yaml: slo.state: `var/slo` is not valid, expected an absolute path, such as /var/lib/obi/slo",
+    );
+    const HOSTS: &str = "a list of at most 100 host names without ports, such as [obi.example.org]";
+    for (list, shown) in
+        [("[a:9464]", "[\"a:9464\"]"), ("['']", "[\"\"]"), ("obi", "obi"), ("[a/b]", "[\"a/b\"]")]
+    {
+        check(
+            &format!("web: {{hosts: {list}}}"),
+            &format!("obi.yaml: web.hosts: `{shown}` is not valid, expected {HOSTS}"),
+        );
+    }
+    const URL: &str = "an address such as https://obi.example.org, or an empty text";
+    for url in ["obi.example.org", "ftp://obi", "http://", "https://obi#top"] {
+        check(
+            &format!("web: {{external_url: '{url}'}}"),
+            &format!("obi.yaml: web.external_url: `{url}` is not valid, expected {URL}"),
+        );
+    }
     check(
         "slo: {alertmanagers: ['alerts:9093']}",
         "obi.yaml: slo.alertmanagers[0]: `alerts:9093` is not valid, expected an address such as http://alertmanager:9093",
@@ -105,7 +140,10 @@ fn a_wrong_file_says_where_and_what_was_expected() {
         "receive: {rate: 9}",
         "obi.yaml: receive.rate: not known; expected none, `receive` has no keys in this version",
     );
-    check("web: 7", "obi.yaml: web: `7` is not a section, expected one of listen, span_bytes, spans");
+    check(
+        "web: 7",
+        "obi.yaml: web: `7` is not a section, expected one of external_url, hosts, listen, span_bytes, spans",
+    );
     check("7", "obi.yaml: `7` is not valid, expected sections such as `web:`");
     check(
         "web: {listen: 9464}",
@@ -228,7 +266,7 @@ fn a_wrong_variable_is_named() {
     check(
         "OBI_WEB_LISTEM",
         "x",
-        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_LISTEN, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS",
+        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_EXTERNAL_URL, OBI_WEB_HOSTS, OBI_WEB_LISTEN, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS",
     );
     check(
         "OBI_DISCOVER_INCLUDE",
@@ -317,4 +355,15 @@ fn destinations_are_checked() {
     let secrets =
         format!("{:?}", load("export: {otlp: [{endpoint: \"http://c\", headers: {k: hidden}}]}", &[]));
     assert!(!secrets.contains("hidden"), "{secrets}");
+}
+
+#[test]
+fn a_key_is_placed_where_it_is_set() {
+    let check = |file: Option<&str>, expected: &str| {
+        let source = Source { file: file.map(Into::into) };
+        assert_eq!(source.place("slo.files"), expected);
+    };
+    check(Some("/etc/obi.yaml"), "/etc/obi.yaml: slo.files");
+    check(None, "slo.files");
+    assert_eq!(super::environment::variable("slo.files"), "OBI_SLO_FILES");
 }

@@ -21,69 +21,15 @@ use self::point::{Time, attribute, text};
 use super::queue::Payload;
 use super::resource::{self, SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION};
 use crate::config::export::Histograms;
+use crate::red::label::Visit;
 use crate::red::{
-    ActiveLabels, CallLabels, Labels, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS, Snapshot, SpanLabels, StatusLabel,
+    DATABASE_BOUNDS, DURATION_BOUNDS, FAMILIES, Family, LabelValue, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS, Snapshot,
+    Source, StatusLabel,
 };
-use crate::span::{AttributeValue, Service, SpanKind, Status};
+use crate::span::{AttributeValue, Service, SpanKind};
 
 /// Points in a payload, about 2 KiB each with all exemplars.
 const POINTS: usize = 512;
-
-/// A metric's name, unit and description.
-#[derive(Debug)]
-struct Family {
-    name: &'static str,
-    unit: &'static str,
-    description: &'static str,
-}
-
-const fn family(name: &'static str, unit: &'static str, description: &'static str) -> Family {
-    Family { name, unit, description }
-}
-
-static SERVER_DURATION: Family =
-    family("http.server.request.duration", "s", "Duration of HTTP server requests.");
-static CLIENT_DURATION: Family =
-    family("http.client.request.duration", "s", "Duration of HTTP client requests.");
-static SERVER_REQUEST: Family =
-    family("http.server.request.body.size", "By", "Size of HTTP server request bodies.");
-static CLIENT_REQUEST: Family =
-    family("http.client.request.body.size", "By", "Size of HTTP client request bodies.");
-static SERVER_RESPONSE: Family =
-    family("http.server.response.body.size", "By", "Size of HTTP server response bodies.");
-static CLIENT_RESPONSE: Family =
-    family("http.client.response.body.size", "By", "Size of HTTP client response bodies.");
-static SERVER_ACTIVE: Family =
-    family("http.server.active_requests", "{request}", "Number of active HTTP server requests.");
-static CLIENT_ACTIVE: Family =
-    family("http.client.active_requests", "{request}", "Number of active HTTP requests.");
-static SERVER_CALL: Family = family(
-    "rpc.server.call.duration",
-    "s",
-    "Measures the duration of an incoming Remote Procedure Call (RPC).",
-);
-static CLIENT_CALL: Family = family(
-    "rpc.client.call.duration",
-    "s",
-    "Measures the duration of an outgoing Remote Procedure Call (RPC).",
-);
-// Those of OpenTelemetry's span metrics connector.
-static SPAN_CALLS: Family = family("traces.span.metrics.calls", "", "Spans.");
-static SPAN_DURATION: Family = family("traces.span.metrics.duration", "s", "Duration of spans.");
-// Our own.
-static QUEUE_WAIT: Family = family(
-    "obi.server.queue_wait",
-    "s",
-    "Time between the arrival of a request and the first read of it by its server.",
-);
-
-static SERVER_CPU: Family =
-    family("obi.server.request.cpu", "s", "CPU time of server requests, estimated from samples.");
-static SERVER_CPU_SAMPLES: Family = family(
-    "obi.server.request.cpu_samples",
-    "{sample}",
-    "Samples that obi.server.request.cpu rests on: its standard error is at most its value divided by their root.",
-);
 
 /// One point of one metric; the data holds it alone.
 struct Point {
@@ -104,65 +50,104 @@ struct Gathered(BTreeMap<(String, String), Points>);
 /// epoch).
 pub(super) fn encode(snapshot: &Snapshot, start: u64, now: u64, histograms: Histograms) -> Vec<Payload> {
     let mut gathered = Gathered(BTreeMap::new());
-    let time = |created: u64| Time::new(created, now);
-    requests(&mut gathered, snapshot, now, histograms);
-    for series in &snapshot.calls {
-        let family = match series.labels.kind {
-            SpanKind::Server => &SERVER_CALL,
-            SpanKind::Client => &CLIENT_CALL,
-        };
-        let attributes = call_attributes(&series.labels);
-        let data = point::durations(&series.counts, attributes, time(series.created), histograms);
-        gathered.add(&series.labels.service, family, data);
-    }
-    for series in &snapshot.spans {
-        let attributes = span_attributes(&series.labels);
-        let (service, counts, time) = (&series.labels.service, &series.counts, time(series.created));
-        gathered.add(service, &SPAN_CALLS, point::calls(counts.buckets.count(), attributes.clone(), time));
-        if series.labels.timed {
-            gathered.add(service, &SPAN_DURATION, point::durations(counts, attributes, time, histograms));
-        }
-    }
-    for active in &snapshot.active {
-        let family = match active.labels.kind {
-            SpanKind::Server => &SERVER_ACTIVE,
-            SpanKind::Client => &CLIENT_ACTIVE,
-        };
-        let data = point::gauge(active.n, active_attributes(&active.labels), time(start));
-        gathered.add(&active.labels.service, family, data);
-    }
-    for totals in snapshot.services.iter().filter(|totals| totals.server_spans.value > 0) {
-        let bounds = QUEUE_WAIT_BOUNDS.map(crate::red::seconds);
-        let waits = point::buckets(&totals.queue_wait, &bounds, totals.queue_wait.sum_seconds());
-        gathered.add(&totals.service, &QUEUE_WAIT, waits.of(Vec::new(), time(totals.created)));
-    }
-    for cpu in &snapshot.cpu {
-        let attributes = texts([("http.route", &cpu.route)]);
-        let (service, time) = (&cpu.service, time(cpu.created));
-        gathered.add(service, &SERVER_CPU, point::time_spent(cpu.nanoseconds, attributes.clone(), time));
-        gathered.add(service, &SERVER_CPU_SAMPLES, point::calls(cpu.samples, attributes, time));
+    let when = When { start, now, histograms };
+    for family in FAMILIES {
+        gather(snapshot, family, when, &mut gathered);
     }
     gathered.0.into_values().flat_map(payloads).collect()
 }
 
-fn requests(gathered: &mut Gathered, snapshot: &Snapshot, now: u64, histograms: Histograms) {
-    for series in &snapshot.requests {
-        let (labels, counts) = (&series.labels, &series.counts);
-        let [duration, request, response] = match labels.kind {
-            SpanKind::Server => [&SERVER_DURATION, &SERVER_REQUEST, &SERVER_RESPONSE],
-            SpanKind::Client => [&CLIENT_DURATION, &CLIENT_REQUEST, &CLIENT_RESPONSE],
-        };
-        let attributes = request_attributes(labels);
-        for (family, bodies) in [(request, &counts.request_body), (response, &counts.response_body)] {
-            let Some(bodies) = bodies else { continue };
-            let bounds = SIZE_BOUNDS.map(point::rounded);
-            let sizes = point::buckets(&bodies.sizes, &bounds, point::rounded_sum(bodies.sizes.sum()));
-            let time = Time::new(bodies.created, now);
-            gathered.add(&labels.service, family, sizes.of(attributes.clone(), time));
+/// The times of an export, and which histograms it has.
+#[derive(Debug, Clone, Copy)]
+struct When {
+    start: u64,
+    now: u64,
+    histograms: Histograms,
+}
+
+fn gather(snapshot: &Snapshot, family: &'static Family, when: When, gathered: &mut Gathered) {
+    let When { start, now, histograms } = when;
+    let time = |created: u64| Time::new(created, now);
+    let is_meant = |kind: SpanKind| family.kind.is_none_or(|only| only == kind);
+    match family.source {
+        Source::RequestDuration => {
+            for series in snapshot.requests.iter().filter(|series| is_meant(series.labels.kind)) {
+                let (labels, counts) = (&series.labels, &series.counts);
+                let own = attributes(&|visit| labels.each(visit));
+                let data = point::durations(
+                    (&counts.duration, &DURATION_BOUNDS),
+                    own,
+                    time(series.created),
+                    histograms,
+                );
+                gathered.add(&labels.service, family, data);
+            }
         }
-        let time = Time::new(series.created, now);
-        let data = point::durations(&counts.duration, attributes, time, histograms);
-        gathered.add(&labels.service, duration, data);
+        Source::RequestBody | Source::ResponseBody => {
+            for series in snapshot.requests.iter().filter(|series| is_meant(series.labels.kind)) {
+                let (labels, counts) = (&series.labels, &series.counts);
+                let bodies = match family.source {
+                    Source::RequestBody => &counts.request_body,
+                    _ => &counts.response_body,
+                };
+                let Some(bodies) = bodies else { continue };
+                let bounds = SIZE_BOUNDS.map(point::rounded);
+                let sizes = point::buckets(&bodies.sizes, &bounds, point::rounded_sum(bodies.sizes.sum()));
+                let own = attributes(&|visit| labels.each(visit));
+                gathered.add(&labels.service, family, sizes.of(own, time(bodies.created)));
+            }
+        }
+        Source::CallDuration => {
+            for series in snapshot.calls.iter().filter(|series| is_meant(series.labels.kind)) {
+                let own = attributes(&|visit| series.labels.each(visit));
+                let counts = (&*series.counts, &DURATION_BOUNDS);
+                let data = point::durations(counts, own, time(series.created), histograms);
+                gathered.add(&series.labels.service, family, data);
+            }
+        }
+        Source::DatabaseDuration => {
+            for series in &snapshot.databases {
+                let own = attributes(&|visit| series.labels.each(visit));
+                let counts = (&*series.counts, &DATABASE_BOUNDS);
+                let data = point::durations(counts, own, time(series.created), histograms);
+                gathered.add(&series.labels.service, family, data);
+            }
+        }
+        Source::SpanCount | Source::SpanDuration => {
+            let is_count = family.source == Source::SpanCount;
+            for series in snapshot.spans.iter().filter(|series| is_count || series.labels.timed) {
+                let (counts, time) = (&series.counts, time(series.created));
+                let own = attributes(&|visit| series.labels.each(visit));
+                let data = match family.source {
+                    Source::SpanCount => point::calls(counts.buckets.count(), own, time),
+                    _ => point::durations((counts, &DURATION_BOUNDS), own, time, histograms),
+                };
+                gathered.add(&series.labels.service, family, data);
+            }
+        }
+        Source::ActiveRequests => {
+            for active in snapshot.active.iter().filter(|active| is_meant(active.labels.kind)) {
+                let own = attributes(&|visit| active.labels.each(visit));
+                gathered.add(&active.labels.service, family, point::gauge(active.n, own, time(start)));
+            }
+        }
+        Source::QueueWait => {
+            for totals in snapshot.services.iter().filter(|totals| totals.server_spans.value > 0) {
+                let bounds = QUEUE_WAIT_BOUNDS.map(crate::red::seconds);
+                let waits = point::buckets(&totals.queue_wait, &bounds, totals.queue_wait.sum_seconds());
+                gathered.add(&totals.service, family, waits.of(Vec::new(), time(totals.created)));
+            }
+        }
+        Source::CpuTime | Source::CpuSamples => {
+            for cpu in &snapshot.cpu {
+                let (own, time) = (attributes(&|visit| cpu.each(visit)), time(cpu.created));
+                let data = match family.source {
+                    Source::CpuTime => point::time_spent(cpu.nanoseconds, own, time),
+                    _ => point::calls(cpu.samples, own, time),
+                };
+                gathered.add(&cpu.service, family, data);
+            }
+        }
     }
 }
 
@@ -200,7 +185,7 @@ fn payloads(points: Points) -> Vec<Payload> {
 fn metric(family: &Family, data: Data) -> Metric {
     Metric {
         name: family.name.to_owned(),
-        description: family.description.to_owned(),
+        description: format!("{}.", family.help),
         unit: family.unit.to_owned(),
         data: Some(data),
         ..Metric::default()
@@ -234,79 +219,20 @@ fn request(service: &Service, metrics: Vec<Metric>) -> ExportMetricsServiceReque
     }
 }
 
-/// Those of a request series; what does not apply is absent.
-fn request_attributes(labels: &Labels) -> Vec<KeyValue> {
-    let mut attributes = texts([
-        ("http.request.method", labels.method),
-        ("http.route", &labels.route),
-        ("server.address", &labels.server_address),
-        ("error.type", labels.error_type),
-        ("url.scheme", labels.scheme),
-        ("network.protocol.version", labels.version),
-    ]);
-    port(&mut attributes, labels.server_port);
-    match labels.status {
-        StatusLabel::Absent => {}
-        StatusLabel::Code(code) => {
-            attributes.push(attribute("http.response.status_code", Value::IntValue(code.into())));
-        }
-        // A class is no number; `/metrics` says `5xx` too.
-        StatusLabel::Class(digit) => {
-            attributes.push(text("http.response.status_code", &format!("{digit}xx")));
-        }
-    }
-    overflow(&mut attributes, labels.overflow);
+/// What `each` visits; what has no value is absent.
+fn attributes(each: &dyn Fn(&mut Visit<'_>)) -> Vec<KeyValue> {
+    let mut attributes = Vec::new();
+    each(&mut |label, value| {
+        let key = label.attribute;
+        attributes.extend(match value {
+            LabelValue::Text("") | LabelValue::Port(0) | LabelValue::Status(StatusLabel::Absent) => None,
+            LabelValue::Text(value) => Some(text(key, value)),
+            LabelValue::Port(port) => Some(attribute(key, Value::IntValue(port.into()))),
+            LabelValue::Status(StatusLabel::Code(code)) => Some(attribute(key, Value::IntValue(code.into()))),
+            // A class is no number; `/metrics` says `5xx` too.
+            LabelValue::Status(StatusLabel::Class(digit)) => Some(text(key, &format!("{digit}xx"))),
+            LabelValue::True => Some(attribute(key, Value::BoolValue(true))),
+        });
+    });
     attributes
-}
-
-fn call_attributes(labels: &CallLabels) -> Vec<KeyValue> {
-    let mut attributes = texts([
-        ("rpc.system.name", labels.system),
-        ("rpc.method", &labels.method),
-        ("rpc.response.status_code", labels.status),
-        ("error.type", labels.error_type),
-    ]);
-    overflow(&mut attributes, labels.overflow);
-    attributes
-}
-
-fn span_attributes(labels: &SpanLabels) -> Vec<KeyValue> {
-    let kind = match labels.kind {
-        SpanKind::Server => "SPAN_KIND_SERVER",
-        SpanKind::Client => "SPAN_KIND_CLIENT",
-    };
-    let status = match labels.status {
-        Status::Unset => "STATUS_CODE_UNSET",
-        Status::Error => "STATUS_CODE_ERROR",
-    };
-    let mut attributes = texts([("span.name", &labels.name), ("span.kind", kind), ("status.code", status)]);
-    overflow(&mut attributes, labels.overflow);
-    attributes
-}
-
-fn active_attributes(labels: &ActiveLabels) -> Vec<KeyValue> {
-    let mut attributes = texts([
-        ("http.request.method", labels.method),
-        ("url.scheme", labels.scheme),
-        ("server.address", &labels.server_address),
-    ]);
-    port(&mut attributes, labels.server_port);
-    attributes
-}
-
-fn texts<const N: usize>(pairs: [(&str, &str); N]) -> Vec<KeyValue> {
-    let present = pairs.into_iter().filter(|(_, value)| !value.is_empty());
-    present.map(|(key, value)| text(key, value)).collect()
-}
-
-fn port(attributes: &mut Vec<KeyValue>, port: u16) {
-    if port != 0 {
-        attributes.push(attribute("server.port", Value::IntValue(port.into())));
-    }
-}
-
-fn overflow(attributes: &mut Vec<KeyValue>, overflow: bool) {
-    if overflow {
-        attributes.push(attribute("otel.metric.overflow", Value::BoolValue(true)));
-    }
 }

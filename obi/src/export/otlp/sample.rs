@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn errors_are_kept() {
         for (ratio, random) in [(0.0, 0), (0.5, 0), (0.5, u64::MAX)] {
-            let mut error = span_with(SpanKind::Server, |http| http.error_type = "500");
+            let mut error = span_with(SpanKind::Server, |span| span.error_type = "500");
             error.parent_span_id = None;
             error.trace_id[8..].copy_from_slice(&random.to_be_bytes());
             assert_eq!(warmed(ratio, true).decide(&error), Some(CERTAIN), "{ratio} {random}");
@@ -287,7 +287,7 @@ mod tests {
                     .iter()
                     .copied()
                     .filter(|duration| {
-                        let mut span = span_with(SpanKind::Server, |http| http.route = route.into());
+                        let mut span = span_with(SpanKind::Server, |span| span.http().route = route.into());
                         span.parent_span_id = None;
                         span.end = (1_000_000 + minute) * WINDOW + 1;
                         span.start = span.end - duration;
@@ -305,7 +305,8 @@ mod tests {
     fn many_routes_cost_no_more_memory() {
         let mut sampler = sampler(0.0, true);
         for route in 0..2 * ROUTES {
-            sampler.decide(&span_with(SpanKind::Server, |http| http.route = format!("/{route}").into()));
+            sampler
+                .decide(&span_with(SpanKind::Server, |span| span.http().route = format!("/{route}").into()));
         }
         assert!(sampler.slowest.len() <= ROUTES + 1, "{}", sampler.slowest.len());
     }

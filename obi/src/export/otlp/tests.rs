@@ -1,6 +1,7 @@
 //! Spans through the encoder, read back with the generated types; what the tests below it share.
 
 mod destination;
+mod hanging;
 mod snapshot;
 
 use std::collections::BTreeMap;
@@ -54,14 +55,14 @@ fn decoded(spans: &[Span]) -> Vec<ResourceSpans> {
 
 #[test]
 fn a_span_has_all_its_fields() {
-    let mut server = span_with(SpanKind::Server, |http| {
-        http.status = Some(503);
-        http.error_type = "503";
-        http.client_address = Some("10.0.0.9".parse().unwrap());
-        http.client_port = 51_234;
-        http.request_body_bytes = Some(300);
-        http.response_body_bytes = Some(70_000);
-        http.user_agent = "curl/8".to_owned();
+    let mut server = span_with(SpanKind::Server, |span| {
+        span.http().status = Some(503);
+        span.error_type = "503";
+        span.client.address = Some("10.0.0.9".parse().unwrap());
+        span.client.port = 51_234;
+        span.request_bytes = Some(300);
+        span.response_bytes = Some(70_000);
+        span.http().user_agent = "curl/8".to_owned();
     });
     server.parent_span_id = Some([7; 8]);
     server.trace_state = "a=1".to_owned();
@@ -123,7 +124,7 @@ fn spans_lead_to_their_profiles() {
     check(span(SpanKind::Server), true, Some("00cd010203040506"));
     check(span(SpanKind::Server), false, None);
     check(span(SpanKind::Client), true, None);
-    check(span_with(SpanKind::Server, |http| http.version = "2"), true, None);
+    check(span_with(SpanKind::Server, |span| span.http().version = "2"), true, None);
     check(websocket(SpanKind::Server), true, None);
 }
 
@@ -151,9 +152,10 @@ fn a_new_configuration_keeps_spans_linked() {
 
 #[test]
 fn a_call_has_all_its_fields() {
-    let call = call_with(SpanKind::Client, |rpc| {
-        (rpc.status, rpc.http.error_type) = (Code::of_name("UNAVAILABLE"), "UNAVAILABLE");
-        (rpc.message, rpc.streaming, rpc.response_messages) = ("try later".to_owned(), true, Some(300));
+    let call = call_with(SpanKind::Client, |span| {
+        (span.rpc().status, span.error_type) = (Code::of_name("UNAVAILABLE"), "UNAVAILABLE");
+        (span.rpc().message, span.rpc().streaming, span.rpc().response_messages) =
+            ("try later".to_owned(), true, Some(300));
     });
     let resources = decoded(&[call, websocket(SpanKind::Server)]);
     let [call, socket] = [0, 1].map(|nth| &resources[nth].scope_spans[0].spans[0]);
@@ -241,18 +243,16 @@ proptest! {
         let mut span = span(SpanKind::Client);
         (span.start, span.end, span.trace_flags) = (start, end, flags);
         span.trace_state = state;
-        let http = span.detail.http_mut();
-        (http.path, http.query, http.user_agent) = (path, query, agent);
-        http.request_body_bytes = Some(bytes);
+        (span.http().path, span.http().query, span.http().user_agent) = (path, query, agent);
+        span.request_bytes = Some(bytes);
         let mut chunk = Chunk::new(1);
         let payload = chunk.push(&span, kept).expect("full with one");
         let request = ExportTraceServiceRequest::decode(payload.bytes).unwrap();
         let read = &request.resource_spans[0].scope_spans[0].spans[0];
         prop_assert_eq!((read.start_time_unix_nano, read.end_time_unix_nano), (start, end.max(start)));
         let attributes = plain(&read.attributes);
-        let http = span.detail.http();
-        prop_assert_eq!(attributes.get("user_agent.original").map_or("", String::as_str), &http.user_agent);
-        prop_assert_eq!(attributes.get("url.path").map_or("", String::as_str), &http.path);
+        prop_assert_eq!(attributes.get("user_agent.original").map_or("", String::as_str), &span.http().user_agent);
+        prop_assert_eq!(attributes.get("url.path").map_or("", String::as_str), &span.http().path);
         prop_assert!(NonZeroU64::new(u64::from(read.flags)).is_some());
         prop_assert!(read.trace_state.is_ascii());
     }

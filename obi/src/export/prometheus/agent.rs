@@ -14,10 +14,11 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::label;
+use crate::counter::Counter;
 use crate::export::{Metrics, Unseen};
 use crate::profile::view::View as Profile;
 use crate::red::{self, ServiceTotals, seconds};
-use crate::stats::{Counter, HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
+use crate::stats::{HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
 
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -73,18 +74,23 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
 
 /// Services of one name in several namespaces share a series: its labels do not tell them apart.
 fn write_spans(out: &mut Families<'_>, services: &[ServiceTotals], unseen: Unseen) -> fmt::Result {
-    let mut spans = BTreeMap::<(&str, &str), u64>::new();
-    for totals in services {
-        for (side, counter) in [("server", totals.server_spans), ("client", totals.client_spans)] {
-            if counter.value > 0 {
-                let shown = if unseen.in_red(counter.born) { 0 } else { counter.value };
-                *spans.entry((side, &totals.service.name)).or_default() += shown;
+    let mut write = |header: Header, counters: fn(&ServiceTotals) -> [Counter; 2]| {
+        let mut sums = BTreeMap::<(&str, &str), u64>::new();
+        for totals in services {
+            for (side, counter) in ["server", "client"].into_iter().zip(counters(totals)) {
+                if counter.value > 0 {
+                    let shown = if unseen.in_red(counter.born) { 0 } else { counter.value };
+                    *sums.entry((side, &totals.service.name)).or_default() += shown;
+                }
             }
         }
-    }
-    let samples =
-        spans.into_iter().map(|((side, service), n)| ([("side", side), ("service_name", service)], n));
-    out.counter(("obi_spans", "Spans made", None), samples)
+        let samples =
+            sums.into_iter().map(|((side, service), n)| ([("side", side), ("service_name", service)], n));
+        out.counter(header, samples)
+    };
+    write(("obi_spans", "Spans made", None), |totals| [totals.server_spans, totals.client_spans])?;
+    let help = "Spans whose request head was longer than capture.head_limit: what lay beyond was not seen";
+    write(("obi_truncated_heads", help, None), |totals| totals.truncated_heads)
 }
 
 /// What the series budget came to; `/api/v1/cardinality` tells more.
@@ -197,6 +203,17 @@ fn write_exports(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
     )?;
     for lane in &stats.lanes {
         family.encode_family(&LabelSet(&labels(lane)))?.encode_gauge(&lane.queued_bytes)?;
+    }
+    let mut family = out.family(
+        (
+            "obi_export_attempt",
+            "Memory of the request under way to a destination, beside what waits",
+            Some(&BYTES),
+        ),
+        MetricType::Gauge,
+    )?;
+    for lane in &stats.lanes {
+        family.encode_family(&LabelSet(&labels(lane)))?.encode_gauge(&lane.attempt_bytes)?;
     }
     Ok(())
 }

@@ -3,8 +3,8 @@
 //! In: nothing. Out: [`Family`], [`Point`] and the [`Encoder`] that takes them. Refuses to know formats and spans.
 
 use crate::red::{
-    BUCKETS, DURATION_BOUNDS, Exemplar, Histogram, Native, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS, SIZE_BUCKETS,
-    Sizes,
+    BUCKETS, DATABASE_BOUNDS, DURATION_BOUNDS, Exemplar, Histogram, Native, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS,
+    SIZE_BUCKETS, Sizes,
 };
 
 /// Metric type.
@@ -17,7 +17,7 @@ pub(super) enum Kind {
 }
 
 /// A metric family.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Family {
     /// With the unit, without `_total`, `_info` and the like.
     pub(super) name: &'static str,
@@ -45,6 +45,15 @@ pub(super) static DURATIONS: Scale = Scale {
     le: &[
         "0.005", "0.01", "0.025", "0.05", "0.075", "0.1", "0.25", "0.5", "0.75", "1.0", "2.5", "5.0", "7.5",
         "10.0", "+Inf",
+    ],
+    per_unit: NANOSECONDS,
+};
+
+pub(super) static DATABASE_DURATIONS: Scale = Scale {
+    bounds: &DATABASE_BOUNDS,
+    le: &[
+        "0.0001", "0.00025", "0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1", "0.5",
+        "1.0", "5.0", "10.0", "+Inf",
     ],
     per_unit: NANOSECONDS,
 };
@@ -125,7 +134,7 @@ pub(super) type LabelSink<'a> = dyn FnMut(&str, &str) + 'a;
 /// Writes families in some format.
 pub(super) trait Encoder {
     /// A family begins. Nothing is written for one without samples.
-    fn begin(&mut self, family: &'static Family);
+    fn begin(&mut self, family: Family);
     /// A series of the family: `labels` calls its argument with each label.
     fn sample(&mut self, labels: &dyn Fn(&mut LabelSink<'_>), point: Point<'_>);
     /// The family is complete.

@@ -20,13 +20,13 @@ const WRITTEN_GAP: usize = 2;
 pub(super) struct ProtobufEncoder {
     out: Vec<u8>,
     /// `None` before the first family.
-    family: Option<&'static Family>,
+    family: Option<Family>,
     /// The family's message so far; empty before its first sample.
     message: Vec<u8>,
 }
 
 impl Encoder for ProtobufEncoder {
-    fn begin(&mut self, family: &'static Family) {
+    fn begin(&mut self, family: Family) {
         self.family = Some(family);
         self.message.clear();
     }
@@ -34,7 +34,7 @@ impl Encoder for ProtobufEncoder {
     fn sample(&mut self, labels: &dyn Fn(&mut LabelSink<'_>), point: Point<'_>) {
         const METRIC: u32 = 4;
         if self.message.is_empty() {
-            announce(&mut self.message, self.family.expect("a family begins before its samples"));
+            announce(&mut self.message, &self.family.expect("a family begins before its samples"));
         }
         message(&mut self.message, METRIC, |out| {
             labels(&mut |name, value| write_label(out, name, value));

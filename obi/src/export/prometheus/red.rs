@@ -6,102 +6,26 @@
 
 use std::borrow::Cow;
 
-use super::family::{Distribution, Encoder, Family, Kind, LabelSink, Point};
+use super::family::{DATABASE_DURATIONS, Distribution, Encoder, Family, Kind, LabelSink, Point};
 use crate::export::{Metrics, Unseen};
+use crate::red::label::Visit;
 use crate::red::{
-    ActiveLabels, Bodies, Buckets, CallLabels, CpuTime, Histogram, Labels, Sizes, SpanLabels, StatusLabel,
+    self, Bodies, Buckets, FAMILIES, Histogram, Instrument, LabelValue, Sizes, Source, StatusLabel,
 };
-use crate::span::{Service, SpanKind, Status};
+use crate::span::{Service, SpanKind};
 
-const fn family(name: &'static str, unit: &'static str, kind: Kind, help: &'static str) -> Family {
-    Family { name, unit, help, kind }
+/// What only Prometheus knows.
+const TARGET: Family = Family { name: "target", unit: "", help: "Resource of a service", kind: Kind::Info };
+
+/// As it is written here.
+fn family(of: &red::Family) -> Family {
+    let kind = match of.instrument {
+        Instrument::Histogram => Kind::Histogram,
+        Instrument::Counter => Kind::Counter,
+        Instrument::Gauge => Kind::Gauge,
+    };
+    Family { name: of.prometheus, unit: of.prometheus_unit(), help: of.help, kind }
 }
-
-/// All families, in the order they are written.
-static FAMILIES: [Family; 16] = [
-    family(
-        "http_server_request_duration_seconds",
-        "seconds",
-        Kind::Histogram,
-        "Duration of HTTP server requests, from the arrival of the request to the last byte of the response",
-    ),
-    family(
-        "http_client_request_duration_seconds",
-        "seconds",
-        Kind::Histogram,
-        "Duration of HTTP client requests, from sending the request to the last byte of the response",
-    ),
-    family(
-        "http_server_request_body_size_bytes",
-        "bytes",
-        Kind::Histogram,
-        "Size of request bodies that HTTP servers received, from the first that was not empty",
-    ),
-    family(
-        "http_client_request_body_size_bytes",
-        "bytes",
-        Kind::Histogram,
-        "Size of request bodies that HTTP clients sent, from the first that was not empty",
-    ),
-    family(
-        "http_server_response_body_size_bytes",
-        "bytes",
-        Kind::Histogram,
-        "Size of response bodies that HTTP servers sent, from the first that was not empty",
-    ),
-    family(
-        "http_client_response_body_size_bytes",
-        "bytes",
-        Kind::Histogram,
-        "Size of response bodies that HTTP clients received, from the first that was not empty",
-    ),
-    family(
-        "rpc_server_call_duration_seconds",
-        "seconds",
-        Kind::Histogram,
-        "Duration of incoming remote procedure calls, from the arrival of the request to the end of the stream",
-    ),
-    family(
-        "rpc_client_call_duration_seconds",
-        "seconds",
-        Kind::Histogram,
-        "Duration of outgoing remote procedure calls, from sending the request to the end of the stream",
-    ),
-    family("traces_span_metrics_calls", "", Kind::Counter, "Spans"),
-    family("traces_span_metrics_duration_seconds", "seconds", Kind::Histogram, "Duration of spans"),
-    family(
-        "http_server_active_requests",
-        "",
-        Kind::Gauge,
-        "HTTP server requests under way whose head has been read",
-    ),
-    family(
-        "http_client_active_requests",
-        "",
-        Kind::Gauge,
-        "HTTP client requests under way whose head has been sent",
-    ),
-    family(
-        "obi_server_queue_wait_seconds",
-        "seconds",
-        Kind::Histogram,
-        "Time between the arrival of a request and the first read of it by its server",
-    ),
-    family(
-        "obi_server_request_cpu_seconds",
-        "seconds",
-        Kind::Counter,
-        "CPU time of server requests, estimated from samples; the standard error is at most the value divided by the \
-         root of obi_server_request_cpu_samples_total",
-    ),
-    family(
-        "obi_server_request_cpu_samples",
-        "",
-        Kind::Counter,
-        "Samples that obi_server_request_cpu_seconds_total rests on",
-    ),
-    family("target", "", Kind::Info, "Resource of a service"),
-];
 
 /// A position among all samples.
 #[derive(Debug, Clone, Copy, Default)]
@@ -120,11 +44,16 @@ impl Walk {
         out: &mut dyn Encoder,
         enough: usize,
     ) -> bool {
-        while let Some(family) = FAMILIES.get(self.family) {
+        // Behind all families comes the one of resources.
+        while self.family <= FAMILIES.len() {
+            let of = FAMILIES.get(self.family);
             if self.done == 0 {
-                out.begin(family);
+                out.begin(of.map_or(TARGET, family));
             }
-            while write_item(metrics, unseen, (self.family, self.done), out) {
+            while match of {
+                Some(family) => write_item(metrics, unseen, (family, self.done), out),
+                None => write_target(metrics, self.done, out),
+            } {
                 self.done += 1;
                 if out.ready() >= enough {
                     return true;
@@ -141,55 +70,66 @@ impl Walk {
 fn write_item(
     metrics: &Metrics,
     unseen: Unseen,
-    (family, item): (usize, usize),
+    (family, item): (&red::Family, usize),
     out: &mut dyn Encoder,
 ) -> bool {
     let red = &metrics.red;
-    let kind = if family % 2 == 0 { SpanKind::Server } else { SpanKind::Client };
-    match family {
-        0..=5 => {
+    let is_meant = |kind: SpanKind| family.kind.is_none_or(|only| only == kind);
+    match family.source {
+        Source::RequestDuration | Source::RequestBody | Source::ResponseBody => {
             let Some(series) = red.requests.get(item) else { return false };
-            if series.labels.kind == kind {
-                let requests = &series.counts;
-                let point = match family {
-                    0 | 1 => Some(durations(&requests.duration, series.created, unseen.in_red(series.born))),
-                    2 | 3 => requests.request_body.as_deref().map(|bodies| sizes(bodies, unseen)),
-                    _ => requests.response_body.as_deref().map(|bodies| sizes(bodies, unseen)),
-                };
-                if let Some(point) = point {
-                    out.sample(&|sink| request_labels(&series.labels, sink), point);
-                }
+            let (labels, requests) = (&series.labels, &series.counts);
+            let point = match family.source {
+                Source::RequestBody => requests.request_body.as_deref().map(|bodies| sizes(bodies, unseen)),
+                Source::ResponseBody => requests.response_body.as_deref().map(|bodies| sizes(bodies, unseen)),
+                _ => Some(durations(&requests.duration, series.created, unseen.in_red(series.born))),
+            };
+            if let Some(point) = point.filter(|_| is_meant(labels.kind)) {
+                out.sample(&|sink| write_labels(&labels.service, sink, &|visit| labels.each(visit)), point);
             }
         }
-        6 | 7 => {
+        Source::CallDuration => {
             let Some(series) = red.calls.get(item) else { return false };
-            if series.labels.kind == kind {
+            let labels = &series.labels;
+            if is_meant(labels.kind) {
                 let point = durations(&series.counts, series.created, unseen.in_red(series.born));
-                out.sample(&|sink| call_labels(&series.labels, sink), point);
+                out.sample(&|sink| write_labels(&labels.service, sink, &|visit| labels.each(visit)), point);
             }
         }
-        8 | 9 => {
+        Source::DatabaseDuration => {
+            let Some(series) = red.databases.get(item) else { return false };
+            let labels = &series.labels;
+            let point = match durations(&series.counts, series.created, unseen.in_red(series.born)) {
+                Point::Histogram(durations) => {
+                    Point::Histogram(Distribution { scale: &DATABASE_DURATIONS, ..durations })
+                }
+                other => other,
+            };
+            out.sample(&|sink| write_labels(&labels.service, sink, &|visit| labels.each(visit)), point);
+        }
+        Source::SpanCount | Source::SpanDuration => {
             let Some(series) = red.spans.get(item) else { return false };
-            let (created, new) = (series.created, unseen.in_red(series.born));
-            let point = match family {
-                8 => Some(Point::Counter {
-                    value: if new { 0 } else { series.counts.buckets.count() },
-                    created,
-                }),
-                _ if series.labels.timed => Some(durations(&series.counts, created, new)),
-                _ => None,
+            let (labels, created, new) = (&series.labels, series.created, unseen.in_red(series.born));
+            let point = match family.source {
+                Source::SpanCount => {
+                    let value = if new { 0 } else { series.counts.buckets.count() };
+                    Some(Point::Counter { value, created })
+                }
+                _ => labels.timed.then(|| durations(&series.counts, created, new)),
             };
             if let Some(point) = point {
-                out.sample(&|sink| span_labels(&series.labels, sink), point);
+                out.sample(&|sink| write_labels(&labels.service, sink, &|visit| labels.each(visit)), point);
             }
         }
-        10 | 11 => {
+        Source::ActiveRequests => {
             let Some(gauge) = red.active.get(item) else { return false };
-            if gauge.labels.kind == kind {
-                out.sample(&|sink| active_labels(&gauge.labels, sink), Point::Gauge(gauge.n));
+            let labels = &gauge.labels;
+            if is_meant(labels.kind) {
+                let point = Point::Gauge(gauge.n);
+                out.sample(&|sink| write_labels(&labels.service, sink, &|visit| labels.each(visit)), point);
             }
         }
-        12 => {
+        Source::QueueWait => {
             let Some(totals) = red.services.get(item) else { return false };
             if totals.server_spans.value > 0 {
                 let empty = Buckets::default();
@@ -199,22 +139,25 @@ fn write_item(
                 out.sample(&|sink| service_labels(&totals.service, sink), point);
             }
         }
-        13 | 14 => {
+        Source::CpuTime | Source::CpuSamples => {
             let Some(time) = red.cpu.get(item) else { return false };
             let (created, new) = (time.created, unseen.in_red(time.born));
             let shown = |value| if new { 0 } else { value };
-            let point = match family {
-                13 => Point::Nanoseconds { value: shown(time.nanoseconds), created },
+            let point = match family.source {
+                Source::CpuTime => Point::Nanoseconds { value: shown(time.nanoseconds), created },
                 _ => Point::Counter { value: shown(time.samples), created },
             };
-            out.sample(&|sink| cpu_labels(time, sink), point);
+            out.sample(&|sink| write_labels(&time.service, sink, &|visit| time.each(visit)), point);
         }
-        _ => {
-            let Some(totals) = red.services.get(item) else { return false };
-            if !totals.idle {
-                out.sample(&|sink| target_labels(&totals.service, sink), Point::Info);
-            }
-        }
+    }
+    true
+}
+
+/// The same of the resource of one service.
+fn write_target(metrics: &Metrics, item: usize, out: &mut dyn Encoder) -> bool {
+    let Some(totals) = metrics.red.services.get(item) else { return false };
+    if !totals.idle {
+        out.sample(&|sink| target_labels(&totals.service, sink), Point::Info);
     }
     true
 }
@@ -235,74 +178,20 @@ fn service_labels(service: &Service, sink: &mut LabelSink<'_>) {
     sink("service_name", &service.name);
 }
 
-fn request_labels(labels: &Labels, sink: &mut LabelSink<'_>) {
-    service_labels(&labels.service, sink);
-    sink("http_request_method", labels.method);
-    match labels.kind {
-        SpanKind::Server => sink("http_route", &labels.route),
-        SpanKind::Client => server_labels(&labels.server_address, labels.server_port, sink),
-    }
-    let status = match labels.status {
-        StatusLabel::Absent => Cow::Borrowed(""),
-        StatusLabel::Code(code) => Cow::Owned(code.to_string()),
-        StatusLabel::Class(digit) => Cow::Owned(format!("{digit}xx")),
-    };
-    sink("http_response_status_code", &status);
-    sink("error_type", labels.error_type);
-    sink("url_scheme", labels.scheme);
-    sink("network_protocol_version", labels.version);
-    overflow_label(labels.overflow, sink);
-}
-
-fn cpu_labels(time: &CpuTime, sink: &mut LabelSink<'_>) {
-    service_labels(&time.service, sink);
-    sink("http_route", &time.route);
-}
-
-fn call_labels(labels: &CallLabels, sink: &mut LabelSink<'_>) {
-    service_labels(&labels.service, sink);
-    sink("rpc_system_name", labels.system);
-    sink("rpc_method", &labels.method);
-    sink("rpc_response_status_code", labels.status);
-    sink("error_type", labels.error_type);
-    overflow_label(labels.overflow, sink);
-}
-
-fn server_labels(address: &str, port: u16, sink: &mut LabelSink<'_>) {
-    sink("server_address", address);
-    let port = Some(port).filter(|port| *port != 0);
-    sink("server_port", &port.map_or(String::new(), |port| port.to_string()));
-}
-
-fn active_labels(labels: &ActiveLabels, sink: &mut LabelSink<'_>) {
-    service_labels(&labels.service, sink);
-    sink("http_request_method", labels.method);
-    if labels.kind == SpanKind::Client {
-        server_labels(&labels.server_address, labels.server_port, sink);
-    }
-    sink("url_scheme", labels.scheme);
-}
-
-fn span_labels(labels: &SpanLabels, sink: &mut LabelSink<'_>) {
-    service_labels(&labels.service, sink);
-    sink("span_name", &labels.name);
-    let kind = match labels.kind {
-        SpanKind::Server => "SPAN_KIND_SERVER",
-        SpanKind::Client => "SPAN_KIND_CLIENT",
-    };
-    sink("span_kind", kind);
-    let status = match labels.status {
-        Status::Unset => "STATUS_CODE_UNSET",
-        Status::Error => "STATUS_CODE_ERROR",
-    };
-    sink("status_code", status);
-    overflow_label(labels.overflow, sink);
-}
-
-fn overflow_label(overflow: bool, sink: &mut LabelSink<'_>) {
-    if overflow {
-        sink("otel_metric_overflow", "true");
-    }
+/// The service's labels, and those that `each` visits; what has no value is an empty text.
+fn write_labels(service: &Service, sink: &mut LabelSink<'_>, each: &dyn Fn(&mut Visit<'_>)) {
+    service_labels(service, sink);
+    each(&mut |label, value| {
+        let text = match value {
+            LabelValue::Text(text) => Cow::Borrowed(text),
+            LabelValue::Port(0) | LabelValue::Status(StatusLabel::Absent) => Cow::Borrowed(""),
+            LabelValue::Port(port) => Cow::Owned(port.to_string()),
+            LabelValue::Status(StatusLabel::Code(code)) => Cow::Owned(code.to_string()),
+            LabelValue::Status(StatusLabel::Class(digit)) => Cow::Owned(format!("{digit}xx")),
+            LabelValue::True => Cow::Borrowed("true"),
+        };
+        sink(label.prometheus, &text);
+    });
 }
 
 /// OpenTelemetry's rules for Prometheus: `job` is namespace and name, `instance` the instance's id, and every other

@@ -16,14 +16,14 @@ use crate::stats::{HookSetState, Loss, MapMemory, Process, Program, Stage, Stats
 fn sources() -> (Spans, Stats) {
     let (mut registry, mut stats) = (Spans::new(Limits::default()), Stats::default());
     registry.record(&span(SpanKind::Server));
-    registry.record(&span_with(SpanKind::Server, |http| {
-        http.status = None;
-        http.error_type = "reset";
+    registry.record(&span_with(SpanKind::Server, |span| {
+        span.http().status = None;
+        span.error_type = "reset";
     }));
     registry.record(&span(SpanKind::Client));
-    registry.record(&span_with(SpanKind::Client, |http| http.server_address = "x".repeat(300)));
+    registry.record(&span_with(SpanKind::Client, |span| span.server.address = "x".repeat(300)));
     registry.record(&call_ended(SpanKind::Server, Code::DEADLINE_EXCEEDED));
-    registry.record(&call_with(SpanKind::Client, |rpc| rpc.status = None));
+    registry.record(&call_with(SpanKind::Client, |span| span.rpc().status = None));
     registry.record(&websocket(SpanKind::Server));
     let active = |kind| ActiveLabels {
         service: service(1),
@@ -145,7 +145,7 @@ fn what_a_scraper_has_not_seen_is_zero_once() {
     let (mut registry, mut stats) = sources();
     let first = Arc::new(Metrics::take(&mut registry, &mut stats));
     registry.record(&span(SpanKind::Server));
-    registry.record(&span_with(SpanKind::Server, |http| http.status = Some(500)));
+    registry.record(&span_with(SpanKind::Server, |span| span.http().status = Some(500)));
     stats.uncover("tls", 1);
     stats.uncover("http2", 1);
     let second = Arc::new(Metrics::take(&mut registry, &mut stats));

@@ -15,7 +15,7 @@ pub(super) struct TextEncoder {
     format: Format,
     out: Vec<u8>,
     /// `None` before the first family.
-    family: Option<&'static Family>,
+    family: Option<Family>,
     /// The family's header is written.
     announced: bool,
     /// Of the series that is written: `a="b",c="d"`.
@@ -87,14 +87,14 @@ impl TextEncoder {
 }
 
 impl Encoder for TextEncoder {
-    fn begin(&mut self, family: &'static Family) {
+    fn begin(&mut self, family: Family) {
         (self.family, self.announced) = (Some(family), false);
     }
 
     fn sample(&mut self, labels: &dyn Fn(&mut LabelSink<'_>), point: Point<'_>) {
         let family = self.family.expect("a family begins before its samples");
         if !std::mem::replace(&mut self.announced, true) {
-            self.announce(family);
+            self.announce(&family);
         }
         self.labels.clear();
         labels(&mut |name, value| write_label(&mut self.labels, name, value));

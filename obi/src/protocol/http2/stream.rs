@@ -10,11 +10,10 @@ use super::outcome::Reset;
 use crate::protocol::grpc::{self, Content};
 use crate::protocol::http1::{RequestParts, RequestText};
 use crate::protocol::redact::{Target, host_of, split_target};
-use crate::protocol::{Endpoints, Exchange, Failure, Response, Rpc, Semantics, Side, UnderWay, Version};
-use obi_ebpf::{MESSAGES_UNKNOWN, ORDINAL_BITS, frame_event};
-
-/// `frame_event.body_bytes` of a stream of which some data may have passed unseen.
-const BODY_UNKNOWN: u64 = u64::MAX;
+use crate::protocol::{
+    Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics, Side, UnderWay, Version,
+};
+use obi_ebpf::{BODY_UNKNOWN, MESSAGES_UNKNOWN, ORDINAL_BITS, frame_event};
 
 /// What was seen of one direction of a stream.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,6 +49,8 @@ pub(super) struct Stream {
     arrival: u64,
     started: u64,
     pub(super) text: RequestText,
+    /// Of the request's header block not all was copied.
+    is_truncated: bool,
     /// The request head has come.
     pub(super) is_asked: bool,
     is_connect: bool,
@@ -147,6 +148,7 @@ impl Stream {
         (self.tgid, self.tid) = (block.tgid, block.tid);
         (self.arrival, self.started) = (block.arrival, block.started);
         self.is_asked = true;
+        self.is_truncated = block.is_cut;
         let method = head.get(Name::Method).unwrap_or_default();
         self.is_connect = method == b"CONNECT";
         self.text.write(&RequestParts {
@@ -222,8 +224,12 @@ impl Stream {
             endpoints,
             encrypted: connection.encrypted,
             is_rpc: self.text.content().is_rpc(),
-            request: self.text.request(),
+            request: self.request(),
         })
+    }
+
+    fn request(&self) -> Request<'_> {
+        Request { is_truncated: self.is_truncated, ..self.text.request() }
     }
 
     /// The exchange. `None` when the response head was missed, without which nobody knows how it went, or the records did
@@ -248,12 +254,10 @@ impl Stream {
             arrival: self.arrival,
             started: self.started,
             ended: end.ended.max(self.started),
-            request: self.text.request(),
-            response: answer,
-            request_body_bytes: self.request.body_bytes(request_gaps),
-            response_body_bytes: self.response.body_bytes(response_gaps),
+            request_bytes: self.request.body_bytes(request_gaps),
+            response_bytes: self.response.body_bytes(response_gaps),
             failure: end.failure,
-            semantics,
+            message: Message::Http(Http { request: self.request(), response: answer, semantics }),
         })
     }
 

@@ -11,7 +11,7 @@ use crate::capture::event::decode;
 use crate::protocol::wire::Record;
 use crate::protocol::wire::header_block::Coding;
 use crate::protocol::wire::http2::{Connection, END_HEADERS, END_STREAM, Frame, From, HEADERS};
-use crate::protocol::{Exchange, Exchanges, Failure, Limits, Loss, Semantics, Sink};
+use crate::protocol::{Exchange, Exchanges, Failure, Http, Limits, Loss, Message, Semantics, Sink};
 use obi_ebpf::{CLOSE_REMOTE, CLOSE_RESET, ORDINAL_BITS};
 use std::time::Duration;
 
@@ -22,13 +22,16 @@ struct Lines(Vec<String>);
 
 impl Sink for Lines {
     fn exchange(&mut self, exchange: &Exchange<'_>) {
-        let Exchange { number, arrival, started, ended, request, failure, .. } = exchange;
-        let status = exchange.response.map_or("none".into(), |response| format!("{:?}", response.status));
+        let Exchange { number, arrival, started, ended, failure, .. } = exchange;
+        let Message::Http(Http { request, response, semantics }) = exchange.message else {
+            panic!("not HTTP")
+        };
+        let status = response.map_or("none".into(), |response| format!("{:?}", response.status));
         let status = status.trim_start_matches("Some(").trim_end_matches(')');
-        let [sent, received] = [exchange.request_body_bytes, exchange.response_body_bytes]
+        let [sent, received] = [exchange.request_bytes, exchange.response_bytes]
             .map(|bytes| bytes.map_or("?".to_owned(), |bytes| bytes.to_string()));
         let failure = failure.map_or("", Failure::error_type);
-        let rpc = match exchange.semantics {
+        let rpc = match semantics {
             Semantics::Rpc(rpc) => format!(
                 " rpc {:?} {} {:?}/{:?} {:?}{}{}",
                 rpc.status,
@@ -42,12 +45,13 @@ impl Sink for Lines {
             _ => String::new(),
         };
         self.0.push(format!(
-            "{:?} {} {} {}?{} {status} {sent}/{received} {arrival}-{started}-{ended} {failure}{rpc}",
+            "{:?} {} {} {}?{} {status} {sent}/{received} {arrival}-{started}-{ended} {failure}{rpc}{}",
             exchange.side,
             number & ((1 << ORDINAL_BITS) - 1),
             request.method,
             request.path,
             request.query,
+            if request.is_truncated { " cut" } else { "" },
         ));
     }
 

@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 
 use crate::config::export::Histograms;
-use crate::red::{self, Buckets, DURATION_BOUNDS, seconds};
+use crate::red::{self, Buckets, seconds};
 
 const CUMULATIVE: i32 = AggregationTemporality::Cumulative as i32;
 
@@ -59,7 +59,7 @@ impl Explicit {
 
 /// Durations of spans in the kind of buckets that is wanted, with exemplars.
 pub(super) fn durations(
-    histogram: &red::Histogram,
+    (histogram, bounds): (&red::Histogram, &red::Bounds),
     attributes: Vec<KeyValue>,
     time: Time,
     histograms: Histograms,
@@ -68,7 +68,7 @@ pub(super) fn durations(
     let sum = histogram.buckets.sum_seconds();
     match histograms {
         Histograms::Explicit => {
-            let Explicit(point) = buckets(&histogram.buckets, &DURATION_BOUNDS.map(seconds), sum);
+            let Explicit(point) = buckets(&histogram.buckets, &bounds.map(seconds), sum);
             Explicit(HistogramDataPoint { exemplars, ..point }).of(attributes, time)
         }
         Histograms::Exponential => {

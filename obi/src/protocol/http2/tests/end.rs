@@ -97,7 +97,7 @@ fn ends_of_connections_end_their_streams() {
     // It has counted them itself.
     let (mut exchanges, mut lines) = (Exchanges::new(Limits::default()), Lines::default());
     feed(&mut exchanges, &records[..2], &mut lines);
-    assert!(exchanges.forget(7 << ORDINAL_BITS) && exchanges.open() == 0 && lines.0.is_empty());
+    assert!(exchanges.forget(7 << ORDINAL_BITS, &mut lines) && exchanges.open() == 0 && lines.0.is_empty());
 }
 
 /// The first exchange before an upgrade has the number of the connection, and is what goes first.
@@ -108,10 +108,10 @@ fn an_exchange_is_forgotten_before_its_connection() {
     let mut c = Connection::server(7);
     let (mut exchanges, mut lines) = (Exchanges::new(Limits::default()), Lines::default());
     feed(&mut exchanges, &[vec![asked], get(&mut c, 3)], &mut lines);
-    assert!(exchanges.forget(NUMBER));
+    assert!(exchanges.forget(NUMBER, &mut lines));
     assert_eq!(exchanges.open(), 1, "the stream");
-    assert!(exchanges.forget(NUMBER));
-    assert_eq!((exchanges.open(), exchanges.forget(NUMBER)), (0, false));
+    assert!(exchanges.forget(NUMBER, &mut lines));
+    assert_eq!((exchanges.open(), exchanges.forget(NUMBER, &mut lines)), (0, false));
 }
 
 /// What a stream has carried is told before it is reset, and before its connection ends.

@@ -151,3 +151,16 @@ fn tunnels_end_with_their_heads() {
     ];
     check(&records, &["Client 1 CONNECT /chat? 200 ?/? 20-20-30 ", "Client 2 CONNECT ? 403 ?/0 20-20-30 "]);
 }
+
+/// What stands behind the limit may have been a `traceparent`.
+#[test]
+fn a_header_block_that_is_not_copied_whole_is_marked() {
+    let long = "x".repeat(300);
+    for (copied, told) in [(usize::MAX, ""), (120, " cut")] {
+        let mut c = Connection::server(7);
+        c.copied = copied;
+        let fields: Vec<(&str, &str)> = GET.into_iter().chain([("cookie", long.as_str())]).collect();
+        let asked = c.at(20).arrived(10).headers(Client, 1, true, &fields);
+        check(&[asked, ok(&mut c, 1)], &[&format!("{GOT}{told}")]);
+    }
+}

@@ -68,9 +68,10 @@ struct Seen {
 impl Sink for Seen {
     fn exchange(&mut self, exchange: &Exchange<'_>) {
         assert!(exchange.arrival <= exchange.started && exchange.started <= exchange.ended);
-        let status = exchange.response.map(|response| response.status);
+        let Message::Http(http) = exchange.message else { panic!("not HTTP") };
+        let status = http.response.map(|response| response.status);
         let ordinal = exchange.number & ((1 << ORDINAL_BITS) - 1);
-        self.exchanges.push((ordinal, exchange.request.path.to_owned(), status, exchange.failure));
+        self.exchanges.push((ordinal, http.request.path.to_owned(), status, exchange.failure));
     }
 
     fn lost(&mut self, _: Loss) {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::red::tests::{span, span_with};
-use crate::span::SpanKind;
+use crate::span::{Answer, SpanKind};
 
 const SERVER: SpanKind = SpanKind::Server;
 
@@ -50,7 +50,7 @@ fn a_poller_sees_every_match_once() {
     let (mut after, mut seen) = (0, Vec::new());
     for round in 0..20_u16 {
         for status in 0..round {
-            store.push(span_with(SERVER, |http| http.status = Some(200 + status % 2)));
+            store.push(span_with(SERVER, |span| span.http().status = Some(200 + status % 2)));
         }
         let filter = Filter { status: Some(StatusFilter::Code(201)), ..Filter::default() };
         let page = store.page(&Query { filter, order: Order::After(after), limit: 5 });
@@ -58,10 +58,8 @@ fn a_poller_sees_every_match_once() {
         seen.extend(sequences(&page));
     }
     let query = Query { filter: Filter::default(), order: Order::After(0), limit: usize::MAX };
-    let is_match = |stored: &Stored| {
-        let http = stored.span.detail.http();
-        http.status == Some(201) && stored.sequence <= after
-    };
+    let is_match =
+        |stored: &Stored| stored.span.detail.answer() == Answer::Http(201) && stored.sequence <= after;
     let expected: Vec<_> = store
         .page(&query)
         .spans
@@ -78,11 +76,11 @@ fn bytes_are_bounded_by_capacity() {
     let limits = Limits { spans: 1_000, bytes: 64 << 10 };
     let mut store = Store::new(limits);
     for length in (0..4_000).chain((0..4_000).rev()) {
-        store.push(span_with(SERVER, |http| http.path = "/".repeat(length)));
+        store.push(span_with(SERVER, |span| span.http().path = "/".repeat(length)));
         assert_eq!(store.bytes, store.spans.iter().map(|stored| size(&stored.span)).sum::<usize>());
         assert!(store.bytes <= limits.bytes && store.spares.len() <= MAX_SPARES);
     }
-    store.push(span_with(SERVER, |http| http.path = "/".repeat(100_000)));
+    store.push(span_with(SERVER, |span| span.http().path = "/".repeat(100_000)));
     assert_eq!(store.spans.len(), 1, "one span beyond the bound is kept alone");
     store.push(span(SERVER));
     assert_eq!(store.spans.len(), 1);
@@ -92,10 +90,10 @@ fn bytes_are_bounded_by_capacity() {
 fn a_full_store_gives_a_buffer_back_for_each_it_takes() {
     let mut store = filled(Limits { spans: 4, ..Limits::default() }, 4);
     for _ in 0..100 {
-        let given = span_with(SERVER, |http| http.path = "/given".to_owned());
+        let given = span_with(SERVER, |span| span.http().path = "/given".to_owned());
         assert!(store.push(given).is_some());
     }
-    let huge = span_with(SERVER, |http| http.user_agent = "x".repeat(3_000));
+    let huge = span_with(SERVER, |span| span.http().user_agent = "x".repeat(3_000));
     assert!(store.push(huge).is_some());
     for _ in 0..3 {
         assert!(store.push(span(SERVER)).is_some());
@@ -135,15 +133,15 @@ fn filters() {
     fn check(filter: Filter, expected: &[u64]) {
         let mut store = Store::new(Limits::default());
         store.push(span(SERVER));
-        store.push(span_with(SpanKind::Client, |http| {
-            http.status = Some(503);
-            http.error_type = "503";
+        store.push(span_with(SpanKind::Client, |span| {
+            span.http().status = Some(503);
+            span.error_type = "503";
         }));
-        let mut slow = span_with(SERVER, |http| {
-            http.method = "POST";
-            http.path = "/cart/1".to_owned();
-            http.route = "/cart/{id}".into();
-            http.status = None;
+        let mut slow = span_with(SERVER, |span| {
+            span.http().method = "POST";
+            span.http().path = "/cart/1".to_owned();
+            span.http().route = "/cart/{id}".into();
+            span.http().status = None;
         });
         slow.end += 1_000_000_000;
         slow.trace_id = [9; 16];

@@ -46,7 +46,7 @@ impl Filter {
         fn holds<T>(condition: Option<&T>, test: impl FnOnce(&T) -> bool) -> bool {
             condition.is_none_or(test)
         }
-        let http = span.detail.http();
+        let http = span.detail.carrier();
         holds(self.trace_id.as_ref(), |id| *id == span.trace_id)
             && holds(self.kind.as_ref(), |kind| *kind == span.kind)
             && holds(self.error.as_ref(), |error| *error == (span.status() == Status::Error))
@@ -54,8 +54,10 @@ impl Filter {
             && holds(self.status.as_ref(), |status| status.matches(span.detail.answer()))
             && holds(self.service.as_ref(), |name| *name == span.service.name)
             && holds(self.method.as_ref(), |method| method == method_of(&span.detail))
-            && holds(self.route.as_ref(), |route| **route == *http.route)
-            && holds(self.path.as_ref(), |prefix| http.path.starts_with(prefix.as_str()))
+            && holds(self.route.as_ref(), |route| http.is_some_and(|http| **route == *http.route))
+            && holds(self.path.as_ref(), |prefix| {
+                http.is_some_and(|http| http.path.starts_with(prefix.as_str()))
+            })
     }
 }
 
@@ -64,6 +66,7 @@ fn method_of(detail: &Detail) -> &str {
         Detail::Http(http) => http.method,
         Detail::Rpc(rpc) => &rpc.method,
         Detail::WebSocket(_) => "",
+        Detail::Database(database) => &database.operation,
     }
 }
 

@@ -119,8 +119,8 @@ impl Store {
         self.last
     }
 
-    /// Keeps a span beyond its time in the ring, until it has been released as often as it was kept; whoever keeps spans
-    /// bounds their number. They are found by [`Order::Newest`]. Does nothing when the span is gone already.
+    /// Keeps a span beyond its time in the ring, until it has been released as often as it was kept; whoever keeps
+    /// spans bounds their number. They are found by [`Order::Newest`]. Does nothing when the span is gone already.
     pub fn keep(&mut self, sequence: u64) {
         let first = self.spans.front().map_or(self.last + 1, |stored| stored.sequence);
         if let Some((holders, _)) = self.kept.get_mut(&sequence) {
@@ -182,20 +182,16 @@ impl Store {
 
 /// Bytes a span occupies; the service and the route are shared and belong to their tables.
 fn size(span: &Span) -> usize {
-    let http = span.detail.http();
-    let message = match &span.detail {
+    let particular = match &span.detail {
         Detail::Rpc(rpc) => rpc.message.capacity(),
         Detail::Http(_) | Detail::WebSocket(_) => 0,
+        Detail::Database(database) => database.held_bytes(),
     };
-    let strings = [
-        &span.trace_state,
-        &http.method_original,
-        &http.path,
-        &http.query,
-        &http.server_address,
-        &http.user_agent,
-    ];
-    size_of::<Stored>() + message + strings.iter().map(|string| string.capacity()).sum::<usize>()
+    let own = [&span.trace_state, &span.server.address];
+    let http = span.detail.carrier();
+    let carried = http.map(|http| [&http.method_original, &http.path, &http.query, &http.user_agent]);
+    let strings = own.into_iter().chain(carried.into_iter().flatten());
+    size_of::<Stored>() + particular + strings.map(|string| string.capacity()).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * How the protocols of databases are recognised and framed: PostgreSQL's frontend/backend protocol 3 (its
+ * documentation, chapter "Frontend/Backend Protocol"). Pure functions, as in framing.h.
+ */
+#ifndef OBI_DATABASE_H
+#define OBI_DATABASE_H
+
+#include "frame.h"
+
+#define LETTER(c) (1ULL << ((c) & 63))
+
+static __always_inline bool is_database(u8 protocol)
+{
+	return protocol >= PROTOCOL_POSTGRES;
+}
+
+/* === PostgreSQL === */
+
+enum {
+	POSTGRES_HEADER_BYTES = 5, /* a type and a length that counts itself */
+	POSTGRES_STARTUP_BYTES = 8, /* a length and a version */
+	POSTGRES_STARTUP_MOST = 10000, /* as the server has it */
+	POSTGRES_MESSAGE_MOST = 0x3fffffff,
+	/* Codes in the place of the version. */
+	POSTGRES_CANCEL = 80877102,
+	POSTGRES_TLS = 80877103,
+	POSTGRES_GSS = 80877104,
+};
+
+/* What is done with a message. */
+enum postgres_action {
+	POSTGRES_REFUSED = 0, /* there is no such message */
+	POSTGRES_HOPPED,
+	POSTGRES_TOLD,        /* without its payload */
+	POSTGRES_TEXT,        /* a statement's text */
+	POSTGRES_SHORT,       /* a name, a tag or a status */
+	POSTGRES_NAMES,       /* two names, and behind them values, which stay */
+	POSTGRES_ERROR,       /* severity and code, and behind them a text that may hold values, which stays */
+	POSTGRES_REPLICATION, /* no calls from here on */
+};
+
+static __always_inline u8 postgres_action(u8 type, bool from_client)
+{
+	const u64 client_hopped = LETTER('D') | LETTER('H') | LETTER('X') | LETTER('d') | LETTER('c') | LETTER('f') |
+				  LETTER('p');
+	const u64 server_hopped = LETTER('R') | LETTER('K') | LETTER('S') | LETTER('T') | LETTER('D') | LETTER('N') |
+				  LETTER('A') | LETTER('n') | LETTER('t') | LETTER('G') | LETTER('H') | LETTER('d') |
+				  LETTER('c') | LETTER('V') | LETTER('v');
+	u64 letter = type & 64 && type < 128 ? LETTER(type) : 0;
+	if (from_client) {
+		if (letter & (LETTER('Q') | LETTER('P')))
+			return POSTGRES_TEXT;
+		if (letter & LETTER('B'))
+			return POSTGRES_NAMES;
+		if (letter & (LETTER('E') | LETTER('C')))
+			return POSTGRES_SHORT;
+		if (letter & (LETTER('S') | LETTER('F')))
+			return POSTGRES_TOLD;
+		return letter & client_hopped ? POSTGRES_HOPPED : POSTGRES_REFUSED;
+	}
+	if (letter & server_hopped || (type >= '1' && type <= '3'))
+		return POSTGRES_HOPPED;
+	if (letter & (LETTER('C') | LETTER('Z')))
+		return POSTGRES_SHORT;
+	if (letter & LETTER('E'))
+		return POSTGRES_ERROR;
+	if (letter & (LETTER('s') | LETTER('I')))
+		return POSTGRES_TOLD;
+	return letter & LETTER('W') ? POSTGRES_REPLICATION : POSTGRES_REFUSED;
+}
+
+/* Whether a message ends its turn. */
+static __always_inline bool postgres_turns(u8 type, bool from_client)
+{
+	if (!from_client)
+		return type == 'Z';
+	return type == POSTGRES_STARTUP || type == 'Q' || type == 'S' || type == 'F';
+}
+
+/* Whether these eight bytes begin a connection. */
+static __always_inline bool is_postgres_startup(const u8 *bytes)
+{
+	u32 length = big_endian_4(bytes), code = big_endian_4(bytes + 4);
+	if (code == POSTGRES_TLS || code == POSTGRES_GSS)
+		return length == POSTGRES_STARTUP_BYTES;
+	if (code == POSTGRES_CANCEL)
+		return length >= 2 * POSTGRES_STARTUP_BYTES && length <= 512;
+	return code >> 16 == 3 && code << 16 >> 16 < 16 && length > POSTGRES_STARTUP_BYTES && length <= POSTGRES_STARTUP_MOST;
+}
+
+/* Bytes of a message by its header; 0: it is none. */
+static __always_inline u32 postgres_message(const u8 *header, bool from_client)
+{
+	u32 length = big_endian_4(header + 1);
+	if (length < 4 || length > POSTGRES_MESSAGE_MOST || postgres_action(header[0], from_client) == POSTGRES_REFUSED)
+		return 0;
+	return length + 1;
+}
+
+/* Byte flags (0x80) of the zeroes in a word; exact for every byte. */
+static __always_inline u64 zeroes(u64 word)
+{
+	const u64 low = 0x7f7f7f7f7f7f7f7fULL;
+	return ~(((word & low) + low) | word | low);
+}
+
+enum { LOOKED_BYTES = 64 };
+
+/* Bytes up to and including the second zero of sixty-four; 0: it is not among them. */
+static __always_inline u32 through_second_zero(const u8 *bytes)
+{
+	u32 end = 0, n = 0;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < LOOKED_BYTES / 8; i++) {
+		u64 flags = zeroes(load8(bytes, 8 * i));
+		if (!n && flags) {
+			flags &= flags - 1;
+			n = 1;
+		}
+		if (n == 1 && flags) {
+			end = 8 * i + through_first(flags);
+			n = 2;
+		}
+		/* The first zero was not in this word, or the second one was not behind it. */
+	}
+	return end;
+}
+
+/* Bytes before the field `M`, the text of an error, of sixty-four; 0: it is not among them. */
+static __always_inline u32 before_error_text(const u8 *bytes)
+{
+	u64 carry = 0;
+	u32 end = 0;
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < LOOKED_BYTES / 8; i++) {
+		u64 word = load8(bytes, 8 * i), ends = zeroes(word);
+		u64 begins = (ends << 8 | carry) & zeroes(word ^ ('M' * 0x0101010101010101ULL));
+		carry = ends >> 56;
+		if (!end && begins)
+			end = 8 * i + through_first(begins) - 1;
+	}
+	return end;
+}
+
+#endif

@@ -1,0 +1,48 @@
+//! Memory that was freed goes back to the system.
+//!
+//! In: time. Out: nothing. glibc keeps what a thread has freed for that thread, and the more of it the larger the
+//! largest buffer was: after 20 minutes of a soak 67 of 88 MB were free, 47 of them with a thread that had read the
+//! kernel's names once. Refuses to know who needs memory.
+
+use std::time::Duration;
+
+/// How often free pages between those in use are given back: a pass takes some milliseconds of a thread that nobody
+/// waits for.
+const INTERVAL: Duration = Duration::from_secs(60);
+
+/// Gives back what is free, once a minute, for as long as the runtime lives.
+pub(super) async fn keep_small() {
+    let mut ticks = tokio::time::interval(INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // A panic there would be glibc's own.
+        let _ = tokio::task::spawn_blocking(give_back).await;
+    }
+}
+
+/// To be called before anything large is made: from now on large buffers are the system's as soon as they are freed,
+/// and so is the end of every heap. By itself glibc raises both limits to twice the largest buffer that was ever freed.
+#[cfg(target_env = "gnu")]
+pub(super) fn limit() {
+    /// Bytes of a buffer that is worth a mapping of its own, and of a heap's end that is given back.
+    const LARGE: libc::c_int = 1 << 20;
+    for option in [libc::M_MMAP_THRESHOLD, libc::M_TRIM_THRESHOLD] {
+        // SAFETY: it takes two numbers, and the runtime's threads, the only others there are, wait for work. What is
+        // refused stays as it was.
+        unsafe { libc::mallopt(option, LARGE) };
+    }
+}
+
+#[cfg(target_env = "gnu")]
+fn give_back() {
+    // SAFETY: it takes no pointer, and locks each heap while it looks for whole free pages in it.
+    unsafe { libc::malloc_trim(0) };
+}
+
+/// Other C libraries give back by themselves.
+#[cfg(not(target_env = "gnu"))]
+pub(super) fn limit() {}
+
+#[cfg(not(target_env = "gnu"))]
+fn give_back() {}
