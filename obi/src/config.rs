@@ -135,7 +135,7 @@ pub struct Protocol {
     /// Example: `262144`, for very many slow requests.
     #[serde(deserialize_with = "value::number::<_, 64, 16_777_216>")]
     pub pending_limit: u32,
-    /// What spans of PostgreSQL calls hold. Default: `{query_text: true, server_spans: false}`. Example:
+    /// What spans of PostgreSQL and Redis calls hold. Default: `{query_text: true, server_spans: false}`. Example:
     /// `{query_text: false}`.
     pub databases: Databases,
 }

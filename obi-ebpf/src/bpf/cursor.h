@@ -44,6 +44,8 @@ enum cursor_mode {
 	MODE_WEBSOCKET_CODE, /* before the code of a Close frame */
 	MODE_WEBSOCKET_HOP,  /* inside a payload: `remaining` bytes */
 	MODE_WEBSOCKET_LOST,
+	MODE_LINE_REST,      /* Redis: behind the beginning of a line that is longer than what is looked at */
+	MODE_WORD,           /* Redis: inside a word of a command that is kept */
 };
 
 enum cursor_flag {
@@ -84,6 +86,7 @@ enum upgrade {
 	UPGRADE_FRAMES = 4,  /* HTTP/2, from somewhere in the middle */
 	UPGRADE_POSTGRES = 5,
 	UPGRADE_POSTGRES_JOINED = 6,
+	UPGRADE_REDIS = 7,
 	UPGRADE_UNTOLD = 8,  /* with one of them: the exchange that agreed to it was lost */
 };
 
@@ -113,12 +116,21 @@ struct look {
 	u32 fits;    /* 1: the last frame ends with the segment */
 };
 
+/* A command or a reply of Redis under way. */
+struct redis_cursor {
+	struct redis_command command; /* of a reply: `word` is the beginning of its first line */
+	u32 want; /* values still to come; 0: between two messages */
+};
+
 /* Where one direction of a connection stands in HTTP/2, WebSocket or a database's protocol. */
 struct frame_cursor {
 	union {
 		struct {
 			u8 header[32]; /* of the frame under way: `got` bytes, and room behind them for reading */
-			struct stream_data data; /* of the stream at hand; of all messages of a WebSocket */
+			union {
+				struct stream_data data; /* of the stream at hand; of all messages of a WebSocket */
+				struct redis_cursor redis;
+			};
 		};
 		struct look look; /* in MODE_FIND and MODE_FRAME_LOST */
 	};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
  * How the protocols of databases are recognised and framed: PostgreSQL's frontend/backend protocol 3 (its
- * documentation, chapter "Frontend/Backend Protocol"). Pure functions, as in framing.h.
+ * documentation, chapter "Frontend/Backend Protocol") and RESP 2 and 3 (Redis' protocol specification). Pure functions,
+ * as in framing.h.
  */
 #ifndef OBI_DATABASE_H
 #define OBI_DATABASE_H
@@ -141,6 +142,86 @@ static __always_inline u32 before_error_text(const u8 *bytes)
 			end = 8 * i + through_first(begins) - 1;
 	}
 	return end;
+}
+
+/* === Redis === */
+
+enum {
+	REDIS_LINE_BYTES = 16,  /* of a line that are looked at */
+	REDIS_WORD_MOST = 24,   /* the longest command that is kept */
+	REDIS_ARGUMENT_MOST = 8,
+	REDIS_VALUES_MOST = 1 << 24,
+	REDIS_BULK_MOST = 1 << 30,
+};
+
+/* All bits if `byte` is a digit. Arithmetic: a comparison would be two ways for the verifier at each digit. */
+static __always_inline u64 is_digit(u64 byte)
+{
+	u64 digit = byte - '0';
+	u64 within = digit - 10;
+	OPAQUE(within);
+	OPAQUE(digit);
+	return 0 - ((within & ~digit) >> 63);
+}
+
+/* The number that stands behind a line's first byte: negative for `-1`; -2: none, or too large. */
+static __always_inline s64 redis_number(const u8 *line)
+{
+	u64 n = 0, goes = ~0ULL, none;
+#pragma clang loop unroll(disable)
+	for (u32 i = 1; i < 12; i++) {
+		u64 byte = line[i];
+		goes &= is_digit(byte);
+		n = ((n * 10 + byte - '0') & goes) | (n & ~goes);
+	}
+	none = ~is_digit(line[1]);
+	OPAQUE(none);
+	if (line[1] == '-')
+		return -1;
+	return none || n > REDIS_BULK_MOST ? -2 : (s64)n;
+}
+
+/* Bytes of sixteen up to and including the first newline; more than sixteen: there is none. */
+static __always_inline u32 redis_line(const u8 *bytes)
+{
+	u64 first = newlines(load8(bytes, 0)), second = newlines(load8(bytes, 8));
+	return first ? through_first(first) : second ? 8 + through_first(second) : REDIS_LINE_BYTES + 1;
+}
+
+/* Whether sixteen bytes, zeroes behind what is there, begin a command: `*2\r\n$3\r\nGET`. */
+static __always_inline bool is_redis_command(const u8 *bytes)
+{
+	u32 line = redis_line(bytes);
+	u64 rest;
+	if (bytes[0] != '*' || line < 4 || line > 7 || redis_number(bytes) < 1)
+		return false;
+	rest = load8(bytes, 0) >> (8 * line) | load8(bytes, 8) << (64 - 8 * line);
+	if ((u8)rest != '$' || !is_digit((u8)(rest >> 8)))
+		return false;
+	rest >>= 16;
+	if (is_digit((u8)rest))
+		rest >>= 8;
+	if ((u16)rest != ('\r' | '\n' << 8))
+		return false;
+	rest = (u8)(rest >> 16) | 0x20;
+	return rest >= 'a' && rest <= 'z';
+}
+
+static __always_inline bool is_redis_reply(u8 type)
+{
+	/* + - : $ * # ! ( , _ = % ~ > | */
+	return is_among(type, LETTER('+') | LETTER('-') | LETTER(':') | LETTER('$') | LETTER('*') | LETTER('#') | LETTER('!') |
+				      LETTER('(') | LETTER(',') | LETTER('=') | LETTER('%') | LETTER('>'),
+			LETTER('_') | LETTER('~') | LETTER('|'));
+}
+
+/* Whether the word behind this command says what becomes of the connection. In any case, with its line's end. */
+static __always_inline bool redis_has_argument(const u8 *word)
+{
+	u64 lower = load8(word, 0) | LOWER_CASE;
+	return lower == EIGHT('s', 'e', 'l', 'e', 'c', 't', '\r' | 0x20, '\n' | 0x20) ||
+	       lower == EIGHT('c', 'l', 'i', 'e', 'n', 't', '\r' | 0x20, '\n' | 0x20) ||
+	       (lower & SEVEN_BYTES) == EIGHT('h', 'e', 'l', 'l', 'o', '\r' | 0x20, '\n' | 0x20, 0);
 }
 
 #endif

@@ -47,6 +47,7 @@ enum protocol {
 	PROTOCOL_WEBSOCKET,
 	/* From here on databases: */
 	PROTOCOL_POSTGRES, /* PostgreSQL's frontend/backend protocol, version 3 */
+	PROTOCOL_REDIS,    /* RESP, versions 2 and 3 */
 };
 
 /* event_header.flags of EVENT_HEAD and EVENT_END */
@@ -254,10 +255,21 @@ struct frame_event {
  * `frame_bytes` the length of its payload; `body_bytes`, `messages` and `flags` mean nothing. Turns pair what is asked
  * with what is answered, and tell how many were missed. Messages that say nothing of a call (rows, values) have no
  * record. PostgreSQL: the start-up message is turn 0, each Query, FunctionCall and Sync of the client ends a turn, each
- * ReadyForQuery of the server answers one. Turns grow; after a loss they go on above all earlier ones, in step in both directions.
+ * ReadyForQuery of the server answers one. Redis: each command and each reply is a turn; pushes of RESP3 have that of
+ * the reply to come. Turns grow; after a loss they go on above all earlier ones, in step in both directions.
  */
 enum database_message {
 	POSTGRES_STARTUP = 1, /* frame_event.type of the message without one: parameters, NUL-terminated names and values */
+	REDIS_INLINE = 2,     /* a command that is a plain line */
+};
+
+/* Payload of a Redis command's record. No value, no key and no password gets this far. */
+struct redis_command {
+	__u32 n_words;      /* the command and its arguments */
+	__u8 word_bytes;    /* 0: the command is longer than any that is known */
+	__u8 argument_bytes;
+	__u8 word[26];      /* the command, in the client's case; what follows `word_bytes` means nothing */
+	__u8 argument[8];   /* of SELECT, HELLO and CLIENT: the next word, if it is that short */
 };
 
 /*

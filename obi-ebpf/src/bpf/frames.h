@@ -74,7 +74,7 @@ SHARED int leave_http1(struct connection *k, struct segment *s)
 		upgrade_to_http2(k, s);
 		return 0;
 	}
-	if (to >= UPGRADE_POSTGRES && to <= UPGRADE_POSTGRES_JOINED && (s->sending || follows_databases)) {
+	if (to >= UPGRADE_POSTGRES && to <= UPGRADE_REDIS && (s->sending || follows_databases)) {
 		begin_database(k, s, to);
 		return 0;
 	}

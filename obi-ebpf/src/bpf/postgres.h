@@ -66,13 +66,15 @@ SHARED int looks_like_postgres(struct connection *k, struct segment *s)
 /* Neither HTTP nor frames of HTTP/2, at the start of a segment: what a database's client says? An enum upgrade, or 0. */
 static __always_inline u32 find_database(struct connection *k, struct segment *s)
 {
-	u8 bytes[POSTGRES_STARTUP_BYTES] = {};
+	u8 bytes[REDIS_LINE_BYTES] = {};
 	u64 n = s->left < s->source.length ? s->left : s->source.length;
-	if (n > POSTGRES_STARTUP_BYTES)
-		n = POSTGRES_STARTUP_BYTES;
+	if (n > REDIS_LINE_BYTES)
+		n = REDIS_LINE_BYTES;
 	OPAQUE(n);
-	if (n > POSTGRES_STARTUP_BYTES || n < POSTGRES_HEADER_BYTES || bpf_probe_read_user(bytes, n, (void *)s->source.base))
+	if (n > REDIS_LINE_BYTES || n < POSTGRES_HEADER_BYTES || bpf_probe_read_user(bytes, n, (void *)s->source.base))
 		return 0;
+	if (is_redis_command(bytes))
+		return UPGRADE_REDIS;
 	if (n >= POSTGRES_STARTUP_BYTES && is_postgres_startup(bytes))
 		return UPGRADE_POSTGRES;
 	return postgres_message(bytes, true) && looks_like_postgres(k, s) ? UPGRADE_POSTGRES_JOINED : 0;
@@ -89,7 +91,7 @@ static __always_inline void begin_database(struct connection *k, const struct se
 	__builtin_memset(&other->frame, 0, sizeof(other->frame));
 	own->frame.joined = other->frame.joined = joined;
 	own->frame.phase = upgrade == UPGRADE_POSTGRES ? PHASE_STARTUP : PHASE_MESSAGES;
-	k->protocol = PROTOCOL_POSTGRES;
+	k->protocol = upgrade == UPGRADE_REDIS ? PROTOCOL_REDIS : PROTOCOL_POSTGRES;
 	k->side = s->sending ? SIDE_CLIENT : SIDE_SERVER;
 	k->flags |= CONNECTION_HTTP;
 	k->tgid = s->id >> 32;
@@ -112,12 +114,13 @@ static __always_inline void find_message(struct connection *k, struct segment *s
 	struct cursor *c = cursor_of(k, s);
 	u32 found = 0;
 	if (is_request(k, s)) {
-		found = find_database(k, s) == UPGRADE_POSTGRES_JOINED;
+		found = find_database(k, s);
+		found = k->protocol == PROTOCOL_REDIS ? found == UPGRADE_REDIS : found == UPGRADE_POSTGRES_JOINED;
 	} else if (c->frame.phase == PHASE_ANSWERED) {
 		u8 header[8] = {};
 		if (s->left >= POSTGRES_HEADER_BYTES && s->source.length >= POSTGRES_HEADER_BYTES &&
 		    !bpf_probe_read_user(header, POSTGRES_HEADER_BYTES, (void *)s->source.base))
-			found = postgres_message(header, false);
+			found = k->protocol == PROTOCOL_REDIS ? is_redis_reply(header[0]) : postgres_message(header, false);
 	}
 	if (!found) {
 		s->left = 0;

@@ -183,6 +183,7 @@ static __always_inline void lose_database(struct connection *k)
 	receive->frame.joined = send->frame.joined = 1;
 	receive->frame.phase = send->frame.phase = PHASE_MESSAGES;
 	receive->frame.got = send->frame.got = 0;
+	receive->frame.redis.want = send->frame.redis.want = 0;
 }
 
 /* Frames cannot be followed: what passes until one is found again is a gap, which the sequence tells the agent. */

@@ -6,7 +6,7 @@
 //! - [`exchange`]: the table of open exchanges.
 //! - [`http2`]: frames to streams, header blocks to fields; `grpc`: what some of the fields mean.
 //! - `websocket`: what comes of a request that was upgraded to one.
-//! - [`database`]: messages of PostgreSQL to calls; literals of statements end here.
+//! - [`database`]: messages of PostgreSQL and Redis to calls; literals of statements end here.
 //! - [`http1`]: heads to [`Request`] and [`Response`]; secrets end here ([`redact`]).
 //! - [`loss`]: what could not become an exchange, and why.
 #![forbid(unsafe_code)]
@@ -184,6 +184,8 @@ pub struct Database<'a> {
 pub enum System {
     /// PostgreSQL, and what speaks its protocol.
     Postgres,
+    /// Redis, and what speaks its protocol.
+    Redis,
 }
 
 impl System {
@@ -192,6 +194,7 @@ impl System {
     pub fn name(self) -> &'static str {
         match self {
             Self::Postgres => "postgresql",
+            Self::Redis => "redis",
         }
     }
 }

@@ -3,10 +3,11 @@
 //! In: records of messages. Out: whole messages in the order of their direction. Refuses to know what they mean.
 
 use super::postgres::Postgres;
+use super::redis::Redis;
 use super::{About, System};
 use crate::protocol::{Endpoints, Side};
 use obi_ebpf::{
-    FRAME_FIRST_PIECE, FRAME_JOINED, FRAME_LAST_PIECE, PROTOCOL_POSTGRES, close_event,
+    FRAME_FIRST_PIECE, FRAME_JOINED, FRAME_LAST_PIECE, PROTOCOL_POSTGRES, PROTOCOL_REDIS, close_event,
     frame_event,
 };
 
@@ -17,6 +18,7 @@ const MESSAGE_BYTES: usize = 2_048;
 #[derive(Debug)]
 pub(super) enum Session {
     Postgres(Box<Postgres>),
+    Redis(Redis),
 }
 
 /// A message, or as much of it as is copied.
@@ -61,6 +63,7 @@ impl Connection {
         let is_joined = frame.header.flags & FRAME_JOINED != 0;
         let (system, session) = match u32::from(frame.protocol) {
             PROTOCOL_POSTGRES => (System::Postgres, Session::Postgres(Box::new(Postgres::new(is_joined)))),
+            PROTOCOL_REDIS => (System::Redis, Session::Redis(Redis::new(is_joined))),
             _ => return None,
         };
         let (local, remote) =
@@ -133,6 +136,7 @@ impl Connection {
     pub(super) fn open(&self) -> usize {
         match &self.session {
             Session::Postgres(postgres) => postgres.open(),
+            Session::Redis(redis) => redis.open(),
         }
     }
 }

@@ -5,11 +5,12 @@
 //! answered; a step in them is a loss. Literals of statements end here. Refuses to know spans.
 //!
 //! - `connection`: what is kept of a connection, whatever it speaks; messages put together from their pieces.
-//! - `postgres`: what its messages mean.
+//! - `postgres`, `redis`: what the messages of a protocol mean.
 //! - [`sql`]: what may be shown of a statement.
 
 mod connection;
 mod postgres;
+mod redis;
 pub mod sql;
 mod text;
 
@@ -29,7 +30,7 @@ use text::Texts;
 struct Asked {
     /// Of SQL; `None` when its text was not seen.
     statement: Option<Arc<sql::Statement>>,
-    /// Of SQL whose text was not seen.
+    /// Of Redis, or of SQL whose text was not seen.
     operation: Arc<str>,
     tid: u32,
     arrival: u64,
@@ -109,6 +110,7 @@ impl Databases {
             (Session::Postgres(postgres), Some(message)) => {
                 postgres.accept(&message, &mut self.texts, &mut out);
             }
+            (Session::Redis(redis), Some(message)) => redis.accept(&message, &mut self.texts, &mut out),
             (_, None) => {}
         }
     }
@@ -123,7 +125,7 @@ impl Databases {
         let side = Some(about.side);
         if missed_requests > 0 {
             // A turn of PostgreSQL has several messages: how many calls they were is not known, but that there was one.
-            let n = 1;
+            let n = if about.system == System::Redis { missed_requests } else { 1 };
             let (stage, reason) = (loss::STAGE_PROTOCOL, loss::RECORDS_MISSING);
             sink.lost_many(Loss { stage, reason, side, tgid: about.tgid }, n);
         }
@@ -145,6 +147,7 @@ impl Databases {
         };
         match session {
             Session::Postgres(postgres) => postgres.end(&mut self.texts, &mut each),
+            Session::Redis(redis) => redis.end(&mut each),
         }
     }
 
@@ -158,6 +161,7 @@ impl Databases {
         let loss = Loss { stage, reason, side: Some(about.side), tgid: about.tgid };
         let next = match &*session {
             Session::Postgres(postgres) => postgres.next_turn(),
+            Session::Redis(redis) => redis.next_turn(),
         };
         let unseen = (number % ORDINALS).wrapping_sub(u64::from(next)) % ORDINALS;
         // A turn that is behind the last one seen is none.
@@ -167,6 +171,7 @@ impl Databases {
         let mut each = |_: &Asked, _: &str, _: &str| sink.lost(loss);
         match session {
             Session::Postgres(postgres) => postgres.end(&mut self.texts, &mut each),
+            Session::Redis(redis) => redis.end(&mut each),
         }
         true
     }
@@ -259,3 +264,5 @@ impl<S: Sink> Outcome for Handover<'_, S> {
     }
 }
 
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
-//! Texts of statements, read once however often they are sent.
+//! Texts of statements, read once however often they are sent, and names of commands.
 //!
-//! In: what was sent. Out: shared [`Statement`]s. Bounded: what finds no room is read again, or not kept by
+//! In: what was sent. Out: shared [`Statement`]s and names. Bounded: what finds no room is read again, or not kept by
 //! its connection. Refuses to know connections.
 
 use super::sql::Statement;
@@ -13,16 +13,34 @@ use std::sync::Arc;
 const REMEMBERED: usize = 2_048;
 /// Prepared statements of all connections together.
 const PREPARED: usize = 16_384;
+/// Distinct commands.
+const COMMANDS: usize = 512;
 /// A command that is not known by its name.
 pub(super) const OTHER: &str = "_OTHER";
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Texts {
     hasher: RandomState,
     /// By hash and length of the text as it was sent: the text itself holds literals, which end here.
     statements: HashMap<(u64, usize), Arc<Statement>, RandomState>,
+    commands: HashMap<Box<[u8]>, Arc<str>, RandomState>,
+    /// [`OTHER`], shared.
+    other: Arc<str>,
     held_bytes: usize,
     n_prepared: usize,
+}
+
+impl Default for Texts {
+    fn default() -> Self {
+        Self {
+            hasher: RandomState::default(),
+            statements: HashMap::default(),
+            commands: HashMap::default(),
+            other: Arc::from(OTHER),
+            held_bytes: 0,
+            n_prepared: 0,
+        }
+    }
 }
 
 impl Texts {
@@ -40,6 +58,21 @@ impl Texts {
         self.held_bytes += read.held_bytes();
         self.statements.insert(key, Arc::clone(&read));
         read
+    }
+
+    /// The name of a command of Redis, in capital letters.
+    pub(super) fn command(&mut self, sent: &[u8]) -> Arc<str> {
+        if let Some(known) = self.commands.get(sent) {
+            return Arc::clone(known);
+        }
+        let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+        let is_known = !sent.is_empty() && sent.iter().all(is_name) && self.commands.len() < COMMANDS;
+        if !is_known {
+            return Arc::clone(&self.other);
+        }
+        let name: Arc<str> = Arc::from(String::from_utf8_lossy(sent).to_ascii_uppercase());
+        self.commands.insert(sent.into(), Arc::clone(&name));
+        name
     }
 
     /// Whether a connection may keep one statement more; it gives back what it keeps.
