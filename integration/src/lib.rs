@@ -21,6 +21,7 @@ pub mod accuracy;
 pub mod agent;
 pub mod alertmanager;
 pub mod client;
+pub mod database;
 pub mod exposition;
 pub mod fetch;
 pub mod hook;

@@ -12,7 +12,8 @@ use obi::capture::discover::{Container, Facts, Naming as _, Particulars};
 use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
 use obi::protocol::{
-    Endpoints, Exchange, Failure, Request, Response, Rpc, Semantics, Side, Version, WebSocket,
+    Database, Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics, Side, System,
+    Version, WebSocket,
 };
 use obi::red::{Limits, Registry};
 use obi::span::service::{Host, Services};
@@ -108,22 +109,51 @@ fn exchange() -> Exchange<'static> {
         arrival: 10,
         started: 15,
         ended: 40,
-        request: Request {
-            method: "GET",
-            path: "/users/42",
-            query: "q=REDACTED",
-            host: "shop.example",
-            user_agent: "curl/8",
-            ..Request::default()
-        },
-        response: Some(Response { status: Some(200) }),
-        request_body_bytes: Some(3),
-        response_body_bytes: Some(7),
+        request_bytes: Some(3),
+        response_bytes: Some(7),
         failure: None,
         encrypted: false,
-        semantics: Semantics::Http,
+        message: Message::Http(Http {
+            request: Request {
+                method: "GET",
+                path: "/users/42",
+                query: "q=REDACTED",
+                host: "shop.example",
+                user_agent: "curl/8",
+                ..Request::default()
+            },
+            response: Some(Response { status: Some(200) }),
+            semantics: Semantics::Http,
+        }),
     }
 }
+
+/// What an exchange over HTTP said.
+fn said<'a>(exchange: &Exchange<'a>) -> Http<'a> {
+    let Message::Http(http) = exchange.message else { panic!("not over HTTP") };
+    http
+}
+
+/// A call of a database.
+const SELECT: Database<'static> = Database {
+    system: System::Postgres,
+    operation: "SELECT",
+    summary: "SELECT items",
+    collection: "items",
+    text: "SELECT * FROM items WHERE id = ?",
+    namespace: "shop",
+    code: "",
+};
+
+const GET: Database<'static> = Database {
+    system: System::Redis,
+    operation: "GET",
+    summary: "",
+    collection: "",
+    text: "",
+    namespace: "",
+    code: "",
+};
 
 /// Every sort of exchange on both sides.
 fn exchanges() -> Vec<Exchange<'static>> {
@@ -133,33 +163,39 @@ fn exchanges() -> Vec<Exchange<'static>> {
         change(&mut exchange);
         exchange
     };
+    let says = |change: &dyn Fn(&mut Http<'static>)| {
+        let mut http = said(&base);
+        change(&mut http);
+        Exchange { message: Message::Http(http), ..base }
+    };
     let cases = [
         base,
-        with(&|exchange| exchange.request.method = "BREW"),
-        with(&|exchange| exchange.request.query = ""),
-        with(&|exchange| exchange.response = Some(Response { status: Some(404) })),
-        with(&|exchange| exchange.response = Some(Response { status: Some(503) })),
-        with(&|exchange| {
-            exchange.response = None;
-            exchange.failure = Some(Failure::Reset);
-        }),
+        says(&|http| http.request.method = "BREW"),
+        says(&|http| http.request.query = ""),
+        says(&|http| http.response = Some(Response { status: Some(404) })),
+        says(&|http| http.response = Some(Response { status: Some(503) })),
+        Exchange { failure: Some(Failure::Reset), ..says(&|http| http.response = None) },
         with(&|exchange| exchange.failure = Some(Failure::Closed)),
         with(&|exchange| exchange.endpoints = Endpoints::Unix),
-        with(&|exchange| (exchange.request.method, exchange.request.path) = ("OPTIONS", "*")),
-        with(&|exchange| (exchange.request.version, exchange.encrypted) = (Version::Http2, true)),
+        says(&|http| (http.request.method, http.request.path) = ("OPTIONS", "*")),
+        Exchange { encrypted: true, ..says(&|http| http.request.version = Version::Http2) },
         // Joined in the middle.
-        with(&|exchange| {
-            exchange.request = Request { version: Version::Http2, ..Request::default() };
-            exchange.response = Some(Response { status: None });
+        says(&|http| {
+            http.request = Request { version: Version::Http2, ..Request::default() };
+            http.response = Some(Response { status: None });
         }),
-        with(&|exchange| {
-            exchange.semantics = Semantics::WebSocket(WebSocket {
+        says(&|http| {
+            http.semantics = Semantics::WebSocket(WebSocket {
                 request_messages: 1,
                 response_messages: 2,
                 close_code: Some(1000),
                 closed_by: Some(Side::Server),
             });
         }),
+        Exchange { message: Message::Database(SELECT), ..base },
+        Exchange { message: Message::Database(Database { code: "42P01", ..SELECT }), ..base },
+        Exchange { message: Message::Database(GET), failure: Some(Failure::Reset), ..base },
+        Exchange { message: Message::Database(GET), endpoints: Endpoints::Unix, ..base },
         call(&|_| {}),
         call(&|rpc| rpc.status = None),
         call(&|rpc| (rpc.status, rpc.is_cancelled, rpc.timeout) = (None, true, Some(1))),
@@ -184,7 +220,8 @@ fn call(change: &dyn Fn(&mut Rpc<'static>)) -> Exchange<'static> {
         version: Version::Http2,
         ..Request::default()
     };
-    Exchange { request, semantics: Semantics::Rpc(rpc), ..exchange() }
+    let message = Http { request, semantics: Semantics::Rpc(rpc), ..said(&exchange()) };
+    Exchange { message: Message::Http(message), ..exchange() }
 }
 
 fn spans() -> Vec<(Exchange<'static>, Span)> {
@@ -219,12 +256,14 @@ fn described() -> (Arc<obi::span::Service>, Arc<obi::span::Instance>) {
 }
 
 /// Why a recommended attribute is never sent.
-const NOT_SENT: [(&str, &str); 3] = [
+const NOT_SENT: [(&str, &str); 5] = [
     (
         "network.peer.address",
         "the peer is `client.address` or `server.address` already, since no proxy is in between",
     ),
     ("network.peer.port", "as the address"),
+    ("db.operation.batch.size", "each command of a batch is a call of its own, as it is on the wire"),
+    ("db.stored_procedure.name", "it is the target in the summary"),
     ("http.request.resend_count", "whether a request is a second attempt cannot be seen from outside"),
 ];
 
@@ -242,12 +281,17 @@ const EXTRA: [(&str, &str, &str); 8] = [
 
 /// What a convention requires, and why it is not always there.
 fn is_unread(exchange: &Exchange<'_>, name: &str) -> bool {
+    if matches!(exchange.message, Message::Database(_)) {
+        return false;
+    }
     match name {
-        "url.path" => exchange.request.path.is_empty(),
-        "http.request.method_original" => exchange.request.method.is_empty(),
-        "http.response.status_code" => exchange.response.is_some_and(|response| response.status.is_none()),
+        "url.path" => said(exchange).request.path.is_empty(),
+        "http.request.method_original" => said(exchange).request.method.is_empty(),
+        "http.response.status_code" => {
+            said(exchange).response.is_some_and(|response| response.status.is_none())
+        }
         "rpc.response.status_code" => {
-            matches!(exchange.semantics, Semantics::Rpc(Rpc { status: None, is_cancelled: false, .. }))
+            matches!(said(exchange).semantics, Semantics::Rpc(Rpc { status: None, is_cancelled: false, .. }))
         }
         _ => false,
     }
@@ -263,7 +307,8 @@ fn spans_have_what_the_conventions_ask_for() {
             (Detail::Http(_), SpanKind::Client) => "http.client",
             (Detail::Rpc(_), SpanKind::Server) => "rpc.server",
             (Detail::Rpc(_), SpanKind::Client) => "rpc.client",
-            (Detail::WebSocket(_), _) => {
+            (Detail::Database(_), SpanKind::Client) => "db.client",
+            (Detail::WebSocket(_), _) | (Detail::Database(_), SpanKind::Server) => {
                 // There is no convention for its span; what it has must be known all the same.
                 span.attributes(|name, value| conventions.check(name, value));
                 continue;
@@ -277,7 +322,7 @@ fn spans_have_what_the_conventions_ask_for() {
             assert!(name.starts_with(OWN) || is_extra != levels.contains_key(name), "{name} on {kind}");
             assert!(present.insert(name.to_owned()), "{name} twice");
         });
-        let http = span.detail.http();
+        let http = span.detail.carrier().cloned().unwrap_or_default();
         let is_error = span.status() == Status::Error;
         let over_ip = exchange.endpoints != Endpoints::Unix;
         for (name, level) in levels {
@@ -287,10 +332,23 @@ fn spans_have_what_the_conventions_ask_for() {
                 (_, "server.port") => over_ip,
                 (Level::Required, _) => true,
                 (Level::ConditionallyRequired, "error.type") => is_error,
-                (Level::ConditionallyRequired, "http.response.status_code") => exchange.response.is_some(),
+                (Level::ConditionallyRequired, name) if name.starts_with("db.") => {
+                    let Message::Database(said) = exchange.message else { panic!("{name} of no database") };
+                    let value = match name {
+                        "db.collection.name" => said.collection,
+                        "db.namespace" => said.namespace,
+                        "db.operation.name" => said.operation,
+                        "db.response.status_code" => said.code,
+                        other => panic!("no condition is known for {other}"),
+                    };
+                    !value.is_empty()
+                }
+                (Level::ConditionallyRequired, "http.response.status_code") => {
+                    said(&exchange).response.is_some()
+                }
                 (Level::ConditionallyRequired, "http.route") => !http.route.is_empty(),
                 (Level::ConditionallyRequired, "http.request.method_original") => http.method == "_OTHER",
-                (Level::ConditionallyRequired, "url.query") => !exchange.request.query.is_empty(),
+                (Level::ConditionallyRequired, "url.query") => !said(&exchange).request.query.is_empty(),
                 // The protocol is always http.
                 (Level::ConditionallyRequired, "network.protocol.name") => false,
                 (Level::ConditionallyRequired, "rpc.method" | "server.address") => true,
@@ -335,14 +393,26 @@ fn names_and_statuses_follow_the_conventions() {
                 assert_eq!(name, "WEBSOCKET /users/{id}");
                 continue;
             }
+            Detail::Database(database) => {
+                let expected = if database.summary.is_empty() { "GET" } else { "SELECT items" };
+                assert_eq!(name, expected);
+                let is_error = exchange.failure.is_some() || !database.code.is_empty();
+                assert_eq!(span.status() == Status::Error, is_error, "{exchange:?}");
+                continue;
+            }
         }
-        let method =
-            if matches!(exchange.request.method, "BREW" | "") { "HTTP" } else { exchange.request.method };
+        let method = if matches!(said(&exchange).request.method, "BREW" | "") {
+            "HTTP"
+        } else {
+            said(&exchange).request.method
+        };
         assert!(name == method || name.starts_with(&format!("{method} ")), "{name}");
         assert!(!name.contains("42"), "{name} has the path's number");
         let first_error = if span.kind == SpanKind::Server { 500 } else { 400 };
         let expected = exchange.failure.is_some()
-            || exchange.response.is_some_and(|it| it.status.is_some_and(|status| status >= first_error));
+            || said(&exchange)
+                .response
+                .is_some_and(|it| it.status.is_some_and(|status| status >= first_error));
         assert_eq!(span.status() == Status::Error, expected, "{exchange:?}");
     }
 }

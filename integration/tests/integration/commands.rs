@@ -76,3 +76,14 @@ fn ready_soon() {
         assert!(info.sum(name, &[]) > 0.0, "{name} says nothing");
     }
 }
+
+/// Every map of capture is in the sum, as the kernel counts it: also tables of buckets, and what is thrown away by age.
+#[test]
+fn no_map_is_left_out_of_the_sum() {
+    let agent = Agent::start(Config::default().set("capture", "hooks", "syscall")).unwrap();
+    let told = agent.metric_value("obi_bpf_map_bytes", &[]).unwrap();
+    let counted = agent.kernel_map_bytes().unwrap() as f64;
+    note(&format!("the agent says {told}, the kernel {counted}"));
+    // Programs come and go between the two looks.
+    assert!((told - counted).abs() < counted / 50.0, "{told} is not {counted}");
+}

@@ -1,8 +1,9 @@
 //! Every server by every client: sets of ids, sizes, statuses, durations, parents and privacy.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpStream};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use integration::accuracy::Ledger;
@@ -220,6 +221,67 @@ fn a_request_refused_at_its_head_has_a_body_size_when_the_body_came() {
     };
     check(true, Some(TOO_LARGE as u64));
     check(false, None);
+}
+
+/// One connection, kept: 417 to a request with `Expect`, whose body is not waited for, 200 to any other.
+fn refuse_expectations(stream: TcpStream) {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let (mut expects, mut length) = (false, 0);
+        loop {
+            let mut line = String::new();
+            if reader.read_line(&mut line).unwrap_or(0) == 0 {
+                return;
+            }
+            let line = line.trim_end().to_ascii_lowercase();
+            expects |= line.starts_with("expect:");
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse().expect("a length");
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let status = if expects { "417 Expectation Failed" } else { "200 OK" };
+        if !expects {
+            reader.read_exact(&mut vec![0; length]).unwrap();
+        }
+        write!(reader.get_mut(), "HTTP/1.1 {status}\r\ncontent-length: 2\r\n\r\nok").unwrap();
+    }
+}
+
+/// curl asks about a body of this size by itself; refused, it sends it unasked on the same connection, and goes on.
+#[test]
+fn behind_a_refused_expectation_the_connection_is_used_again() {
+    const BODY: usize = 2_000_000;
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || refuse_expectations(listener.accept().unwrap().0));
+    let mut body = tempfile::NamedTempFile::new().unwrap();
+    body.write_all(&vec![b'b'; BODY]).unwrap();
+    let ids = [request_id(), request_id()];
+    let urls = ids.each_ref().map(|id| format!("http://{address}/e/{id}/200/keep/5"));
+    let output = Command::new("curl")
+        .args(["-s", "--http1.1", "--data-binary"])
+        .arg(format!("@{}", body.path().display()))
+        .args([&urls[0], "--next", "-s", &urls[1]])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    server.join().unwrap();
+    let ours = |spans: &[Span]| {
+        let is_ours = |span: &&Span| span.request_id().is_some_and(|id| ids.iter().any(|ours| ours == id));
+        spans.iter().filter(is_ours).cloned().collect::<Vec<_>>()
+    };
+    let spans = ours(agent.spans_until(gate::PATIENCE, |spans| ours(spans).len() >= 6).unwrap());
+    let told =
+        |span: &Span| (span.number("http.response.status_code"), span.number("http.request.body.size"));
+    let mut told: Vec<_> = spans.iter().map(told).collect();
+    told.sort_unstable();
+    let of_both_ends =
+        [(200, 0), (200, BODY as u64), (417, 0)].map(|(status, size)| (Some(status), Some(size)));
+    assert_eq!(told, of_both_ends.iter().flat_map(|one| [*one; 2]).collect::<Vec<_>>(), "{spans:?}");
 }
 
 /// Whoever has asked all there is to ask may say so, and read the answer when the server has long closed.

@@ -11,6 +11,7 @@
 mod accuracy;
 mod cardinality;
 mod commands;
+mod database;
 mod discovery;
 mod encrypted;
 mod failure;

@@ -3,12 +3,13 @@
 mod purity;
 mod truth;
 
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use integration::agent::{Agent, Config};
 use integration::client::{self, Kind};
 use integration::patience::patience;
-use integration::seed::seeded;
+use integration::seed::{note, seeded};
 use integration::server::language;
 use integration::{fetch, load};
 use serde_json::Value;
@@ -52,4 +53,41 @@ fn a_request_leads_to_its_profile() {
     }
     let metrics = agent.metrics().unwrap();
     assert!(metrics.sum("obi_server_request_cpu_samples_total", &[("service_name", &server.service)]) > 0.0);
+}
+
+/// Runs of a program that lives for a fifth of a second.
+const RUNS: usize = 30;
+
+/// A program that has been sampled before is known to the kernel side soon after it begins again.
+#[test]
+fn programs_that_live_shortly_have_stacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("short");
+    std::fs::copy("/bin/dash", &program).unwrap();
+    let config = Config::default().set("profile", "enabled", true).set(
+        "discover",
+        "include",
+        serde_json::json!([{"executable": program}]),
+    );
+    let agent = Agent::start(config).unwrap();
+    let run = || {
+        let mut command = Command::new(&program);
+        let status = command.args(["-c", "i=0; while [ $i -lt 150000 ]; do i=$((i+1)); done"]).status();
+        assert!(status.unwrap().success());
+    };
+    let counts = || {
+        let metrics = agent.metrics().unwrap();
+        let unknown = metrics.sum("obi_profile_truncated_stacks_total", &[("reason", "no_process")]);
+        (metrics.sum("obi_profile_samples_total", &[]), unknown)
+    };
+    // The first ones make the program known; its file is looked at meanwhile.
+    (0..5).for_each(|_| run());
+    let before = counts();
+    (0..RUNS).for_each(|_| run());
+    let wanted = before.0 + RUNS as f64;
+    agent.metrics_until(LIMIT, |metrics| metrics.sum("obi_profile_samples_total", &[]) > wanted).unwrap();
+    let after = counts();
+    let (samples, unknown) = (after.0 - before.0, after.1 - before.1);
+    note(&format!("of {samples} samples {unknown} are of a process that was not known yet"));
+    assert!(unknown < samples / 8.0, "{unknown} of {samples}");
 }

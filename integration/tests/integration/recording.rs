@@ -45,7 +45,20 @@ fn wrong_usage_is_told_before_anything_is_recorded() {
         (&["--pid", "1", "--seconds", "3600"], "none/x.svg", 1, &["none/x.svg", "there is no such folder"]),
         (&["--pid", "1", "--seconds", "0"], "x.svg", 2, &["--seconds"]),
         (&["--pid", "1"], "x.svg", 2, &["--seconds"]),
-        (&["--seconds", "1"], "x.svg", 2, &["--pid"]),
+        (
+            &["--seconds", "1"],
+            "x.svg",
+            2,
+            &["--pid <N>|--service <NAME>|--span <ID>", "`obi profile --help`"],
+        ),
+        (&["--service", "shop"], "x.svg", 2, &["--seconds"]),
+        // Longer than this test may take.
+        (
+            &["--pid", "4194304", "--seconds", "3600"],
+            "x.svg",
+            1,
+            &["--pid 4194304", "there is no such process"],
+        ),
         (&["--span", "12"], "x.svg", 2, &["--span 12", "16 hexadecimal digits"]),
         (
             &["--span", "00000000000000ff", "--address", "127.0.0.1:1"],
@@ -91,10 +104,17 @@ fn what_is_recorded_is_written_and_what_is_not_there_is_said() {
         assert!(written.windows(begins.len()).take(200).any(|window| window == begins), "{name}");
     }
 
-    let nobody = ask(&["--service", "nobody-here", "--seconds", "2"], "x.svg");
-    check(&nobody, 1, &["no samples of nobody-here", "no such service used a CPU", "there are samples of "]);
-    let route = ask(&["--service", "nobody-here", "--route", "/none", "--seconds", "1", "--slow"], "x.svg");
-    check(&route, 1, &["no samples of slow requests of nobody-here, /none", "no such request"]);
+    // Few samples are said.
+    let short = ask(&["--pid", &pid, "--seconds", "1", "--diff", base], "short.svg");
+    if short.code == 0 && fs::read_to_string(file("short.svg")).unwrap().contains("too few to conclude") {
+        assert!(short.stderr.contains("warning: ") && short.stderr.contains("too few"), "{}", short.stderr);
+    }
+
+    // Longer than this test may take: a wrong name is said at once.
+    let nobody = ask(&["--service", "nobody-here", "--seconds", "3600"], "x.svg");
+    check(&nobody, 1, &["--service nobody-here: no service of this name", "; there are "]);
+    let route = ask(&["--pid", &pid, "--route", "/none", "--seconds", "1", "--slow"], "x.svg");
+    check(&route, 1, &[&format!("no samples of slow requests of process {pid}, /none"), "no such request"]);
     let span = ask(&["--span", "00000000000000ff"], "x.svg");
     check(&span, 1, &["404", "no sample of span 00000000000000ff is held"]);
     assert!(!file("x.svg").exists());

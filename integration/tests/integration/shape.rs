@@ -164,7 +164,12 @@ fn heads_beyond_the_limit() {
         bench.connection(long[40..].to_vec(), 4, Segmentation::Pieces(900)),
     ];
     bench.run(connections);
-    bench.assert_exact();
+    gate::assert_exact(&mut bench.agent, &bench.ledger);
+    // Those that were longer say so, and are counted.
+    let marked = |span: &&Span| span.attributes.get("obi.request.head.truncated") == Some(&true.into());
+    let n_marked = bench.agent.spans().unwrap().iter().filter(marked).count();
+    let counted = bench.agent.metric_value("obi_truncated_heads_total", &[]).unwrap();
+    assert!(n_marked >= 60 && n_marked as f64 == counted, "{n_marked} marked, {counted} counted");
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! TLS: what programs read from and write to OpenSSL becomes exact spans, whatever carries the ciphertext; TLS that
 //! nobody reads is counted once.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +15,7 @@ use integration::otlp::certificate::Certificates;
 use integration::patience::patience;
 use integration::plan::{Address, Call};
 use integration::process::Program;
-use integration::seed::seeded;
+use integration::seed::{note, seeded};
 use integration::server::{Features, KEPT, Server, encrypted};
 use integration::shape::{Framing, RequestFraming, Shape};
 use integration::span::{self, Span};
@@ -108,6 +111,60 @@ fn every_server_by_every_client() {
     for server in &servers {
         assert_eq!(uncovered_of(&agent, server.pid()), 0, "{}: read and uncovered", server.name);
     }
+}
+
+/// Two loops that take all processors, for as long as this lives.
+struct Busy(Arc<AtomicBool>);
+
+impl Busy {
+    fn start() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        for _ in 0..2 {
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        Self(stop)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A server's part is over when the bytes have left, not when its library returns: that may be long after the client
+/// has them, where processors are scarce.
+#[test]
+fn a_server_ends_before_its_client() {
+    let mut rng = seeded("ends over TLS");
+    let certificates = Certificates::new().unwrap();
+    let servers =
+        [encrypted::nginx(&certificates).unwrap(), encrypted::python_threads(&certificates).unwrap()];
+    let mut agent = agent_that_probes(&["/libssl.so"]);
+    let busy = Busy::start();
+    let mut ledger = Ledger::default();
+    for server in &servers {
+        let calls = Client::Simple(Kind::Python).calls(&mut rng, &server.features, 400);
+        let done = Client::Simple(Kind::Python).call(server, &calls);
+        ledger.enter(&calls, &done, &server.roles());
+    }
+    drop(busy);
+    let spans = agent.spans_until(gate::PATIENCE, |spans| ledger.is_complete(spans)).unwrap();
+    let ends = |kind: span::Kind| -> BTreeMap<&str, u64> {
+        let of_kind = spans.iter().filter(|span| span.kind == kind && ledger.is_ours(span));
+        of_kind.filter_map(|span| Some((span.request_id()?, span.end_unix_nano.get()))).collect()
+    };
+    let (servers, clients) = (ends(span::Kind::Server), ends(span::Kind::Client));
+    let pairs = servers.iter().filter_map(|(id, end)| Some(end.saturating_sub(*clients.get(id)?)));
+    let late: Vec<_> = pairs.filter(|late| *late > 0).collect();
+    note(&format!("{} servers end after their clients, by up to {:?} ns", late.len(), late.iter().max()));
+    // The kernel says that bytes have left when it is done with them; a client on another processor may be as fast.
+    assert!(servers.len() >= 800 && late.len() * 100 <= servers.len(), "{} spans: {late:?}", servers.len());
 }
 
 /// How many connections of this process nobody reads, as far as the agent says so by now.
