@@ -105,7 +105,7 @@ enum connection_flag {
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 7168);
 	__type(key, struct stream_key);
 	__type(value, struct stream_data);
 } content SEC(".maps");

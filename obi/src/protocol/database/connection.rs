@@ -119,7 +119,8 @@ impl Connection {
     /// Records of the requests', and of the answers', direction that have not come, now that it has ended.
     pub(super) fn missed(&self, close: &close_event) -> (u32, u32) {
         let (sent, received) = (close.sent_pieces, close.received_pieces);
-        let (requests, answers) = if self.about.side == Side::Client { (sent, received) } else { (received, sent) };
+        let (requests, answers) =
+            if self.about.side == Side::Client { (sent, received) } else { (received, sent) };
         let missed = |direction: &Direction, n: u32| {
             let step = n.wrapping_sub(direction.expected.unwrap_or(0)).cast_signed();
             u32::try_from(step).unwrap_or(0)

@@ -16,8 +16,8 @@ mod text;
 
 use super::exchange::close_failure;
 use super::loss::{self, Loss};
-use crate::config::Databases as Settings;
 use super::{Database, Exchange, Limits, Message, Side, Sink, System};
+use crate::config::Databases as Settings;
 use connection::{Connection, Session};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
