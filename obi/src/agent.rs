@@ -8,6 +8,7 @@ mod heap;
 mod misses;
 mod outlet;
 mod pipeline;
+mod process;
 pub mod profile;
 mod reload;
 mod route_state;
@@ -85,12 +86,13 @@ pub async fn run(
     let (sender, commands) = mpsc::channel(COMMANDS);
     let stopping = Arc::new(AtomicBool::new(false));
     let (tap, exporter) = plan.start();
-    let (mut pipeline, sampling) =
+    let Built { mut pipeline, naming, sampling } =
         build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
     let probing = prepare_probing(&mut pipeline);
     let bell = pipeline.wait.bell();
     let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
     let kept = privilege::reduce(by_event, || pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    let naming = naming.start().context("failed to start the thread for processes")?;
     let mut probing_running = None;
     if let Some(prepared) = probing {
         let (watch, running) = prepared.start().context("failed to start the thread for TLS libraries")?;
@@ -168,7 +170,9 @@ pub async fn run(
     drop(stop_web);
     let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
     exports.finish(&mut outlet).await;
-    tracing::info!(services = outlet.processes.naming().count(), "stopped; kernel programs detached");
+    drop(outlet);
+    let services = tokio::task::spawn_blocking(move || naming.finish()).await?;
+    tracing::info!(services, "stopped; kernel programs detached");
     Ok(())
 }
 
@@ -213,12 +217,19 @@ struct Inputs {
     tap: Tap,
 }
 
+/// What is loaded and not yet running.
+struct Built {
+    pipeline: Pipeline,
+    naming: process::Prepared,
+    sampling: anyhow::Result<profile::Prepared>,
+}
+
 fn build(
     config: &Config,
     support: Support,
     Inputs { commands, reloads, tap }: Inputs,
     stopping: Arc<AtomicBool>,
-) -> anyhow::Result<(Pipeline, anyhow::Result<profile::Prepared>)> {
+) -> anyhow::Result<Built> {
     let own = std::process::id();
     let settings = Settings {
         self_tgid: own,
@@ -240,6 +251,7 @@ fn build(
     let maps = programs.start()?;
     // After the start: whoever begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
+    let (processes, naming) = process::prepare(processes, programs.held_maps());
     // Requests are captured already: a look at everything that is mapped takes a while.
     let sampling = profile::prepare(&config.profile, &settings, shared, support.types.as_ref());
     drop(support);
@@ -297,7 +309,7 @@ fn build(
         stopping,
         tls: None,
     };
-    Ok((pipeline, sampling))
+    Ok(Built { pipeline, naming, sampling })
 }
 
 /// Probes the first TLS libraries, where that is wanted and possible.
@@ -311,7 +323,7 @@ fn prepare_probing(pipeline: &mut Pipeline) -> Option<tls::Prepared> {
         tracing::warn!(reason, "TLS is not read: the kernel takes no program for it");
         return None;
     }
-    Some(tls::prepare(programs, pipeline.outlet.processes.watched_processes().collect()))
+    Some(tls::prepare(programs, pipeline.outlet.processes.table().watched_processes()))
 }
 
 /// Which set captures and why; what should have worked and did not.
@@ -335,7 +347,7 @@ fn hook_set_state(verdict: Verdict) -> HookSetState {
 fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow::Result<()> {
     let address = listener.local_addr().context("failed to read the listen address")?;
     tracing::info!(
-        processes = pipeline.outlet.processes.watched(),
+        processes = pipeline.outlet.processes.table().watched(),
         tls = pipeline.tls.is_some(),
         "watching; what can be seen and not read, as TLS of other libraries than OpenSSL and its relatives, is \
          counted in obi_uncovered_connections_total"

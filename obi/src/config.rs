@@ -99,6 +99,14 @@ pub struct Discover {
     pub exclude: Vec<Rule>,
 }
 
+impl Discover {
+    /// Whether some rule depends on listening ports, which cost more to find than all the rest.
+    #[must_use]
+    pub fn looks_at_ports(&self) -> bool {
+        self.include.iter().chain(&self.exclude).any(|rule| rule.port.is_some())
+    }
+}
+
 /// Section `capture`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

@@ -163,6 +163,8 @@ pub struct Stats {
     pub profile: Option<Arc<Profile>>,
     /// Beginnings and ends of processes of which the kernel could not tell.
     pub lost_process_events: u64,
+    /// Times that a process was not read in time.
+    pub late_processes: u64,
     received: [u64; Stage::ALL.len()],
     lost: HashMap<OwnedLoss, Counter, RandomState>,
     uncovered: Vec<(&'static str, Counter)>,
@@ -238,6 +240,7 @@ impl Stats {
             uncovered: self.uncovered.clone(),
             read_late: self.read_late.clone(),
             lost_process_events: self.lost_process_events,
+            late_processes: self.late_processes,
             reloads: self.reloads,
             watched_processes: self.watched_processes,
             hook_set: self.hook_set,
@@ -276,6 +279,8 @@ pub struct Snapshot {
     pub read_late: Vec<(&'static str, Counter)>,
     /// Beginnings and ends of processes of which the kernel could not tell.
     pub lost_process_events: u64,
+    /// Times that a process was not read in time, so that what it did has the name known until then.
+    pub late_processes: u64,
     /// Configurations read again.
     pub reloads: Reloads,
     /// Processes watched.

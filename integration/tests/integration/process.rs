@@ -1,14 +1,17 @@
 //! What processes do with sockets: fork, share, duplicate, live in another namespace, live briefly.
 
+use std::path::Path;
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::client::{self, Kind};
 use integration::load;
+use integration::patience::patience;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, ServerPlan, Serving};
-use integration::process::{READY, run};
+use integration::process::{Program, READY, run};
 use integration::seed::{seeded, unique};
 use integration::server::shape::{self, ShapeServer, every_way};
 use integration::server::{Features, Server, service};
@@ -197,4 +200,77 @@ fn servers_that_live_briefly() {
         gate::call(&mut ledger, Kind::Shape, &server.server, &calls, 1);
     }
     gate::assert_exact(&mut agent, &ledger);
+}
+
+/// `strace` of one thread of the agent: the calls that name a file.
+struct FileCalls {
+    program: Program,
+    folder: tempfile::TempDir,
+}
+
+impl FileCalls {
+    /// Returns when the thread called `name` is traced.
+    fn of(agent: &Agent, name: &str) -> Self {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
+        let is_it = |task: &Path| std::fs::read_to_string(task.join("comm")).unwrap().trim() == name;
+        let task = tasks.map(|task| task.unwrap().path()).find(|task| is_it(task)).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("strace");
+        command.args(["-qq", "-e", "trace=%file", "-e", "signal=none", "-p"]).arg(task.file_name().unwrap());
+        command.arg("-o").arg(folder.path().join("calls"));
+        let program = Program::spawn("strace", command).unwrap();
+        let begun = Instant::now();
+        while std::fs::read_to_string(task.join("status")).unwrap().contains("TracerPid:\t0\n") {
+            assert!(
+                begun.elapsed() < patience(READY) && program.is_running().unwrap(),
+                "{name} is not traced"
+            );
+            thread::yield_now();
+        }
+        Self { program, folder }
+    }
+
+    fn finish(mut self) -> String {
+        self.program.signal(rustix::process::Signal::INT).unwrap();
+        self.program.wait(patience(READY)).unwrap();
+        std::fs::read_to_string(self.folder.path().join("calls")).unwrap()
+    }
+}
+
+/// Fifty new processes a second, each of which must be known by its name. All capture hangs on the pipeline's thread:
+/// what it would open belongs to other programs, which could keep it waiting.
+#[test]
+fn the_pipeline_opens_no_file() {
+    const CALLERS: usize = 5;
+    const PACE: Duration = Duration::from_millis(100);
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let server = ShapeServer::start("shape", ServerPlan::default()).unwrap();
+    let traces = ["pipeline", "processes"].map(|name| FileCalls::of(&agent, name));
+    let calls: Vec<Call> = (0..250).map(|_| Call::new(Shape::default())).collect();
+    let call = |calls: &[Call]| {
+        let one = |call| {
+            let begun = Instant::now();
+            let done = client::call(Kind::Shape, &server.server.address, std::slice::from_ref(call), 1);
+            thread::sleep(PACE.saturating_sub(begun.elapsed()));
+            done.unwrap()
+        };
+        calls.iter().map(one).collect::<Vec<_>>()
+    };
+    let done = thread::scope(|scope| {
+        let parts = calls.chunks(calls.len() / CALLERS);
+        let threads: Vec<_> = parts.map(|part| scope.spawn(|| call(part))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    let mut ledger = Ledger::default();
+    for done in &done {
+        ledger.enter(&calls, done, &server.server.roles());
+    }
+    gate::assert_exact(&mut agent, &ledger);
+    let [pipeline, processes] = traces.map(FileCalls::finish);
+    assert!(
+        processes.lines().count() > calls.len(),
+        "the thread that may wait opens what there is: {processes}"
+    );
+    assert_eq!(pipeline, "");
+    assert!(agent.metric_value("obi_late_processes_total", &[]).unwrap() < 1.0);
 }

@@ -2,11 +2,9 @@
 //!
 //! In: finished or lost exchanges. Out: nothing but changed state. Drops what the rules exclude.
 
-use std::sync::Arc;
-
+use super::process::{Directory, Identity};
 use super::profile::{Report, Tell};
 use super::route_state::RouteState;
-use crate::capture::discover::{Given, Process, Processes};
 use crate::clock::Clock;
 use crate::export::otlp::Tap;
 use crate::objective::record::Recorder;
@@ -15,18 +13,14 @@ use crate::protocol::loss::{Loss, STAGE_KERNEL};
 use crate::protocol::{Endpoints, Exchange, Exchanges, Side, Sink};
 use crate::red::{ActiveLabels, Registry};
 use crate::span::assemble::{Assembler, scheme, server_of};
-use crate::span::service::Services;
-use crate::span::{Service, Span, SpanKind};
+use crate::span::{Span, SpanKind};
 use crate::span_store::Store;
 use crate::stats::{self, Stage, Stats};
-
-/// The name of a process of which nothing could be learned (semantic conventions, `service.name`).
-const UNKNOWN_SERVICE: &[u8] = b"unknown_service";
 
 /// Everything right of the protocol stage.
 #[derive(Debug)]
 pub(super) struct Outlet {
-    pub(super) processes: Processes<Services>,
+    pub(super) processes: Directory,
     pub(super) assembler: Assembler,
     pub(super) route_state: RouteState,
     pub(super) registry: Registry,
@@ -54,16 +48,6 @@ pub(super) fn side_name(side: Option<Side>) -> &'static str {
 }
 
 impl Outlet {
-    /// The service of a process and whether it is watched.
-    pub(super) fn service(&mut self, tgid: u32) -> (Arc<Service>, bool) {
-        let told = |process: &Process<_, _>| (Arc::clone(&process.service), process.verdict.is_watched());
-        if let Some(known) = self.processes.confirmed(tgid).map(told) {
-            return known;
-        }
-        self.processes.exec(tgid, UNKNOWN_SERVICE, &Given::default());
-        self.processes.lookup(tgid).map_or_else(|| (Arc::new(Service::default()), true), told)
-    }
-
     /// Takes what the thread of samples tells, and tells it what it asks and what is new.
     pub(super) fn exchange_with_profile(&mut self) {
         let Some(mut profile) = self.profile.take() else { return };
@@ -71,10 +55,7 @@ impl Outlet {
             match report {
                 Report::Looks(looks) => looks.iter().for_each(|looks| self.registry.add_cpu(looks)),
                 Report::Who(pid) => {
-                    let (service, _) = self.service(pid);
-                    let instance = self.processes.instance(pid).unwrap_or_default();
-                    let path = self.processes.lookup(pid).map(|process| Arc::clone(&process.executable));
-                    let executable = path.unwrap_or_default();
+                    let Identity { service, instance, executable, .. } = self.processes.identity(pid);
                     let executable = executable.rsplit('/').next().unwrap_or_default().into();
                     profile.called(pid, Origin { pid, service, instance, executable });
                 }
@@ -99,8 +80,8 @@ impl Outlet {
                 // The conventions know no metric of calls under way.
                 return;
             }
-            let (service, watched) = self.service(under_way.tgid);
-            if watched {
+            let Identity { service, is_watched, .. } = self.processes.identity(under_way.tgid);
+            if is_watched {
                 let kind = match under_way.side {
                     Side::Server => SpanKind::Server,
                     Side::Client => SpanKind::Client,
@@ -128,7 +109,7 @@ impl Outlet {
             let serving = (exchange.tgid, local.port());
             if self.served != serving {
                 self.served = serving;
-                self.processes.ports_changed(exchange.tgid);
+                self.processes.serves(exchange.tgid);
             }
         }
     }
@@ -137,8 +118,8 @@ impl Outlet {
 impl Sink for Outlet {
     fn exchange(&mut self, exchange: &Exchange<'_>) {
         self.note_port(exchange);
-        let (service, watched) = self.service(exchange.tgid);
-        if !watched {
+        let Identity { service, instance, is_watched, .. } = self.processes.identity(exchange.tgid);
+        if !is_watched {
             return;
         }
         self.stats.receive(Stage::Span, 1);
@@ -146,7 +127,7 @@ impl Sink for Outlet {
         // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);
-        span.instance = self.processes.instance(exchange.tgid).unwrap_or_default();
+        span.instance = instance;
         if let Some(profile) = &mut self.profile {
             profile.ended(exchange, &span);
         }
@@ -169,8 +150,8 @@ impl Sink for Outlet {
     }
 
     fn lost_many(&mut self, loss: Loss, n: u32) {
-        let (service, watched) = self.service(loss.tgid);
-        if !watched {
+        let Identity { service, is_watched, .. } = self.processes.identity(loss.tgid);
+        if !is_watched {
             return;
         }
         let stage = if loss.stage == STAGE_KERNEL { Stage::Kernel } else { Stage::Protocol };

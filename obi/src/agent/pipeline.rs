@@ -1,6 +1,7 @@
 //! The pipeline thread: the one owner of all state, from the ring buffer to the series.
 //!
-//! In: kernel records, questions of the web, ticks. Out: answers. Takes no lock and waits for nobody.
+//! In: kernel records, questions of the web, ticks. Out: answers. Opens no file. Waits for no one but, within bounds, for
+//! the name of a process that is new.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use tokio::sync::mpsc;
 
 use super::misses::Misses;
 use super::outlet::Outlet;
+use super::process::{Counts, News};
 use super::reload::Reload;
 use super::tally::Tallies;
 use super::tls::Watch;
@@ -114,30 +116,24 @@ impl Pipeline {
             };
             drop(record);
             if let Some((event, given)) = process {
-                self.process(&event, &given);
+                self.process(&event, given);
             }
         }
         self.outlet.stats.receive(Stage::Capture, n_records as u64);
-        self.apply_verdicts();
+        self.take_news();
         n_records
     }
 
-    fn process(&mut self, event: &process_event, given: &Given) {
+    fn process(&mut self, event: &process_event, given: Given) {
         let processes = &mut self.outlet.processes;
         let tgid = event.header.tgid;
         match event.action {
             PROCESS_EXEC => {
-                let verdict = processes.exec(tgid, &event.comm, given);
-                if let (Some(Verdict::Watch), Some(tls), Some(process)) =
-                    (verdict, &mut self.tls, processes.lookup(tgid))
-                    && process.is_read()
-                {
-                    tls.begun(tgid, (&process.executable, &process.cgroup), Instant::now());
-                }
+                processes.exec(tgid, event.comm, given);
                 self.renewed(tgid, event.header.time);
             }
             PROCESS_FORK => {
-                let _ = processes.fork(tgid, event.parent);
+                processes.fork(tgid, event.parent);
                 self.renewed(tgid, event.header.time);
             }
             PROCESS_EXIT => {
@@ -154,10 +150,21 @@ impl Pipeline {
         }
     }
 
-    /// Tells the kernel side whom not to watch.
-    fn apply_verdicts(&mut self) {
+    /// Takes what was found out about processes: the kernel side learns whom not to watch, the TLS thread who began.
+    fn take_news(&mut self) {
         let before = self.ignored.len();
-        for change in self.outlet.processes.changes() {
+        for news in self.outlet.processes.news() {
+            let change = match news {
+                News::Verdict(change) => change,
+                News::Began(tgid) => {
+                    if let (Some(tls), Some((executable, cgroup))) =
+                        (&mut self.tls, self.outlet.processes.place(tgid))
+                    {
+                        tls.begun(tgid, (&executable, &cgroup), Instant::now());
+                    }
+                    continue;
+                }
+            };
             // The agent itself is filtered by number, at no cost.
             let ignore =
                 change.verdict.is_some_and(|verdict| !verdict.is_watched() && verdict != Verdict::Ourselves);
@@ -198,8 +205,8 @@ impl Pipeline {
     /// Whose TLS is not read may have mapped its library meanwhile.
     fn tell_uncovered(&mut self) {
         for (tgid, connections) in self.tallies.uncovered_tls() {
-            if let (Some(tls), Some(process)) = (&self.tls, self.outlet.processes.lookup(tgid)) {
-                tls.uncovered(tgid, Arc::clone(&process.executable), connections);
+            if let (Some(tls), Some((executable, _))) = (&self.tls, self.outlet.processes.place(tgid)) {
+                tls.uncovered(tgid, executable, connections);
             }
         }
     }
@@ -213,16 +220,19 @@ impl Pipeline {
         self.tallies.read(&mut self.maps, &mut self.outlet);
         self.tell_uncovered();
         if let Some(tls) = &mut self.tls {
-            tls.tick(Instant::now(), |tgid| self.outlet.processes.is_running(tgid));
+            tls.tick(Instant::now(), |tgid| self.outlet.processes.table().is_running(tgid));
         }
         let measured = self.programs.measure();
         self.misses.read(&measured, &mut self.outlet.stats);
         self.misses.warn(self.programs.set(), &measured);
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
-        self.outlet.processes.sweep(now);
+        self.outlet.processes.tick();
+        let Counts { dropped, late } = self.outlet.processes.take_counts();
+        self.outlet.stats.lost_process_events += dropped;
+        self.outlet.stats.late_processes += late;
         self.outlet.clock.tick();
         self.outlet.registry.advance(now);
-        self.apply_verdicts();
+        self.take_news();
         let Outlet { assembler, route_state, .. } = &mut self.outlet;
         route_state.tick(assembler.routes_mut(), Instant::now());
         self.outlet.hand_over();
@@ -231,7 +241,7 @@ impl Pipeline {
     fn answer(&mut self) {
         while let Ok(reload) = self.reloads.try_recv() {
             reload.take_effect(&mut self.outlet);
-            self.apply_verdicts();
+            self.take_news();
         }
         while let Ok(command) = self.commands.try_recv() {
             if matches!(command, Command::Metrics(_)) {
@@ -249,14 +259,15 @@ impl Pipeline {
     }
 
     /// Bytes of the maps of capture, and of those that say who is watched: as the kernel counts them, else estimated.
-    fn map_bytes(&self) -> (u64, u64) {
+    fn map_bytes(&mut self) -> (u64, u64) {
         let element = |n: usize, bytes: usize| n as u64 * (bytes as u64 + ELEMENT_OVERHEAD);
+        let counted = self.outlet.processes.map_bytes();
         let maps = &self.maps;
         let connections = maps.global.get(&0, 0).map_or(0, |global| global.0.n_open);
         let connection_bytes = self.programs.connection_bytes();
         let ring_bytes = u64::from(self.programs.ring_bytes());
         let verdicts = element(maps.process.keys().count(), 2 * size_of::<u32>());
-        match (self.programs.map_bytes(), self.programs.preallocated()) {
+        match (counted, self.programs.preallocated()) {
             (Some(counted), _) => {
                 let kept = if self.programs.is_in_storage() { connections * connection_bytes } else { 0 };
                 (counted.saturating_sub(verdicts) + kept, verdicts)
@@ -278,7 +289,7 @@ impl Pipeline {
     fn measure(&mut self) {
         let (capture, discover) = self.map_bytes();
         let stats = &mut self.outlet.stats;
-        stats.watched_processes = self.outlet.processes.watched() as u64;
+        stats.watched_processes = self.outlet.processes.table().watched() as u64;
         stats.lanes = self.outlet.tap.lanes();
         stats.unsampled = self.outlet.tap.unsampled();
         stats.tls = self.tls.as_ref().map(Watch::view);

@@ -103,8 +103,8 @@ fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
             let (service_name, watched) = match key.tgid {
                 0 => (String::new(), true),
                 tgid => {
-                    let (service, watched) = outlet.service(tgid);
-                    (service.name.clone(), watched)
+                    let who = outlet.processes.identity(tgid);
+                    (who.service.name.clone(), who.is_watched)
                 }
             };
             let side = match u32::from(key.side) {
@@ -124,14 +124,14 @@ fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
             watched
         }
         TALLY_UNCOVERED => {
-            let watched = key.tgid == 0 || outlet.service(key.tgid).1;
+            let watched = key.tgid == 0 || outlet.processes.identity(key.tgid).is_watched;
             if watched {
                 outlet.stats.uncover(uncovered_reason(reason), n);
             }
             watched
         }
         TALLY_READ_LATE => {
-            let watched = key.tgid == 0 || outlet.service(key.tgid).1;
+            let watched = key.tgid == 0 || outlet.processes.identity(key.tgid).is_watched;
             if watched {
                 outlet.stats.read_late(uncovered_reason(reason), n);
             }

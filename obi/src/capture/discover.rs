@@ -1,8 +1,8 @@
 //! The processes of this machine: who is there, who is watched.
 //!
 //! In: `/proc` and the kernel's process events. Out: [`Process`]es by pid, and [`Change`]s of who is watched, for the
-//! kernel's filter. Refuses to know how a service is named: whoever owns the table brings a [`Naming`]. Owned by one
-//! thread; never waits for anything but `/proc`.
+//! kernel's filter. Refuses to know how a service is named: the owner brings a [`Naming`]. One thread owns it and may
+//! wait for `/proc`; the others read its [`Table`].
 //!
 //! Times are `CLOCK_MONOTONIC` nanoseconds, given by the caller. The kernel's events are taken at their word; since
 //! one may be lost, [`Processes::sweep`] compares the table with `/proc`, by start time and executable, a few entries at a
@@ -11,15 +11,14 @@
 mod container;
 mod facts;
 mod given;
+mod memory;
 mod port;
 pub(super) mod proc_text;
+mod table;
 mod verdict;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-use foldhash::fast::RandomState;
-use hashbrown::HashMap;
 
 use self::facts::Reader;
 use self::verdict::Candidate;
@@ -28,6 +27,7 @@ use crate::config::Discover;
 pub use self::container::Container;
 pub use self::facts::Facts;
 pub use self::given::Given;
+pub use self::table::{Particulars, Process, Table};
 pub use self::verdict::Verdict;
 
 /// Gives processes their service; the span stage does.
@@ -47,51 +47,6 @@ pub trait Naming {
 
     /// The name of a service, which rules look at.
     fn name(service: &Self::Service) -> &str;
-}
-
-/// What a process and its forks have to themselves, as far as it was read.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Particulars {
-    /// Path of the executable.
-    pub executable: Arc<str>,
-    /// The container it runs in.
-    pub container: Container,
-    /// `OTEL_RESOURCE_ATTRIBUTES`.
-    pub otel_resource_attributes: String,
-    /// Name of the pod, or of its node.
-    pub host_name: String,
-    /// Namespace of the pod.
-    pub pod_namespace: String,
-}
-
-/// A process, alive or ended a moment ago.
-#[derive(Debug, Clone)]
-pub struct Process<S, I> {
-    /// Path of the executable.
-    pub executable: Arc<str>,
-    /// Path of the control group.
-    pub cgroup: Arc<str>,
-    /// What it is reported as.
-    pub service: S,
-    /// Whether it is watched.
-    pub verdict: Verdict,
-    particulars: Arc<Particulars>,
-    /// Made when it is first asked for.
-    instance: Option<I>,
-    /// Identity together with the pid; `None` for a child that has not been looked at.
-    start: Option<u64>,
-    /// When it ended.
-    ended: Option<u64>,
-    /// Compared with `/proc` since it was told of or read.
-    confirmed: bool,
-}
-
-impl<S, I> Process<S, I> {
-    /// Whether `/proc` was read after it began its program; not of one that was gone before.
-    #[must_use]
-    pub fn is_read(&self) -> bool {
-        self.start.is_some()
-    }
 }
 
 /// Who is watched has changed.
@@ -119,7 +74,7 @@ impl Default for Limits {
     }
 }
 
-/// The table of processes.
+/// The processes and their rules.
 #[derive(Debug)]
 pub struct Processes<N: Naming> {
     rules: Discover,
@@ -128,7 +83,7 @@ pub struct Processes<N: Naming> {
     limits: Limits,
     naming: N,
     reader: Reader,
-    table: HashMap<u32, Process<N::Service, N::Instance>, RandomState>,
+    table: Table<N::Service, N::Instance>,
     /// (when, who) ended, in that order.
     ended: VecDeque<(u64, u32)>,
     changes: Vec<Change>,
@@ -140,13 +95,13 @@ impl<N: Naming> Processes<N> {
     /// An empty table. `own` is the agent's pid in the initial pid namespace.
     pub fn new(rules: Discover, own: u32, naming: N, limits: Limits) -> Self {
         Self {
-            looks_at_ports: verdict::looks_at_ports(&rules),
+            looks_at_ports: rules.looks_at_ports(),
             rules,
             own,
             limits,
             naming,
             reader: Reader::new(),
-            table: HashMap::default(),
+            table: Table::default(),
             ended: VecDeque::new(),
             changes: Vec::new(),
             round: Vec::new(),
@@ -160,7 +115,7 @@ impl<N: Naming> Processes<N> {
     pub fn scan(&mut self) -> std::io::Result<usize> {
         let mut pids = std::fs::read_dir("/proc")?
             .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .filter(|tgid| !self.table.contains_key(tgid))
+            .filter(|tgid| !self.table.contains(*tgid))
             .collect::<Vec<u32>>();
         // Parents mostly have lower numbers, and children may take their name.
         pids.sort_unstable();
@@ -168,29 +123,31 @@ impl<N: Naming> Processes<N> {
     }
 
     /// The process, read from `/proc` when it is not known. `None` when nothing can be known of it.
-    pub fn lookup(&mut self, tgid: u32) -> Option<&Process<N::Service, N::Instance>> {
-        if !self.table.contains_key(&tgid) {
+    pub fn lookup(&mut self, tgid: u32) -> Option<Process<N::Service, N::Instance>> {
+        if !self.table.contains(tgid) {
             self.read(tgid);
         }
-        self.table.get(&tgid)
+        self.table.get(tgid)
     }
 
     /// The same of somebody whose exchanges are told: compared with `/proc` once, since the event of its program may be
     /// lost, and then it would have the name of the program before, or of its parent.
-    pub fn confirmed(&mut self, tgid: u32) -> Option<&Process<N::Service, N::Instance>> {
+    pub fn confirmed(&mut self, tgid: u32) -> Option<Process<N::Service, N::Instance>> {
         self.confirm(tgid);
         self.lookup(tgid)
     }
 
     /// What is particular to a known process.
     pub fn instance(&mut self, tgid: u32) -> Option<N::Instance> {
-        if let Some(instance) = &self.table.get(&tgid)?.instance {
-            return Some(instance.clone());
+        if let Some(instance) = self.table.with(tgid, |process| process.instance.clone())? {
+            return Some(instance);
         }
         self.confirm(tgid);
-        let process = self.table.get_mut(&tgid)?;
-        process.instance = Some(self.naming.instance(tgid, process.start, &process.particulars));
-        process.instance.clone()
+        let naming = &mut self.naming;
+        self.table.update(tgid, |process| {
+            process.instance = Some(naming.instance(tgid, process.start, &process.particulars));
+            process.instance.clone()
+        })?
     }
 
     /// The process runs another program. `comm` is the kernel's name for it; that and what it was `given` are used when
@@ -199,29 +156,30 @@ impl<N: Naming> Processes<N> {
         let facts = self.reader.facts(tgid).filter(|facts| !given.shows_end_of(facts));
         let facts = facts.unwrap_or_else(|| self.remembered(tgid, comm));
         self.name(tgid, given.complete(facts));
-        self.table.get(&tgid).map(|process| process.verdict)
+        self.verdict_of(tgid)
     }
 
     /// `parent` has made `tgid`, which is the same program until it executes another.
     pub fn fork(&mut self, tgid: u32, parent: u32) -> Option<Verdict> {
         if let Some(parent) = self.lookup(parent) {
-            let child =
-                Process { start: None, ended: None, instance: None, confirmed: false, ..parent.clone() };
+            let child = Process { start: None, ended: None, instance: None, confirmed: false, ..parent };
             // The agent's own children are other programs, or will be.
             let verdict = if child.verdict == Verdict::Ourselves { Verdict::Watch } else { child.verdict };
             self.insert(tgid, Process { verdict, ..child });
         } else {
             self.read(tgid);
         }
-        self.table.get(&tgid).map(|process| process.verdict)
+        self.verdict_of(tgid)
     }
 
     /// The process has ended; its entry stays for a while, for exchanges still under way through the pipeline.
     pub fn exit(&mut self, tgid: u32, now: u64) {
-        if let Some(process) = self.table.get_mut(&tgid)
-            && process.ended.is_none()
-        {
-            process.ended = Some(now);
+        let ends = |process: &mut Process<_, _>| {
+            let is_first = process.ended.is_none();
+            process.ended.get_or_insert(now);
+            is_first
+        };
+        if self.table.update(tgid, ends) == Some(true) {
             self.ended.push_back((now, tgid));
         }
         if self.ended.len() > self.limits.processes {
@@ -244,9 +202,7 @@ impl<N: Naming> Processes<N> {
             self.forget_oldest();
         }
         if self.round.is_empty() {
-            self.round.extend(
-                self.table.iter().filter(|(_, process)| process.ended.is_none()).map(|(tgid, _)| *tgid),
-            );
+            self.round = self.table.running();
         }
         // Nothing else tells that ports have changed.
         let unhurried =
@@ -262,31 +218,24 @@ impl<N: Naming> Processes<N> {
         self.changes.drain(..)
     }
 
-    /// Whether a known process has not ended.
+    /// Whether some rule depends on listening ports.
     #[must_use]
-    pub fn is_running(&self, tgid: u32) -> bool {
-        self.table.get(&tgid).is_some_and(|process| process.ended.is_none())
+    pub fn looks_at_ports(&self) -> bool {
+        self.looks_at_ports
     }
 
-    /// Processes alive and watched.
+    /// The table, for other threads.
     #[must_use]
-    pub fn watched(&self) -> usize {
-        self.watched_processes().count()
-    }
-
-    /// Their pids.
-    pub fn watched_processes(&self) -> impl Iterator<Item = u32> {
-        let watched = |process: &Process<_, _>| process.ended.is_none() && process.verdict.is_watched();
-        self.table.iter().filter(move |(_, process)| watched(process)).map(|(tgid, _)| *tgid)
+    pub fn table(&self) -> &Table<N::Service, N::Instance> {
+        &self.table
     }
 
     /// From now on these rules decide, also on the processes that are known. Looks at the ports of all of them when a
     /// rule does.
     pub fn set_rules(&mut self, rules: Discover) {
-        self.looks_at_ports = verdict::looks_at_ports(&rules);
+        self.looks_at_ports = rules.looks_at_ports();
         self.rules = rules;
-        let known: Vec<u32> = self.table.keys().copied().collect();
-        for tgid in known {
+        for tgid in self.table.all() {
             self.decide_again(tgid);
         }
     }
@@ -312,10 +261,12 @@ impl<N: Naming> Processes<N> {
     /// What is known of a process that has ended: where the one ran that it was before, mostly a fork of its parent.
     fn remembered(&self, tgid: u32, comm: &[u8]) -> Facts {
         let facts = Facts { executable: proc_text::comm(comm), ..Facts::default() };
-        let Some(before) = self.table.get(&tgid) else { return facts };
-        let Particulars { container, pod_namespace, .. } = &*before.particulars;
+        let before =
+            self.table.with(tgid, |before| (Arc::clone(&before.cgroup), Arc::clone(&before.particulars)));
+        let Some((cgroup, particulars)) = before else { return facts };
+        let Particulars { container, pod_namespace, .. } = &*particulars;
         Facts {
-            cgroup: before.cgroup.to_string(),
+            cgroup: cgroup.to_string(),
             container: container.clone(),
             pod_namespace: pod_namespace.clone(),
             ..facts
@@ -323,9 +274,11 @@ impl<N: Naming> Processes<N> {
     }
 
     fn name(&mut self, tgid: u32, facts: Facts) {
-        let same_program = |parent: &&Process<_, _>| *parent.executable == *facts.executable;
-        let parent = self.table.get(&facts.parent).filter(same_program).map(|parent| &parent.service);
-        let service = self.naming.service(&facts, parent);
+        let of_same_program = |parent: &Process<N::Service, N::Instance>| {
+            (*parent.executable == *facts.executable).then(|| parent.service.clone())
+        };
+        let parent = self.table.with(facts.parent, of_same_program).flatten();
+        let service = self.naming.service(&facts, parent.as_ref());
         let verdict = self.verdict(tgid, &facts.executable, &facts.cgroup, &service);
         let start = (facts.start > 0).then_some(facts.start);
         let executable: Arc<str> = facts.executable.into();
@@ -346,15 +299,17 @@ impl<N: Naming> Processes<N> {
 
     /// Decides on a known process, and notes when that changes anything.
     fn decide_again(&mut self, tgid: u32) -> Option<Verdict> {
-        let process = self.table.get(&tgid)?;
-        let (executable, cgroup) = (Arc::clone(&process.executable), Arc::clone(&process.cgroup));
-        let (service, before) = (process.service.clone(), process.verdict);
+        let Process { executable, cgroup, service, verdict: before, .. } = self.table.get(tgid)?;
         let verdict = self.verdict(tgid, &executable, &cgroup, &service);
         if verdict != before {
-            self.table.get_mut(&tgid)?.verdict = verdict;
+            self.table.update(tgid, |process| process.verdict = verdict)?;
             self.changes.push(Change { tgid, verdict: Some(verdict) });
         }
         Some(verdict)
+    }
+
+    fn verdict_of(&self, tgid: u32) -> Option<Verdict> {
+        self.table.with(tgid, |process| process.verdict)
     }
 
     fn verdict(&mut self, tgid: u32, executable: &str, cgroup: &str, service: &N::Service) -> Verdict {
@@ -367,12 +322,12 @@ impl<N: Naming> Processes<N> {
     }
 
     fn insert(&mut self, tgid: u32, process: Process<N::Service, N::Instance>) {
-        if self.table.len() >= self.limits.processes && !self.table.contains_key(&tgid) {
+        if self.table.len() >= self.limits.processes && !self.table.contains(tgid) {
             self.make_room();
         }
         let verdict = process.verdict;
         let before = self.table.insert(tgid, process);
-        if before.is_none_or(|before| before.verdict != verdict) {
+        if before != Some(verdict) {
             self.changes.push(Change { tgid, verdict: Some(verdict) });
         }
     }
@@ -380,7 +335,7 @@ impl<N: Naming> Processes<N> {
     fn make_room(&mut self) {
         while self.table.len() >= self.limits.processes {
             if self.ended.is_empty() {
-                let Some(any) = self.table.keys().next().copied() else { return };
+                let Some(any) = self.table.any() else { return };
                 self.forget(any);
             } else {
                 self.forget_oldest();
@@ -391,33 +346,31 @@ impl<N: Naming> Processes<N> {
     /// Forgets who ended first, unless its pid has been taken over meanwhile.
     fn forget_oldest(&mut self) {
         if let Some((ended, tgid)) = self.ended.pop_front()
-            && self.table.get(&tgid).is_some_and(|process| process.ended == Some(ended))
+            && self.table.with(tgid, |process| process.ended) == Some(Some(ended))
         {
             self.forget(tgid);
         }
     }
 
     fn forget(&mut self, tgid: u32) {
-        if self.table.remove(&tgid).is_some() {
+        if self.table.remove(tgid) {
             self.changes.push(Change { tgid, verdict: None });
         }
     }
 
     fn confirm(&mut self, tgid: u32) {
         let is_due = |process: &Process<_, _>| !process.confirmed && process.ended.is_none();
-        if !self.table.get(&tgid).is_some_and(is_due) {
+        if self.table.with(tgid, is_due) != Some(true) {
             return;
         }
         if let Some(identity) = self.reader.identity(tgid) {
             self.compare_with(tgid, identity);
         }
-        if let Some(process) = self.table.get_mut(&tgid) {
-            process.confirmed = true;
-        }
+        self.table.update(tgid, |process| process.confirmed = true);
     }
 
     fn compare(&mut self, tgid: u32, now: u64) {
-        if !self.is_running(tgid) {
+        if !self.table.is_running(tgid) {
             return;
         }
         let Some(identity) = self.reader.identity(tgid) else { return self.exit(tgid, now) };
@@ -428,10 +381,11 @@ impl<N: Naming> Processes<N> {
 
     /// Whether a known process is still what it was; it is read again if not. `identity` is its start and executable.
     fn compare_with(&mut self, tgid: u32, (start, executable): (u64, Option<String>)) -> bool {
-        let Some(process) = self.table.get_mut(&tgid) else { return false };
-        let before = *process.start.get_or_insert(start);
-        let is_same =
-            before == start && executable.is_none_or(|executable| *executable == *process.executable);
+        let compare = |process: &mut Process<_, _>| {
+            *process.start.get_or_insert(start) == start
+                && executable.is_none_or(|executable| *executable == *process.executable)
+        };
+        let Some(is_same) = self.table.update(tgid, compare) else { return false };
         if !is_same {
             self.read(tgid);
         }

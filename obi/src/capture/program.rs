@@ -26,7 +26,7 @@ pub use self::maps::{
     ELEMENT_OVERHEAD, GlobalState, Maps, SharedMaps, StreamData, StreamKey, TallyKey, ThreadState,
 };
 use self::maps::{connection_bytes, whole_bytes};
-use self::memory::HeldMaps;
+pub use self::memory::HeldMaps;
 use self::table::Hook;
 pub use self::user::UserPrograms;
 use super::bpf::info::{self, ProgramInfo};
@@ -320,11 +320,11 @@ impl Programs {
         self.connection_bytes
     }
 
-    /// Bytes of all maps of the set as the kernel counts them, without connections that are kept with their sockets;
-    /// `None` before Linux 6.4.
+    /// All maps of the set, which the kernel can count, without connections that are kept with their sockets; `None`
+    /// before Linux 6.4.
     #[must_use]
-    pub fn map_bytes(&self) -> Option<u64> {
-        self.held.as_ref().map(HeldMaps::bytes)
+    pub fn held_maps(&self) -> Option<HeldMaps> {
+        self.held.clone()
     }
 
     /// Connections are kept with their sockets, in no map that is counted.

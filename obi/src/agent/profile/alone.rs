@@ -67,10 +67,8 @@ fn origin(processes: &mut Processes<Services>, pid: u32) -> Origin {
         processes.exec(pid, b"unknown_service", &Given::default());
     }
     let instance = processes.instance(pid).unwrap_or_default();
-    let (service, path) = processes
-        .lookup(pid)
-        .map(|process| (Arc::clone(&process.service), Arc::clone(&process.executable)))
-        .unwrap_or_default();
+    let (service, path) =
+        processes.lookup(pid).map(|process| (process.service, process.executable)).unwrap_or_default();
     let executable = path.rsplit('/').next().unwrap_or_default().into();
     Origin { pid, service, instance, executable }
 }

@@ -1,11 +1,8 @@
 //! What `/proc` tells about one process.
 //!
 //! In: a pid. Out: [`Facts`], or nothing when the process is gone. All reads go through one descriptor of the
-//! process's directory, which never turns into another process when the pid is used again. Reads are bounded. Of the
-//! environment only a few variables are kept, and the buffer is wiped. Refuses to know what a service is.
-//!
-//! A limit: `cmdline` and `environ` are memory of the process, so a hostile program that backs that memory by a
-//! file system of its own can make the read wait, as it can for `ps`.
+//! process's directory, which never turns into another process when the pid is used again. Reads are bounded, and what
+//! is memory of the process has a deadline (`memory`). Refuses to know what a service is.
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 
 use super::container::{self, Container};
+use super::memory::{Memory, MemoryReader};
 use super::proc_text::{self, Variables};
 
 /// What is known of a process, before it has a name. Holds no secret of its environment.
@@ -42,6 +40,8 @@ pub struct Facts {
     pub cgroup: String,
     /// The container it runs in.
     pub container: Container,
+    /// Arguments and environment could not be read in time.
+    pub is_memory_late: bool,
 }
 
 impl Facts {
@@ -62,16 +62,15 @@ impl Facts {
 #[derive(Debug)]
 pub(super) struct Reader {
     buffer: Vec<u8>,
-    /// Bytes of it that may not be zero.
-    used: usize,
+    memory: MemoryReader,
 }
 
 /// Most bytes read of one file.
-const READ_BYTES: usize = 64 * 1024;
+pub(super) const READ_BYTES: usize = 64 * 1024;
 
 impl Reader {
     pub(super) fn new() -> Self {
-        Self { buffer: vec![0; READ_BYTES], used: 0 }
+        Self { buffer: vec![0; READ_BYTES], memory: MemoryReader::new() }
     }
 
     /// Everything about a process. `None`: it is gone, has ended, or is a thread of the kernel.
@@ -80,19 +79,13 @@ impl Reader {
         let process = process.as_fd();
         let stat =
             proc_text::stat(self.read_once(process, "stat")?.0).filter(|stat| !stat.kernel && !stat.ended)?;
-        let command = self
-            .read_once(process, "cmdline")
-            .map(|(bytes, _)| proc_text::command(bytes))
-            .unwrap_or_default();
         let groups = self.read_once(process, "cgroup");
         let (cgroup, container) = groups
             .map(|(bytes, _)| (proc_text::cgroup(bytes), container::container(bytes)))
             .unwrap_or_default();
-        let variables = self
-            .read_once(process, "environ")
-            .map(|(bytes, whole)| proc_text::environment(bytes, whole))
-            .unwrap_or_default();
-        self.buffer[..std::mem::take(&mut self.used)].fill(0);
+        let memory = self.memory.read(process);
+        let is_memory_late = memory.is_none();
+        let Memory { command, variables } = memory.unwrap_or_default();
         let mut facts = Facts {
             parent: stat.parent,
             start: stat.start,
@@ -100,6 +93,7 @@ impl Reader {
             directory: link(process, "cwd").map(|path| proc_text::executable(&path)).unwrap_or_default(),
             cgroup,
             container,
+            is_memory_late,
             ..Facts::default()
         }
         .with_memory(command, variables);
@@ -123,13 +117,9 @@ impl Reader {
         self.fill(file)
     }
 
-    /// The same of a file that comes whole, as far as there is room: one record, or memory of the process. Tables come
-    /// page by page.
+    /// The same of a file that comes whole, as far as there is room. Tables come page by page.
     fn read_once(&mut self, process: BorrowedFd<'_>, name: &str) -> Option<(&[u8], bool)> {
-        let file = openat(process, name, READ_ONLY, Mode::empty()).ok()?;
-        let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut self.buffer[..])).ok()?;
-        self.used = self.used.max(count);
-        Some((&self.buffer[..count], count < self.buffer.len()))
+        read_once(process, name, &mut self.buffer)
     }
 
     fn fill(&mut self, file: OwnedFd) -> Option<(&[u8], bool)> {
@@ -144,7 +134,6 @@ impl Reader {
                 Err(_) => return None,
             }
         }
-        self.used = self.used.max(filled);
         Some((&self.buffer[..filled], filled < self.buffer.len()))
     }
 
@@ -167,6 +156,17 @@ impl Reader {
         let name = std::str::from_utf8(bytes).ok()?.trim();
         is_label(name).then(|| name.to_owned())
     }
+}
+
+/// What one read of a file gives, and whether it is all of it.
+pub(super) fn read_once<'b>(
+    process: BorrowedFd<'_>,
+    name: &str,
+    buffer: &'b mut [u8],
+) -> Option<(&'b [u8], bool)> {
+    let file = openat(process, name, READ_ONLY, Mode::empty()).ok()?;
+    let count = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut *buffer)).ok()?;
+    Some((&buffer[..count], count < buffer.len()))
 }
 
 const NAMESPACE_FILES: [&str; 2] = [
@@ -218,7 +218,6 @@ mod tests {
         while facts.command.is_empty() {
             facts = reader.facts(child.id()).unwrap();
         }
-        assert!(reader.buffer.iter().all(|byte| *byte == 0), "the environment must not stay in memory");
         assert_eq!(facts.parent, std::process::id());
         assert_eq!(facts.executable.rsplit('/').next(), Some("sleep"));
         assert_eq!(

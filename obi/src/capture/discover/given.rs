@@ -27,7 +27,7 @@ impl Given {
 
     /// Whether the process was about to end when `facts` were read: its memory goes before it does.
     pub(super) fn shows_end_of(&self, facts: &Facts) -> bool {
-        facts.command.is_empty() && !self.command.is_empty()
+        facts.command.is_empty() && !facts.is_memory_late && !self.command.is_empty()
     }
 
     /// `facts`, with what could not be read any more from the memory of the process.
@@ -83,5 +83,6 @@ mod tests {
         assert!(given.shows_end_of(&named("", "")));
         assert!(!given.shows_end_of(&named("a", "")));
         assert!(!Given::default().shows_end_of(&named("", "")));
+        assert!(!given.shows_end_of(&Facts { is_memory_late: true, ..named("", "") }));
     }
 }

@@ -76,7 +76,8 @@ fn a_scan_finds_processes_but_not_kernel_threads() {
     assert_eq!(table.lookup(sleeper.0.id()).unwrap().service, "sleep");
     assert_eq!(table.lookup(std::process::id()).unwrap().verdict, Verdict::Ourselves);
     assert_eq!(table.scan().unwrap(), 0, "known processes are not read again");
-    for entry in table.table.values() {
+    for tgid in table.table.all() {
+        let entry = table.lookup(tgid).unwrap();
         assert!(!entry.service.starts_with("kworker"), "{entry:?}");
     }
 }
@@ -98,7 +99,7 @@ fn an_ended_process_answers_for_the_grace_time() {
     sleeper.end();
     table.exit(tgid, 100 * SECOND);
     table.exit(tgid, 105 * SECOND);
-    assert_eq!(table.watched(), 0);
+    assert_eq!(table.table().watched(), 0);
     table.sweep(109 * SECOND);
     assert_eq!(table.lookup(tgid).unwrap().service, "sleep");
     table.sweep(110 * SECOND);
@@ -206,7 +207,7 @@ fn lost_events_and_a_reused_pid_are_noticed() {
     check(entry(&executable, None), "before");
     sleeper.end();
     table.sweep(SECOND);
-    assert_eq!(table.watched(), 0);
+    assert_eq!(table.table().watched(), 0);
     table.sweep(20 * SECOND);
     assert!(table.lookup(tgid).is_none());
 }
@@ -239,7 +240,7 @@ fn a_program_whose_event_is_lost_has_its_own_name() {
     // Once is enough: it is not read at every exchange.
     table.fork(tgid, std::process::id());
     table.confirmed(tgid);
-    table.table.get_mut(&tgid).unwrap().executable = "/somewhere/else".into();
+    table.table.update(tgid, |process| process.executable = "/somewhere/else".into()).unwrap();
     assert_eq!(&*table.confirmed(tgid).unwrap().executable, "/somewhere/else");
     // Who has ended stays what it was.
     table.fork(GONE, std::process::id());

@@ -45,11 +45,6 @@ pub(super) fn decide(rules: &Discover, candidate: Candidate<'_>) -> Verdict {
     }
 }
 
-/// Whether some rule depends on listening ports, which cost more to find than all the rest.
-pub(super) fn looks_at_ports(rules: &Discover) -> bool {
-    rules.include.iter().chain(&rules.exclude).any(|rule| rule.port.is_some())
-}
-
 fn matches(rule: &Rule, candidate: Candidate<'_>) -> bool {
     let text = |pattern: &Option<crate::config::Pattern>, text| {
         pattern.as_ref().is_none_or(|pattern| pattern.matches(text))

@@ -14,7 +14,7 @@ struct Held {
 
 /// Maps that this process holds open.
 #[derive(Debug, Clone, Default)]
-pub(super) struct HeldMaps(Vec<Held>);
+pub struct HeldMaps(Vec<Held>);
 
 impl HeldMaps {
     /// All of them, each once.
@@ -39,8 +39,9 @@ impl HeldMaps {
         self
     }
 
-    /// What they take at this moment.
-    pub(super) fn bytes(&self) -> u64 {
+    /// What they take at this moment, bytes. Reads a file for each.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
         let bytes =
             |held: &Held| read(held.descriptor).filter(|(id, _)| *id == held.id).map(|(_, bytes)| bytes);
         self.0.iter().filter_map(bytes).sum()

@@ -69,7 +69,9 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
     out.counter(("obi_uncovered_connections_read_later", help, None), late)?;
 
     let help = "Forks, execs and exits that were lost; what they told is read from /proc";
-    out.counter(("obi_lost_process_events", help, None), [([], stats.lost_process_events)])
+    out.counter(("obi_lost_process_events", help, None), [([], stats.lost_process_events)])?;
+    let help = "Times that a process was not read in time; what it did has the name known until then";
+    out.counter(("obi_late_processes", help, None), [([], stats.late_processes)])
 }
 
 /// Services of one name in several namespaces share a series: its labels do not tell them apart.

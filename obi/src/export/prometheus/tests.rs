@@ -42,6 +42,7 @@ fn sources() -> (Spans, Stats) {
     stats.uncover("tls", 2);
     stats.read_late("tls", 1);
     stats.lost_process_events = 5;
+    stats.late_processes = 2;
     stats.watched_processes = 4;
     stats.hook_set = "socket";
     stats.hook_sets = vec![

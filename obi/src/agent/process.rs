@@ -1,0 +1,397 @@
+//! The thread that reads `/proc` for the pipeline: who processes are, what our own maps take.
+//!
+//! In: the kernel's news of processes, questions about them. Out: the table of processes, which the pipeline reads, and
+//! who is watched, for the kernel. The pipeline itself opens no file, and waits for this thread for a bounded time only:
+//! a program that holds its memory lock must not stop capture on the machine.
+//!
+//! ```text
+//! pipeline ── Notice: exec, fork, exit, a question ──▶ processes ──▶ /proc
+//!     ▲  └─ waits for the number of its notice ─────────┘ │ └──▶ memory (may hang; replaced)
+//!     └──────────── table of processes, News ─────────────┘
+//! ```
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use foldhash::fast::RandomState;
+
+use crate::capture::discover::{Change, Given, Process, Processes, Table, Verdict};
+use crate::capture::program::HeldMaps;
+use crate::clock::monotonic_ns;
+use crate::config::Discover;
+use crate::span::service::Services;
+use crate::span::{Instance, Service};
+
+/// Notices that may wait for the thread. What finds no room is mended by a comparison with `/proc`.
+const NOTICES: usize = 4096;
+/// How long the pipeline waits for an answer. Longer than a process may keep the reader of its memory waiting.
+const PATIENCE: Duration = Duration::from_millis(250);
+/// Comparisons with `/proc`, and processes that ended.
+const SWEEP: Duration = Duration::from_secs(1);
+/// The name of a process of which nothing could be learned (semantic conventions, `service.name`).
+const UNKNOWN_SERVICE: &[u8] = b"unknown_service";
+
+/// What the pipeline says.
+#[derive(Debug)]
+enum Notice {
+    Exec {
+        tgid: u32,
+        comm: [u8; 16],
+        given: Given,
+    },
+    Fork {
+        tgid: u32,
+        parent: u32,
+    },
+    Exit {
+        tgid: u32,
+        time: u64,
+    },
+    /// An exchange of this process has ended: who is it?
+    Settle {
+        tgid: u32,
+    },
+    /// It serves on a port that was not seen before.
+    Serves {
+        tgid: u32,
+    },
+    Rules(Box<Discover>),
+    /// A scrape wants to know what our maps take.
+    CountMaps,
+}
+
+/// What the thread says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum News {
+    /// Who is watched has changed.
+    Verdict(Change),
+    /// A watched process runs another program, and was read.
+    Began(u32),
+}
+
+/// Who a process is.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Identity {
+    pub(super) service: Arc<Service>,
+    pub(super) instance: Arc<Instance>,
+    pub(super) executable: Arc<str>,
+    pub(super) is_watched: bool,
+}
+
+/// The number of the last notice that was taken.
+#[derive(Debug, Default)]
+struct Progress {
+    taken: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// The pipeline's end.
+#[derive(Debug)]
+pub(super) struct Directory {
+    table: Table<Arc<Service>, Arc<Instance>>,
+    notices: SyncSender<(u64, Notice)>,
+    news: Receiver<News>,
+    progress: Arc<Progress>,
+    /// Number of the last notice.
+    sent: u64,
+    /// Of processes that began or changed: the last notice about each, until it was taken.
+    pending: HashMap<u32, u64, RandomState>,
+    /// An answer to this notice did not come in time. No one is waited for until it was taken.
+    overdue: u64,
+    looks_at_ports: bool,
+    counts: Counts,
+    map_bytes: Option<Arc<AtomicU64>>,
+}
+
+/// What did not go as it should.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Counts {
+    /// Notices that found no room.
+    pub(super) dropped: u64,
+    /// Answers that did not come in time: an exchange has the name that was known.
+    pub(super) late: u64,
+}
+
+/// The thread, to be ended.
+#[derive(Debug)]
+pub(super) struct Running(JoinHandle<usize>);
+
+/// The thread, to be started.
+pub(super) struct Prepared(Box<Work>);
+
+/// What the thread will do, and the pipeline's end of it. `maps`: those that are counted, if this kernel counts them.
+pub(super) fn prepare(processes: Processes<Services>, maps: Option<HeldMaps>) -> (Directory, Prepared) {
+    let (notices, received) = sync_channel(NOTICES);
+    // Bounded by the notices, of which it has at most two each, and by the table.
+    let (sender, news) = channel();
+    let progress = Arc::new(Progress::default());
+    let directory = Directory {
+        table: processes.table().clone(),
+        notices,
+        news,
+        progress: Arc::clone(&progress),
+        sent: 0,
+        pending: HashMap::default(),
+        overdue: 0,
+        looks_at_ports: processes.looks_at_ports(),
+        counts: Counts::default(),
+        map_bytes: maps.as_ref().map(|_| Arc::default()),
+    };
+    let counted = maps.zip(directory.map_bytes.clone());
+    (directory, Prepared(Box::new(Work { processes, received, news: sender, progress, counted })))
+}
+
+impl Prepared {
+    /// Starts the thread, with the privileges that its starter has left.
+    ///
+    /// # Errors
+    /// When the system has no room for a thread.
+    pub(super) fn start(self) -> std::io::Result<Running> {
+        Ok(Running(thread::Builder::new().name("processes".to_owned()).spawn(move || self.0.run())?))
+    }
+}
+
+impl Running {
+    /// Waits for the thread, whose [`Directory`] must have been dropped. Distinct services that were named.
+    pub(super) fn finish(self) -> usize {
+        self.0.join().unwrap_or_else(|_| {
+            tracing::error!("the thread that knows processes panicked");
+            0
+        })
+    }
+}
+
+impl Directory {
+    /// The process runs another program.
+    pub(super) fn exec(&mut self, tgid: u32, comm: [u8; 16], given: Given) {
+        self.send_about(tgid, Notice::Exec { tgid, comm, given });
+    }
+
+    /// `parent` has made the process.
+    pub(super) fn fork(&mut self, tgid: u32, parent: u32) {
+        self.send_about(tgid, Notice::Fork { tgid, parent });
+    }
+
+    /// The process has ended.
+    pub(super) fn exit(&mut self, tgid: u32, time: u64) {
+        self.send(Notice::Exit { tgid, time });
+    }
+
+    /// The process answers on a port that was not the last one: rules may look at ports.
+    pub(super) fn serves(&mut self, tgid: u32) {
+        if self.looks_at_ports {
+            self.send_about(tgid, Notice::Serves { tgid });
+        }
+    }
+
+    /// From now on these rules decide. Waits until they do, within bounds.
+    pub(super) fn set_rules(&mut self, rules: Discover) {
+        self.looks_at_ports = rules.looks_at_ports();
+        if let Some(number) = self.send(Notice::Rules(Box::new(rules))) {
+            self.wait(number);
+        }
+    }
+
+    /// Who the process is; asks, and waits a little, if that is not known.
+    pub(super) fn identity(&mut self, tgid: u32) -> Identity {
+        if !self.is_pending(tgid)
+            && let Some(identity) = self.settled(tgid)
+        {
+            return identity;
+        }
+        let is_answered = self.send(Notice::Settle { tgid }).is_some_and(|number| self.wait(number));
+        self.counts.late += u64::from(!is_answered);
+        self.known(tgid)
+    }
+
+    /// What the thread has found since the last call.
+    pub(super) fn news(&self) -> impl Iterator<Item = News> {
+        self.news.try_iter()
+    }
+
+    /// Executable and control group of a known process.
+    pub(super) fn place(&self, tgid: u32) -> Option<(Arc<str>, Arc<str>)> {
+        self.table.with(tgid, |process| (Arc::clone(&process.executable), Arc::clone(&process.cgroup)))
+    }
+
+    /// The table, for those that only read.
+    pub(super) fn table(&self) -> &Table<Arc<Service>, Arc<Instance>> {
+        &self.table
+    }
+
+    /// What our maps take, bytes; `None` where the kernel does not say. The number of the last time, if it cannot be
+    /// counted within bounds.
+    pub(super) fn map_bytes(&mut self) -> Option<u64> {
+        let bytes = Arc::clone(self.map_bytes.as_ref()?);
+        if let Some(number) = self.send(Notice::CountMaps) {
+            self.wait(number);
+        }
+        Some(bytes.load(Ordering::Relaxed))
+    }
+
+    /// What did not go as it should since the last call.
+    pub(super) fn take_counts(&mut self) -> Counts {
+        std::mem::take(&mut self.counts)
+    }
+
+    /// Forgets what has been taken. Call it every second.
+    pub(super) fn tick(&mut self) {
+        let taken = self.progress.taken();
+        self.pending.retain(|_, number| *number > taken);
+    }
+
+    // === inside ===
+
+    fn settled(&self, tgid: u32) -> Option<Identity> {
+        self.table.with(tgid, |process| process.is_settled().then(|| Identity::of(process))).flatten()
+    }
+
+    fn known(&self, tgid: u32) -> Identity {
+        let unknown = || Identity { is_watched: true, ..Identity::default() };
+        self.table.with(tgid, Identity::of).unwrap_or_else(unknown)
+    }
+
+    /// Whether a notice about the process has not been taken.
+    fn is_pending(&mut self, tgid: u32) -> bool {
+        let Some(number) = self.pending.get(&tgid) else { return false };
+        let is_pending = *number > self.progress.taken();
+        if !is_pending {
+            self.pending.remove(&tgid);
+        }
+        is_pending
+    }
+
+    fn send_about(&mut self, tgid: u32, notice: Notice) {
+        if let Some(number) = self.send(notice) {
+            self.pending.insert(tgid, number);
+        }
+    }
+
+    /// The notice's number; `None` when there was no room.
+    fn send(&mut self, notice: Notice) -> Option<u64> {
+        if self.notices.try_send((self.sent + 1, notice)).is_err() {
+            self.counts.dropped += 1;
+            return None;
+        }
+        self.sent += 1;
+        Some(self.sent)
+    }
+
+    /// Waits until the notice was taken. `false` when that takes too long.
+    fn wait(&mut self, number: u64) -> bool {
+        let taken = self.progress.taken();
+        if taken < self.overdue {
+            return taken >= number;
+        }
+        let is_taken = self.progress.reaches(number, PATIENCE);
+        if !is_taken {
+            self.overdue = number;
+        }
+        is_taken
+    }
+}
+
+impl Identity {
+    fn of(process: &Process<Arc<Service>, Arc<Instance>>) -> Self {
+        Self {
+            service: Arc::clone(&process.service),
+            instance: process.instance.clone().unwrap_or_default(),
+            executable: Arc::clone(&process.executable),
+            is_watched: process.verdict.is_watched(),
+        }
+    }
+}
+
+impl Progress {
+    fn taken(&self) -> u64 {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reach(&self, number: u64) {
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = number;
+        self.changed.notify_one();
+    }
+
+    fn reaches(&self, number: u64, within: Duration) -> bool {
+        let taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(taken, within, |taken| *taken < number);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 >= number
+    }
+}
+
+struct Work {
+    processes: Processes<Services>,
+    received: Receiver<(u64, Notice)>,
+    news: Sender<News>,
+    progress: Arc<Progress>,
+    /// Our maps, and where their size goes.
+    counted: Option<(HeldMaps, Arc<AtomicU64>)>,
+}
+
+impl Work {
+    fn run(mut self) -> usize {
+        let mut next = Instant::now() + SWEEP;
+        loop {
+            match self.received.recv_timeout(next.saturating_duration_since(Instant::now())) {
+                Ok((number, notice)) => {
+                    self.take(notice);
+                    self.publish();
+                    self.progress.reach(number);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.processes.naming().count(),
+            }
+            if Instant::now() >= next {
+                self.processes.sweep(monotonic_ns());
+                self.publish();
+                next = Instant::now() + SWEEP;
+            }
+        }
+    }
+
+    fn take(&mut self, notice: Notice) {
+        let processes = &mut self.processes;
+        match notice {
+            Notice::Exec { tgid, comm, given } => {
+                let verdict = processes.exec(tgid, &comm, &given);
+                let is_read = processes.table().with(tgid, Process::is_read);
+                if (verdict, is_read) == (Some(Verdict::Watch), Some(true)) {
+                    // The pipeline has ended if no one receives it.
+                    let _ = self.news.send(News::Began(tgid));
+                }
+            }
+            Notice::Fork { tgid, parent } => {
+                processes.fork(tgid, parent);
+            }
+            Notice::Exit { tgid, time } => processes.exit(tgid, time),
+            Notice::Settle { tgid } => {
+                if processes.confirmed(tgid).is_none() {
+                    processes.exec(tgid, UNKNOWN_SERVICE, &Given::default());
+                }
+                processes.instance(tgid);
+            }
+            Notice::Serves { tgid } => {
+                processes.ports_changed(tgid);
+            }
+            Notice::Rules(rules) => processes.set_rules(*rules),
+            Notice::CountMaps => {
+                if let Some((maps, bytes)) = &self.counted {
+                    bytes.store(maps.bytes(), Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        for change in self.processes.changes() {
+            let _ = self.news.send(News::Verdict(change));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Real children, and a thread that hangs.
+
+use std::process::{Child, Command};
+
+use super::*;
+use crate::span::service::Host;
+
+/// A child that ends with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Self {
+        Self(Command::new("/bin/sleep").arg("60").env("OTEL_SERVICE_NAME", "sleep").spawn().unwrap())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn prepared(rules: &str) -> (Directory, Prepared) {
+    let rules = serde_saphyr::from_str(rules).unwrap();
+    let services = Services::new(Host::read());
+    prepare(Processes::new(rules, std::process::id(), services, Default::default()), None)
+}
+
+fn name(directory: &mut Directory, tgid: u32) -> String {
+    directory.identity(tgid).service.name.clone()
+}
+
+#[test]
+fn who_is_asked_about_has_a_name_and_an_instance() {
+    let (mut directory, thread) = prepared("{}");
+    let running = thread.start().unwrap();
+    let sleeper = Sleeper::start();
+    let tgid = sleeper.0.id();
+    directory.exec(tgid, *b"sleep\0\0\0\0\0\0\0\0\0\0\0", Given::default());
+    assert_eq!(name(&mut directory, tgid), "sleep");
+    assert!(directory.news().any(|news| news == News::Began(tgid)));
+    assert!(directory.table().with(tgid, Process::is_settled).unwrap());
+    let sent = directory.sent;
+    assert_eq!((name(&mut directory, tgid).as_str(), directory.sent), ("sleep", sent), "asked once");
+    // A fork is who its parent is, until it runs another program.
+    directory.fork(u32::MAX, tgid);
+    assert_eq!(name(&mut directory, u32::MAX), "sleep");
+    directory.exec(u32::MAX, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"curl\0", 5, true));
+    assert_eq!(name(&mut directory, u32::MAX), "curl");
+    // No one has spoken of it, and it is not there.
+    assert_eq!(name(&mut directory, u32::MAX - 1), "unknown_service");
+    assert_eq!(directory.take_counts(), Counts::default());
+    directory.tick();
+    assert!(directory.pending.is_empty());
+    drop(directory);
+    assert_eq!(running.finish(), 4, "three names, and that of what finds no room");
+}
+
+#[test]
+fn new_rules_hold_when_they_have_been_set() {
+    let (mut directory, thread) = prepared("{}");
+    let running = thread.start().unwrap();
+    let sleeper = Sleeper::start();
+    assert!(directory.identity(sleeper.0.id()).is_watched);
+    directory.set_rules(serde_saphyr::from_str("{exclude: [{service: sleep}]}").unwrap());
+    assert!(!directory.identity(sleeper.0.id()).is_watched);
+    let excluded = Change { tgid: sleeper.0.id(), verdict: Some(Verdict::Excluded) };
+    assert!(directory.news().any(|news| news == News::Verdict(excluded)));
+    drop(directory);
+    running.finish();
+}
+
+/// The thread is not started: as if a process kept it waiting for good.
+#[test]
+fn no_one_is_waited_for_twice() {
+    let (mut directory, thread) = prepared("{}");
+    for asked in 1..=100 {
+        assert!(directory.identity(asked).is_watched);
+        assert_eq!(directory.overdue, 1, "the first one is all that is waited for");
+    }
+    assert_eq!(directory.take_counts(), Counts { dropped: 0, late: 100 });
+    // Notices have their bound.
+    for tgid in 0..2 * u32::try_from(NOTICES).unwrap() {
+        directory.exit(tgid, 0);
+    }
+    assert_eq!(directory.take_counts().dropped, NOTICES as u64 + 100);
+    // It goes on: who was late is known, and others are waited for again.
+    let (running, begun) = (thread.start().unwrap(), Instant::now());
+    let sleeper = Sleeper::start();
+    while name(&mut directory, sleeper.0.id()) != "sleep" {
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        thread::yield_now();
+    }
+    drop(directory);
+    running.finish();
+}
