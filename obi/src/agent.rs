@@ -1,12 +1,21 @@
-//! The composition root: makes every stage, joins them, runs, drains.
+//! The composition root: makes every stage, joins them, runs, drains on a signal.
 //!
 //! In: a checked configuration and a signal to stop. Out: when it returns, nothing of the agent is left
 //! in the kernel.
+//!
+//! ```text
+//! Opened ──────────▶ Loaded ─────────────▶ Running ─────────▶ finish
+//! what the           what needs            threads and        each part ends when no one
+//! configuration      privileges            tasks, with what   can tell it anything more
+//! names              (`load`)              is left of those
+//! ```
 
 mod exports;
 mod heap;
+mod load;
 mod misses;
 mod outlet;
+mod part;
 mod pipeline;
 mod process;
 pub mod profile;
@@ -16,49 +25,36 @@ mod tally;
 mod tls;
 mod wait;
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{JoinHandle as Task, spawn_blocking};
 
-use self::exports::Export;
-use self::misses::Misses;
+use self::exports::{Export, Exports};
+use self::load::{Inputs, Loaded};
 use self::outlet::Outlet;
 use self::pipeline::Pipeline;
-use self::reload::{Exported, Reload};
-use self::route_state::RouteState;
-use self::tally::Tallies;
-use self::wait::Wait;
-use crate::capture::discover::Processes;
-use crate::capture::hook_set::Preemption;
-use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
-use crate::capture::select::{self, Selection, State, Verdict};
+use self::reload::{Exported, Reloader};
+use self::wait::Bell;
 use crate::capture::support::Support;
-use crate::capture::support::blind_spot::BlindSpot;
-use crate::clock::{Clock, monotonic_ns, tick_ns};
+use crate::clock::{Clock, monotonic_ns};
 use crate::config::{Config, Source};
-use crate::export::otlp::{Plan, Tap};
+use crate::export::otlp::{Exporter, Plan};
 use crate::objective::{self, files};
 use crate::privilege::{self, Kept};
-use crate::protocol::Exchanges;
-use crate::red::Registry;
 use crate::shutdown::Shutdown;
-use crate::span::assemble::Assembler;
-use crate::span::context::Ids;
-use crate::span::method::KnownMethods;
-use crate::span::route::Patterns;
-use crate::span::service::{Host, Services};
-use crate::span_store::Store;
-use crate::stats::{HookSetState, Stats};
 use crate::web::{self, Handle};
 
 /// Questions of the web that may wait for the pipeline.
 const COMMANDS: usize = 64;
+/// How long answers under way may take at the end.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
 /// Runs the agent until `shutdown` completes.
 ///
@@ -71,109 +67,179 @@ pub async fn run(
     mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     heap::limit();
-    // Certificates and keys are read while we may.
-    let plan = Plan::new(&config.export, Clock::now().unix(monotonic_ns()))?;
-    let (replacements, replaced) = exports::replacements();
-    let exported = Exported { accounts: plan.accounts().clone(), replacements };
-    let objectives =
-        event_objectives(files::load(&config.slo.files).with_context(|| source.place("slo.files"))?);
-    let (reloader, reloads) = reload::on_hangup(source, config.clone(), exported)
-        .context("failed to install the handler of SIGHUP")?;
-    let listener = TcpListener::bind(config.web.listen)
-        .await
-        .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
+    let (opened, inputs) = Opened::new(&config, source).await?;
+    let loaded = load::load(&config, support, inputs)?;
+    let running = opened.start(&config, loaded)?;
+    shutdown.wait().await;
+    running.finish().await
+}
 
-    let (sender, commands) = mpsc::channel(COMMANDS);
-    let stopping = Arc::new(AtomicBool::new(false));
-    let (tap, exporter) = plan.start();
-    let Built { mut pipeline, naming, sampling } =
-        build(&config, support, Inputs { commands, reloads, tap }, Arc::clone(&stopping))?;
-    let probing = prepare_probing(&mut pipeline);
-    let bell = pipeline.wait.bell();
-    let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
-    let kept = privilege::reduce(by_event, || pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
-    let naming = naming.start().context("failed to start the thread for processes")?;
-    let mut probing_running = None;
-    if let Some(prepared) = probing {
-        let (watch, running) = prepared.start().context("failed to start the thread for TLS libraries")?;
-        (pipeline.tls, probing_running) = (Some(watch), Some(running));
+/// Files and addresses that the configuration names, opened while that is allowed.
+struct Opened {
+    exporter: Exporter,
+    replaced: mpsc::UnboundedReceiver<Export>,
+    objectives: Vec<slo::Objective>,
+    reloader: Reloader,
+    listener: TcpListener,
+    commands: mpsc::Sender<web::Command>,
+    stopping: Arc<AtomicBool>,
+}
+
+/// Everything that runs, to be ended.
+struct Running {
+    pipeline: JoinHandle<Outlet>,
+    bell: Bell,
+    ready: Arc<AtomicBool>,
+    stopping: Arc<AtomicBool>,
+    reloading: Task<()>,
+    trimming: Task<()>,
+    /// What the pipeline tells things to, in the order of their end.
+    parts: Vec<part::Running>,
+    /// Its table is read until the last span has gone.
+    naming: part::Running,
+    objectives: Option<objective::Running>,
+    exports: Exports,
+    web: Web,
+}
+
+/// The listener at work.
+struct Web {
+    stop: oneshot::Sender<()>,
+    server: Task<std::io::Result<()>>,
+}
+
+impl Opened {
+    async fn new(config: &Config, source: Source) -> anyhow::Result<(Self, Inputs)> {
+        // Certificates and keys are read while we may.
+        let plan = Plan::new(&config.export, Clock::now().unix(monotonic_ns()))?;
+        let (replacements, replaced) = exports::replacements();
+        let exported = Exported { accounts: plan.accounts().clone(), replacements };
+        let objectives =
+            event_objectives(files::load(&config.slo.files).with_context(|| source.place("slo.files"))?);
+        let (reloader, reloads) = reload::on_hangup(source, config.clone(), exported)
+            .context("failed to install the handler of SIGHUP")?;
+        let listener = TcpListener::bind(config.web.listen)
+            .await
+            .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
+        let (commands, asked) = mpsc::channel(COMMANDS);
+        let stopping = Arc::new(AtomicBool::new(false));
+        let (tap, exporter) = plan.start();
+        let inputs = Inputs { commands: asked, reloads, tap, stopping: Arc::clone(&stopping) };
+        Ok((Self { exporter, replaced, objectives, reloader, listener, commands, stopping }, inputs))
     }
-    let wanted = Arc::new(AtomicBool::new(exporter.wants_profiles()));
-    let (profiles, sampled, profiling) =
-        match sampling.and_then(|prepared| prepared.start(Arc::clone(&wanted))) {
+
+    /// Starts every thread and task with the privileges that are left, and gives up those of this one.
+    fn start(self, config: &Config, loaded: Loaded) -> anyhow::Result<Running> {
+        let Self { exporter, replaced, objectives, reloader, listener, commands, stopping } = self;
+        let Loaded { mut pipeline, naming, probing, sampling, kept } = loaded;
+        let naming = naming.start().context("failed to start the thread for processes")?;
+        let mut parts = Vec::new();
+        let wanted = Arc::new(AtomicBool::new(exporter.wants_profiles()));
+        let (profiles, selections) = match sampling.and_then(|prepared| prepared.start(Arc::clone(&wanted))) {
             Ok(profile::Started { tell, handle, running, exports }) => {
                 pipeline.outlet.profile = Some(tell);
                 pipeline.outlet.tap.link_profiles(true);
-                (handle, Some(exports), Some(running))
+                parts.extend(running);
+                (handle, Some(exports))
             }
-            Err(reason) => (profile::off(&config.profile, &reason), None, None),
+            Err(reason) => (profile::off(&config.profile, &reason), None),
         };
-    announce(&pipeline, &listener, &kept)?;
+        if let Some(prepared) = probing {
+            let (watch, running) =
+                prepared.start().context("failed to start the thread for TLS libraries")?;
+            pipeline.tls = Some(watch);
+            parts.push(running);
+        }
+        announce(&pipeline, &listener, &kept)?;
+        let bell = pipeline.wait.bell();
+        let call = bell.clone();
+        let handle = Handle::new(commands, Arc::new(move || call.ring()));
+        let sampled = selections.map(|selections| exports::Profiles { selections, wanted });
+        let export = Export { exporter, period: config.export.metric_interval };
+        let exports = exports::start(export, replaced, handle.clone(), sampled);
+        let ready = Arc::new(AtomicBool::new(true));
+        let mut state = web::State::new(handle, Arc::clone(&ready))
+            .with_profiles(profiles)
+            .with_hosts(web::host::Hosts::new(&config.web));
+        let mut watching = None;
+        if !objectives.is_empty() {
+            let (recorder, view, running) = start_objectives(config, objectives, &listener)?;
+            pipeline.outlet.objectives = Some(recorder);
+            state = state.with_objectives(view);
+            watching = Some(running);
+        }
+        let thread = std::thread::Builder::new()
+            .name("pipeline".to_owned())
+            .spawn(move || {
+                privilege::keep_maps().expect("giving up needs no privilege");
+                pipeline.run()
+            })
+            .context("failed to start the pipeline thread")?;
+        // This thread only waits from now on; those of the runtime gave up everything when they started.
+        privilege::give_up()?;
+        privilege::verify(&kept)?;
+        Ok(Running {
+            pipeline: thread,
+            reloading: tokio::spawn(reloader.run(bell.clone())),
+            bell,
+            ready,
+            stopping,
+            trimming: tokio::spawn(heap::keep_small()),
+            parts,
+            naming,
+            objectives: watching,
+            exports,
+            web: Web::start(listener, state),
+        })
+    }
+}
 
-    let reloading = tokio::spawn(reloader.run(bell.clone()));
-    let call = bell.clone();
-    let handle = Handle::new(sender, Arc::new(move || call.ring()));
-    let ready = Arc::new(AtomicBool::new(true));
-    let export = Export { exporter, period: config.export.metric_interval };
-    let sampled = sampled.map(|selections| exports::Profiles { selections, wanted });
-    let exports = exports::start(export, replaced, handle.clone(), sampled);
-    let hosts = web::host::Hosts::new(&config.web);
-    let mut state = web::State::new(handle, Arc::clone(&ready)).with_profiles(profiles).with_hosts(hosts);
-    let mut objectives_running = None;
-    if !objectives.is_empty() {
-        let (recorder, view, running) = start_objectives(&config, objectives, &listener)?;
-        pipeline.outlet.objectives = Some(recorder);
-        state = state.with_objectives(view);
-        objectives_running = Some(running);
+impl Web {
+    fn start(listener: TcpListener, state: web::State) -> Self {
+        let service = web::router(state).into_make_service_with_connect_info::<SocketAddr>();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async move { drop(stopped.await) };
+        let serve = async move { axum::serve(listener, service).with_graceful_shutdown(stopped).await };
+        Self { stop, server: tokio::spawn(serve) }
     }
-    let router = web::router(state);
-    let thread = std::thread::Builder::new()
-        .name("pipeline".to_owned())
-        .spawn(move || pipeline.run())
-        .context("failed to start the pipeline thread")?;
-    // This thread only waits from now on; those of the runtime gave up everything when they started.
-    privilege::give_up()?;
-    privilege::verify(&kept)?;
 
-    let (stop_web, web_stopped) = tokio::sync::oneshot::channel::<()>();
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let server = tokio::spawn(async move {
-        let stopped = async move { drop(web_stopped.await) };
-        axum::serve(listener, service).with_graceful_shutdown(stopped).await
-    });
-    let trimming = tokio::spawn(heap::keep_small());
-    shutdown.wait().await;
-    trimming.abort();
+    /// Questions under way are answered with the pipeline's last state, or refused.
+    async fn finish(self) {
+        drop(self.stop);
+        let _ = tokio::time::timeout(LAST_ANSWERS, self.server).await;
+    }
+}
 
-    ready.store(false, Ordering::Release);
-    stopping.store(true, Ordering::Release);
-    bell.ring();
-    reloading.abort();
-    // Once it has really ended, no further exporter comes.
-    let _ = reloading.await;
-    let mut outlet = tokio::task::spawn_blocking(move || thread.join())
-        .await?
-        .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
-    outlet.hand_over();
-    // The sampler ends when nobody can tell it anything any more.
-    drop(outlet.profile.take());
-    if let Some(running) = profiling {
-        tokio::task::spawn_blocking(move || running.finish()).await?;
+impl Running {
+    /// Takes what is still in the ring, hands everything over and waits for it.
+    async fn finish(self) -> anyhow::Result<()> {
+        self.trimming.abort();
+        self.ready.store(false, Ordering::Release);
+        self.stopping.store(true, Ordering::Release);
+        self.bell.ring();
+        self.reloading.abort();
+        // Once it has really ended, no further exporter comes.
+        let _ = self.reloading.await;
+        let pipeline = self.pipeline;
+        let mut outlet = spawn_blocking(move || pipeline.join())
+            .await?
+            .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
+        outlet.hand_over();
+        // A part ends when no one can tell it anything any more.
+        drop(outlet.profile.take());
+        for part in self.parts {
+            part.finish().await;
+        }
+        if let Some(objectives) = self.objectives {
+            objectives.finish().await;
+        }
+        self.web.finish().await;
+        self.exports.finish(&mut outlet).await;
+        drop(outlet);
+        self.naming.finish().await;
+        tracing::info!("stopped; kernel programs detached");
+        Ok(())
     }
-    if let Some(running) = probing_running {
-        tokio::task::spawn_blocking(move || running.finish()).await?;
-    }
-    if let Some(running) = objectives_running {
-        running.finish().await;
-    }
-    // Questions under way have been answered with the pipeline's last state, or are refused now.
-    drop(stop_web);
-    let _ = tokio::time::timeout(Duration::from_secs(2), server).await;
-    exports.finish(&mut outlet).await;
-    drop(outlet);
-    let services = tokio::task::spawn_blocking(move || naming.finish()).await?;
-    tracing::info!(services, "stopped; kernel programs detached");
-    Ok(())
 }
 
 /// Those that count what we see; the others are for `obi slo rules` and `obi slo evaluate`.
@@ -208,139 +274,6 @@ fn start_objectives(
         .context("failed to start the objectives")?;
     tracing::info!(n, after = ?begun.elapsed(), "objectives watched; budgets on http://{address}/api/v1/slos");
     Ok(started)
-}
-
-/// What the pipeline is asked and told.
-struct Inputs {
-    commands: mpsc::Receiver<web::Command>,
-    reloads: mpsc::Receiver<Reload>,
-    tap: Tap,
-}
-
-/// What is loaded and not yet running.
-struct Built {
-    pipeline: Pipeline,
-    naming: process::Prepared,
-    sampling: anyhow::Result<profile::Prepared>,
-}
-
-fn build(
-    config: &Config,
-    support: Support,
-    Inputs { commands, reloads, tap }: Inputs,
-    stopping: Arc<AtomicBool>,
-) -> anyhow::Result<Built> {
-    let own = std::process::id();
-    let settings = Settings {
-        self_tgid: own,
-        ring_bytes: config.capture.ring_bytes,
-        head_limit: config.capture.head_limit,
-        tick_ns: tick_ns(),
-        statistics: config.capture.statistics,
-        tls: config.capture.tls,
-        tells_given: support.capabilities.can_read_processes(),
-        follows_databases: config.protocol.databases.server_spans,
-        preemption: Preemption::None,
-    };
-    let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
-    report(&selection);
-    let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
-    let shared = programs.shared_maps();
-    let services = Services::new(Host::read());
-    let mut processes = Processes::new(config.discover.clone(), own, services, Default::default());
-    let maps = programs.start()?;
-    // After the start: whoever begins in between is known from the kernel's event.
-    processes.scan().context("failed to list `/proc`")?;
-    let (processes, naming) = process::prepare(processes, programs.held_maps());
-    // Requests are captured already: a look at everything that is mapped takes a while.
-    let sampling = profile::prepare(&config.profile, &settings, shared, support.types.as_ref());
-    drop(support);
-    return_memory();
-    let mut stats = Stats::default();
-    stats.hook_set = programs.set().name();
-    stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
-    stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
-    let route_limit = config.metrics.route_limit as usize;
-    let methods = KnownMethods::from_list(&config.trace.known_methods.join(","));
-    let mut assembler = Assembler::new(Ids::from_entropy(), methods, route_limit);
-    let routes = assembler.routes_mut();
-    routes.configure(Patterns::new(&config.trace.routes)?, route_limit);
-    let route_state = RouteState::open(&config.trace.route_state, routes);
-    let outlet = Outlet {
-        processes,
-        assembler,
-        route_state,
-        registry: Registry::new(crate::red::Limits {
-            series: config.metrics.series_limit as usize,
-            idle: Duration::from_secs(config.metrics.idle_seconds.into()),
-            ..Default::default()
-        }),
-        store: Store::new(crate::span_store::Limits {
-            spans: config.web.spans as usize,
-            bytes: config.web.span_bytes as usize,
-        }),
-        tap,
-        stats,
-        clock: Clock::now(),
-        spare: None,
-        objectives: None,
-        profile: None,
-        served: (0, 0),
-    };
-    let limits = crate::protocol::Limits {
-        open: config.protocol.pending_limit as usize,
-        head_bytes: config.capture.head_limit as usize,
-        ..Default::default()
-    };
-    let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
-    let mut exchanges = Exchanges::new(limits);
-    exchanges.set_databases(config.protocol.databases);
-    let pipeline = Pipeline {
-        programs,
-        maps,
-        exchanges,
-        outlet,
-        tallies: Tallies::default(),
-        misses: Misses::default(),
-        ignored: HashSet::new(),
-        commands,
-        reloads,
-        wait,
-        stopping,
-        tls: None,
-    };
-    Ok(Built { pipeline, naming, sampling })
-}
-
-/// Probes the first TLS libraries, where that is wanted and possible.
-fn prepare_probing(pipeline: &mut Pipeline) -> Option<tls::Prepared> {
-    let programs = pipeline.programs.take_user_programs()?;
-    for (program, reason) in programs.skipped() {
-        tracing::debug!(program, reason, "kernel program for TLS libraries not used");
-    }
-    if programs.loaded().next().is_none() {
-        let reason = programs.skipped().first().map_or("", |(_, reason)| reason);
-        tracing::warn!(reason, "TLS is not read: the kernel takes no program for it");
-        return None;
-    }
-    Some(tls::prepare(programs, pipeline.outlet.processes.table().watched_processes()))
-}
-
-/// Which set captures and why; what should have worked and did not.
-fn report(Selection { set, loaded, why, not_seen, verdicts }: &Selection<Programs>) {
-    for verdict in verdicts.iter().filter(|verdict| verdict.state == State::Refused) {
-        tracing::warn!(hook_set = %verdict.set, reason = verdict.reason, "hook set refused, the next one is used");
-    }
-    let object = flavour_name(loaded.flavour());
-    let not_seen = not_seen.iter().map(|spot| spot.what()).collect::<Vec<_>>().join(", ");
-    tracing::info!(hook_set = %set, object, why, not_seen, "kernel programs attached");
-    for (program, reason) in loaded.skipped() {
-        tracing::debug!(program, reason, "optional kernel program not used");
-    }
-}
-
-fn hook_set_state(verdict: Verdict) -> HookSetState {
-    HookSetState { set: verdict.set.name(), state: verdict.state.name(), reason: verdict.reason }
 }
 
 /// One look at what is watched and what is not; afterwards the log is quiet.

@@ -90,6 +90,19 @@ pub fn give_up() -> Result<(), PrivilegeError> {
     caps::clear(None, CapSet::Permitted).map_err(refused("permitted capabilities"))
 }
 
+/// Gives up everything but what access to kernel maps needs, where [`reduce`] has kept that: for the thread that reads
+/// what others have sent.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn keep_maps() -> Result<(), PrivilegeError> {
+    let mut kept = caps::read(None, CapSet::Permitted).map_err(refused("nothing, reading them"))?;
+    kept.retain(|capability| *capability == Capability::CAP_BPF);
+    forbid_more(&kept)?;
+    set_effective(&kept)?;
+    caps::set(None, CapSet::Permitted, &kept).map_err(refused("permitted capabilities"))
+}
+
 /// Looks at every thread of this process: none may hold more than `kept`, or get more.
 ///
 /// # Errors
@@ -207,6 +220,11 @@ mod tests {
             }
             assert!(rustix::thread::no_new_privs().unwrap());
             give_up().unwrap();
+        });
+        in_thread(|| {
+            keep_maps().unwrap();
+            let permitted = caps::read(None, CapSet::Permitted).unwrap();
+            assert!(permitted.iter().all(|capability| *capability == Capability::CAP_BPF), "{permitted:?}");
         });
         let kept = in_thread(|| reduce(false, || Ok::<_, io::Error>(())).unwrap());
         assert!(kept.0.iter().all(|capability| *capability != Capability::CAP_BPF));

@@ -127,11 +127,13 @@ fn held(pid: u32, field: &str) -> BTreeMap<u64, Vec<String>> {
 }
 
 /// Threads that read what belongs to other users: the first always, and each may have begun or not.
-const READERS: [&str; 1] = ["tls"];
+const READERS: [&str; 3] = ["processes", "memory", "tls"];
 /// As well where stacks are sampled.
-const PROFILE_READERS: [&str; 6] = ["tls", "profile", "namer", "obi-symbols", "mapping", "tables"];
+const PROFILE_READERS: [&str; 8] =
+    ["processes", "memory", "tls", "profile", "namer", "obi-symbols", "mapping", "tables"];
 
-/// The threads that name processes and find TLS libraries hold `kept`, all others nothing; there is no way to more.
+/// The threads that read processes and find TLS libraries hold `kept`, all others nothing, that which reads what others
+/// have sent among them; there is no way to more.
 #[track_caller]
 fn assert_minimum(agent: &Agent, kept: u64, bounding: Option<u64>) {
     assert_held(agent, kept, bounding, &READERS);
@@ -144,8 +146,8 @@ fn assert_held(agent: &Agent, kept: u64, bounding: Option<u64>, readers: &[&str]
         let mut values = held(pid, field);
         if kept != 0 {
             let holders = values.remove(&kept).unwrap_or_default();
-            let is_reader = |name: &String| name == "pipeline" || readers.contains(&name.as_str());
-            let is_right = holders.iter().any(|name| name == "pipeline") && holders.iter().all(is_reader);
+            let is_reader = |name: &String| readers.contains(&name.as_str());
+            let is_right = holders.iter().any(|name| name == readers[0]) && holders.iter().all(is_reader);
             assert!(is_right, "{field} {kept:x}: {holders:?}");
         }
         let others: Vec<u64> = values.into_keys().collect();

@@ -14,11 +14,11 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 
+use super::part::{self, Ending, Running};
 use crate::capture::discover::{Change, Given, Process, Processes, Table, Verdict};
 use crate::capture::program::HeldMaps;
 use crate::clock::monotonic_ns;
@@ -30,6 +30,8 @@ use crate::span::{Instance, Service};
 const NOTICES: usize = 4096;
 /// How long the pipeline waits for an answer. Longer than a process may keep the reader of its memory waiting.
 const PATIENCE: Duration = Duration::from_millis(250);
+/// How long the end of the agent waits for the thread.
+const ENDING: Duration = Duration::from_secs(1);
 /// Comparisons with `/proc`, and processes that ended.
 const SWEEP: Duration = Duration::from_secs(1);
 /// The name of a process of which nothing could be learned (semantic conventions, `service.name`).
@@ -116,10 +118,6 @@ pub(super) struct Counts {
     pub(super) late: u64,
 }
 
-/// The thread, to be ended.
-#[derive(Debug)]
-pub(super) struct Running(JoinHandle<usize>);
-
 /// The thread, to be started.
 pub(super) struct Prepared(Box<Work>);
 
@@ -151,17 +149,8 @@ impl Prepared {
     /// # Errors
     /// When the system has no room for a thread.
     pub(super) fn start(self) -> std::io::Result<Running> {
-        Ok(Running(thread::Builder::new().name("processes".to_owned()).spawn(move || self.0.run())?))
-    }
-}
-
-impl Running {
-    /// Waits for the thread, whose [`Directory`] must have been dropped. Distinct services that were named.
-    pub(super) fn finish(self) -> usize {
-        self.0.join().unwrap_or_else(|_| {
-            tracing::error!("the thread that knows processes panicked");
-            0
-        })
+        let ending = Ending { within: ENDING, else_left: "/proc still keeps it waiting", is_loss: false };
+        part::spawn("processes", ending, move || self.0.run())
     }
 }
 
@@ -333,7 +322,7 @@ struct Work {
 }
 
 impl Work {
-    fn run(mut self) -> usize {
+    fn run(mut self) {
         let mut next = Instant::now() + SWEEP;
         loop {
             match self.received.recv_timeout(next.saturating_duration_since(Instant::now())) {
@@ -343,7 +332,7 @@ impl Work {
                     self.progress.reach(number);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return self.processes.naming().count(),
+                Err(RecvTimeoutError::Disconnected) => return,
             }
             if Instant::now() >= next {
                 self.processes.sweep(monotonic_ns());

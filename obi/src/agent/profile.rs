@@ -18,7 +18,6 @@ mod sampler;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -27,6 +26,7 @@ use tokio::sync::mpsc;
 
 use self::namer::{Namer, NamerView};
 use self::sampler::{MAPPING_BLOCKS, Rhythm, Sampler, State};
+use super::part::{self, Ending};
 use super::wait::Wait;
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::mapping::kernel::{Blocks, Chunks};
@@ -103,18 +103,12 @@ pub(super) struct Tell {
     untold: u64,
 }
 
-/// The threads, to be ended.
-#[derive(Debug)]
-pub(super) struct Running {
-    sampler: JoinHandle<()>,
-    namer: JoinHandle<()>,
-}
-
 /// Everything that has been started.
 pub(super) struct Started {
     pub(super) tell: Tell,
     pub(super) handle: Handle,
-    pub(super) running: Running,
+    /// The threads, in the order of their end.
+    pub(super) running: [part::Running; 2],
     /// Samples to be exported.
     pub(super) exports: mpsc::Receiver<Selection>,
 }
@@ -218,19 +212,17 @@ impl Prepared {
             rhythm,
             state: State::default(),
         };
-        let namer = spawn("namer", move || namer.run(&asked))?;
-        let sampler = spawn("profile", move || sampler.run())?;
+        let spawned = [spawn("profile", move || sampler.run())?, spawn("namer", move || namer.run(&asked))?];
         let handle = Handle::new(questions, Arc::new(move || bell.ring()));
         let tell = Tell { notices, reports: reported, view, programs, spans: Vec::new(), waiting, untold: 0 };
-        Ok(Started { tell, handle, running: Running { sampler, namer }, exports: exported })
+        Ok(Started { tell, handle, running: spawned, exports: exported })
     }
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<JoinHandle<()>> {
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(work)
-        .with_context(|| format!("failed to start the thread `{name}`"))
+fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<part::Running> {
+    let else_left = "the last samples were not named in time and are not exported";
+    let ending = Ending { within: ENDING, else_left, is_loss: true };
+    part::spawn(name, ending, work).with_context(|| format!("failed to start the thread `{name}`"))
 }
 
 impl Tell {
@@ -300,23 +292,5 @@ impl Tell {
 
     fn tell(&mut self, notice: Notice) {
         self.untold += u64::from(self.notices.try_send(notice).is_err());
-    }
-}
-
-impl Running {
-    /// Waits for the last samples to be handed over; the [`Tell`] must have been dropped.
-    pub(super) fn finish(self) {
-        let Self { sampler, namer } = self;
-        let deadline = std::time::Instant::now() + ENDING;
-        while !(sampler.is_finished() && namer.is_finished()) && std::time::Instant::now() < deadline {
-            thread::sleep(Duration::from_millis(5));
-        }
-        for (name, thread) in [("profile", sampler), ("namer", namer)] {
-            if !thread.is_finished() {
-                tracing::warn!(thread = name, "the last samples were not named in time and are not exported");
-            } else if thread.join().is_err() {
-                tracing::error!(thread = name, "a thread of profiles panicked");
-            }
-        }
     }
 }

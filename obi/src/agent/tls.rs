@@ -7,12 +7,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use foldhash::quality::RandomState;
 
+use super::part::{self, Ending, Running};
 use crate::capture::program::UserPrograms;
 use crate::capture::tls::attach::Attacher;
 use crate::capture::tls::familiar::{Familiar, Program};
@@ -44,12 +44,6 @@ pub(super) struct Watch {
     hasher: RandomState,
     /// Processes of familiar programs, by when they began.
     settling: VecDeque<(Instant, u32, Program)>,
-}
-
-/// The thread, to be ended.
-#[derive(Debug)]
-pub(super) struct Running {
-    ended: Receiver<()>,
 }
 
 /// What is probed before the agent gives up its privileges.
@@ -86,7 +80,6 @@ impl Prepared {
         let Self { finder, running } = self;
         let (notices, received) = sync_channel(NOTICES);
         let (missed, view) = (Arc::new(AtomicBool::new(false)), Arc::new(ArcSwap::default()));
-        let (ending, ended) = sync_channel(1);
         let stopping = finder.stopping();
         let familiar = Arc::new(ArcSwap::default());
         let watch = Watch {
@@ -99,12 +92,9 @@ impl Prepared {
             settling: VecDeque::new(),
         };
         let work = Work { finder, received, missed, view, familiar };
-        thread::Builder::new().name("tls".to_owned()).spawn(move || {
-            work.run(running);
-            // Nobody may wait any more.
-            let _ = ending.try_send(());
-        })?;
-        Ok((watch, Running { ended }))
+        let else_left = "probes in TLS libraries are left to the end of the process";
+        let ending = Ending { within: DETACH, else_left, is_loss: false };
+        Ok((watch, part::spawn("tls", ending, move || work.run(running))?))
     }
 }
 
@@ -150,15 +140,6 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Running {
-    /// Waits a moment for the probes to be detached; the [`Watch`] must have been dropped.
-    pub(super) fn finish(self) {
-        if let Err(RecvTimeoutError::Timeout) = self.ended.recv_timeout(DETACH) {
-            tracing::debug!("probes in TLS libraries are left to the end of the process");
-        }
     }
 }
 

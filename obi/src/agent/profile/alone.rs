@@ -58,7 +58,9 @@ pub async fn record(
     let end = start + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
     let selection = handle.ask(Filter { start: clock.unix(start), end: clock.unix(end), ..filter }).await;
     drop(tell);
-    tokio::task::spawn_blocking(move || running.finish()).await?;
+    for part in running {
+        part.finish().await;
+    }
     Ok(selection?)
 }
 

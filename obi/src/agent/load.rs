@@ -1,0 +1,195 @@
+//! Everything that needs privileges, and the pipeline made of it.
+//!
+//! In: a checked configuration, what the kernel supports. Out: attached programs, the pipeline that reads them, and parts
+//! that wait for their start. Refuses to start a thread.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::sync::mpsc;
+
+use super::misses::Misses;
+use super::outlet::Outlet;
+use super::pipeline::Pipeline;
+use super::reload::Reload;
+use super::route_state::RouteState;
+use super::tally::Tallies;
+use super::wait::Wait;
+use super::{process, profile, tls};
+use crate::capture::discover::Processes;
+use crate::capture::hook_set::Preemption;
+use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
+use crate::capture::select::{self, Selection, State, Verdict};
+use crate::capture::support::Support;
+use crate::capture::support::blind_spot::BlindSpot;
+use crate::clock::{Clock, tick_ns};
+use crate::config::Config;
+use crate::export::otlp::Tap;
+use crate::privilege::{self, Kept};
+use crate::protocol::Exchanges;
+use crate::red::Registry;
+use crate::span::assemble::Assembler;
+use crate::span::context::Ids;
+use crate::span::method::KnownMethods;
+use crate::span::route::Patterns;
+use crate::span::service::{Host, Services};
+use crate::span_store::Store;
+use crate::stats::{HookSetState, Stats};
+use crate::web;
+
+/// What the pipeline is asked and told.
+pub(super) struct Inputs {
+    pub(super) commands: mpsc::Receiver<web::Command>,
+    pub(super) reloads: mpsc::Receiver<Reload>,
+    pub(super) tap: Tap,
+    pub(super) stopping: Arc<AtomicBool>,
+}
+
+/// What is loaded and not yet running.
+pub(super) struct Loaded {
+    pub(super) pipeline: Pipeline,
+    pub(super) naming: process::Prepared,
+    /// `None` where TLS is not wanted or not possible.
+    pub(super) probing: Option<tls::Prepared>,
+    pub(super) sampling: anyhow::Result<profile::Prepared>,
+    /// The capabilities that are left.
+    pub(super) kept: Kept,
+}
+
+/// Loads and attaches everything, and gives up what that has needed.
+///
+/// # Errors
+/// When the kernel refuses what capture needs, or privileges cannot be given up.
+pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow::Result<Loaded> {
+    let settings = settings(config, &support);
+    let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
+    report(&selection);
+    let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
+    let shared = programs.shared_maps();
+    let mut processes = Processes::new(
+        config.discover.clone(),
+        settings.self_tgid,
+        Services::new(Host::read()),
+        Default::default(),
+    );
+    let maps = programs.start()?;
+    // After the start: who begins in between is known from the kernel's event.
+    processes.scan().context("failed to list `/proc`")?;
+    let (processes, naming) = process::prepare(processes, programs.held_maps());
+    // Requests are captured already: a look at everything that is mapped takes a while.
+    let sampling = profile::prepare(&config.profile, &settings, shared, support.types.as_ref());
+    drop(support);
+    return_memory();
+    let Inputs { commands, reloads, tap, stopping } = inputs;
+    let mut outlet = outlet(config, processes, tap)?;
+    outlet.stats.hook_set = programs.set().name();
+    outlet.stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
+    outlet.stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
+    let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
+    let mut pipeline = Pipeline {
+        programs,
+        maps,
+        exchanges: exchanges(config),
+        outlet,
+        tallies: Tallies::default(),
+        misses: Misses::default(),
+        ignored: HashSet::new(),
+        commands,
+        reloads,
+        wait,
+        stopping,
+        tls: None,
+    };
+    let probing = prepare_probing(&mut pipeline);
+    let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
+    let kept = privilege::reduce(by_event, || pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    Ok(Loaded { pipeline, naming, probing, sampling, kept })
+}
+
+fn settings(config: &Config, support: &Support) -> Settings {
+    Settings {
+        self_tgid: std::process::id(),
+        ring_bytes: config.capture.ring_bytes,
+        head_limit: config.capture.head_limit,
+        tick_ns: tick_ns(),
+        statistics: config.capture.statistics,
+        tls: config.capture.tls,
+        tells_given: support.capabilities.can_read_processes(),
+        follows_databases: config.protocol.databases.server_spans,
+        preemption: Preemption::None,
+    }
+}
+
+fn exchanges(config: &Config) -> Exchanges {
+    let mut exchanges = Exchanges::new(crate::protocol::Limits {
+        open: config.protocol.pending_limit as usize,
+        head_bytes: config.capture.head_limit as usize,
+        ..Default::default()
+    });
+    exchanges.set_databases(config.protocol.databases);
+    exchanges
+}
+
+fn outlet(config: &Config, processes: process::Directory, tap: Tap) -> anyhow::Result<Outlet> {
+    let route_limit = config.metrics.route_limit as usize;
+    let methods = KnownMethods::from_list(&config.trace.known_methods.join(","));
+    let mut assembler = Assembler::new(Ids::from_entropy(), methods, route_limit);
+    let routes = assembler.routes_mut();
+    routes.configure(Patterns::new(&config.trace.routes)?, route_limit);
+    let route_state = RouteState::open(&config.trace.route_state, routes);
+    Ok(Outlet {
+        processes,
+        assembler,
+        route_state,
+        registry: Registry::new(crate::red::Limits {
+            series: config.metrics.series_limit as usize,
+            idle: Duration::from_secs(config.metrics.idle_seconds.into()),
+            ..Default::default()
+        }),
+        store: Store::new(crate::span_store::Limits {
+            spans: config.web.spans as usize,
+            bytes: config.web.span_bytes as usize,
+        }),
+        tap,
+        stats: Stats::default(),
+        clock: Clock::now(),
+        spare: None,
+        objectives: None,
+        profile: None,
+        served: (0, 0),
+    })
+}
+
+/// Probes the first TLS libraries, where that is wanted and possible.
+fn prepare_probing(pipeline: &mut Pipeline) -> Option<tls::Prepared> {
+    let programs = pipeline.programs.take_user_programs()?;
+    for (program, reason) in programs.skipped() {
+        tracing::debug!(program, reason, "kernel program for TLS libraries not used");
+    }
+    if programs.loaded().next().is_none() {
+        let reason = programs.skipped().first().map_or("", |(_, reason)| reason);
+        tracing::warn!(reason, "TLS is not read: the kernel takes no program for it");
+        return None;
+    }
+    Some(tls::prepare(programs, pipeline.outlet.processes.table().watched_processes()))
+}
+
+/// Which set captures and why; what should have worked and did not.
+fn report(Selection { set, loaded, why, not_seen, verdicts }: &Selection<Programs>) {
+    for verdict in verdicts.iter().filter(|verdict| verdict.state == State::Refused) {
+        tracing::warn!(hook_set = %verdict.set, reason = verdict.reason, "hook set refused, the next one is used");
+    }
+    let object = flavour_name(loaded.flavour());
+    let not_seen = not_seen.iter().map(|spot| spot.what()).collect::<Vec<_>>().join(", ");
+    tracing::info!(hook_set = %set, object, why, not_seen, "kernel programs attached");
+    for (program, reason) in loaded.skipped() {
+        tracing::debug!(program, reason, "optional kernel program not used");
+    }
+}
+
+fn hook_set_state(verdict: Verdict) -> HookSetState {
+    HookSetState { set: verdict.set.name(), state: verdict.state.name(), reason: verdict.reason }
+}
