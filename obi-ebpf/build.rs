@@ -1,12 +1,13 @@
 //! Compiles the kernel programs with clang and generates the Rust side of `event.h`.
 //!
-//! In: `src/bpf/*.bpf.c` and their headers. Out: one object per program set and `event.rs` in `OUT_DIR`.
+//! In: `*.bpf.c` and headers under `src/bpf`, which include each other by their paths below it. Out: one object per
+//! program set and `event.rs` in `OUT_DIR`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=src/bpf");
+    println!("cargo::rerun-if-changed={ROOT}");
     println!("cargo::rerun-if-env-changed=OBI_CLANG");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let objects = OBJECTS.iter().try_for_each(|object| compile(object, &out));
@@ -19,21 +20,25 @@ fn main() {
 /// The source of a hook set, or of the profiler beside it, compiled for newer or (`portable`) for all supported kernels.
 #[derive(Debug)]
 struct Object {
+    folder: &'static str,
     set: &'static str,
     portable: bool,
 }
 
 const OBJECTS: [Object; 9] = [
-    Object { set: "socket", portable: false },
-    Object { set: "fentry", portable: false },
-    Object { set: "kprobe", portable: false },
-    Object { set: "syscall", portable: false },
-    Object { set: "fentry", portable: true },
-    Object { set: "kprobe", portable: true },
-    Object { set: "syscall", portable: true },
-    Object { set: "profile", portable: false },
-    Object { set: "profile", portable: true },
+    Object { folder: "hook", set: "socket", portable: false },
+    Object { folder: "hook", set: "fentry", portable: false },
+    Object { folder: "hook", set: "kprobe", portable: false },
+    Object { folder: "hook", set: "syscall", portable: false },
+    Object { folder: "hook", set: "fentry", portable: true },
+    Object { folder: "hook", set: "kprobe", portable: true },
+    Object { folder: "hook", set: "syscall", portable: true },
+    Object { folder: "profile", set: "profile", portable: false },
+    Object { folder: "profile", set: "profile", portable: true },
 ];
+
+/// What every `#include "…"` is relative to.
+const ROOT: &str = "src/bpf";
 
 const INSTALL: &str =
     "install it with `apt-get install clang-19 llvm-19 libclang1-19 libbpf-dev linux-libc-dev`";
@@ -62,7 +67,8 @@ fn compile(object: &Object, out: &Path) -> Result<(), String> {
         other => return Err(format!("no kernel programs for target architecture {other:?}")),
     };
     let multiarch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
-    let Object { set, portable } = object;
+    let Object { folder, set, portable } = object;
+    let source = format!("{ROOT}/{folder}/{set}.bpf.c");
     let (suffix, flavour) = if *portable { (".portable", Some("-DOBI_PORTABLE")) } else { ("", None) };
     let path = out.join(format!("{set}{suffix}.bpf.o"));
     let output = Command::new(&clang)
@@ -74,8 +80,9 @@ fn compile(object: &Object, out: &Path) -> Result<(), String> {
         .arg(format!("-D__TARGET_ARCH_{architecture}"))
         .args(flavour)
         .arg(format!("-I{multiarch}"))
+        .arg(format!("-I{ROOT}"))
         .arg("-c")
-        .arg(format!("src/bpf/{set}.bpf.c"))
+        .arg(&source)
         .arg("-o")
         .arg(&path)
         .output()
@@ -86,7 +93,7 @@ fn compile(object: &Object, out: &Path) -> Result<(), String> {
             println!("cargo::warning={line}");
         }
         let hint = if log.contains("bpf/bpf_helpers.h") { INSTALL } else { "see the warnings above" };
-        return Err(format!("`{clang}` failed on src/bpf/{set}.bpf.c: {hint}"));
+        return Err(format!("`{clang}` failed on {source}: {hint}"));
     }
     Ok(())
 }
@@ -108,15 +115,16 @@ impl bindgen::callbacks::ParseCallbacks for PlainBytes {
 
 fn generate_event_types(out: &Path) -> Result<(), String> {
     bindgen::Builder::default()
-        .header("src/bpf/event.h")
-        .allowlist_file("src/bpf/(event|unwind_table)\\.h")
+        .header(format!("{ROOT}/event.h"))
+        .clang_arg(format!("-I{ROOT}"))
+        .allowlist_file(format!("{ROOT}/(event|profile/unwind_table)\\.h"))
         .parse_callbacks(Box::new(PlainBytes))
         .default_enum_style(bindgen::EnumVariation::Consts)
         .prepend_enum_name(false)
         .derive_default(true)
         .layout_tests(true)
         .generate()
-        .map_err(|error| format!("failed to generate Rust types from src/bpf/event.h: {error}; {INSTALL}"))?
+        .map_err(|error| format!("failed to generate Rust types from {ROOT}/event.h: {error}; {INSTALL}"))?
         .write_to_file(out.join("event.rs"))
         .map_err(|error| format!("failed to write event.rs: {error}"))
 }

@@ -1,6 +1,6 @@
 //! Compiles the capture logic of the kernel programs, and a kernel to run it in, for the host.
 //!
-//! In: `src/kernel.c`, its headers, and the headers of `obi-ebpf/src/bpf`. Out: a static library.
+//! In: `src/kernel.c`, its headers, and the headers under `obi-ebpf/src/bpf`. Out: a static library.
 
 use std::process::Command;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0)
 /* The hash maps of the kernel to test in, and what decides when something fails. */
 #pragma once
-#include "capture.h"
+#include "core/capture.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0)
 /* The walk along a user's stack, in a world that the test makes: its memory and its tables are functions of the test's. */
-#include "kernel.h"
+#include "core/kernel.h"
 
 #include <string.h>
 
@@ -19,7 +19,7 @@ static _Thread_local const struct host_world *world;
 #define UNWIND_READ(to, bytes, address) ((long)world->read(world->context, to, bytes, address))
 #define UNWIND_CACHE(number) (world->cache ? (struct unwind_cached *)world->cache + (number) : NULL)
 
-#include "unwind.h"
+#include "profile/unwind.h"
 
 struct host_frame {
 	u64 pc;

@@ -15,7 +15,7 @@
 #include <linux/types.h>
 #endif
 
-#include "unwind_table.h"
+#include "profile/unwind_table.h"
 
 /* event_header.kind */
 enum event_kind {

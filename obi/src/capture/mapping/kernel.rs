@@ -1,8 +1,8 @@
 //! The kernel side's maps for walking stacks: tables of files, and which table holds where in a process.
 //!
 //! In: tables, a process's mappings. Out: elements of the maps `unwind_chunk` and `mappings`
-//! (`obi-ebpf/src/bpf/unwind_table.h`). Needs only the maps' descriptors. Refuses to know what a rule says, and when
-//! something is to be told.
+//! (`obi-ebpf/src/bpf/profile/unwind_table.h`). Needs only the maps' descriptors. Refuses to know what a rule says,
+//! and when something is to be told.
 #![forbid(unsafe_code)]
 
 use std::fmt;

@@ -293,7 +293,7 @@ mod tests {
         }
     }
 
-    /// `obi-ebpf/src/bpf/own_stack.h`: without a tail call the kernel gives them stacks that two runs may share.
+    /// `obi-ebpf/src/bpf/core/own_stack.h`: without a tail call the kernel gives them stacks that two runs may share.
     #[test]
     fn what_may_be_preempted_stays_on_its_own_stack() {
         /// `BPF_JMP | BPF_CALL` of `BPF_FUNC_tail_call`.

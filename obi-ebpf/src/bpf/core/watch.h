@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/* Who is watched, and what each thread serves: the maps that the profiler shares with the hook set. */
+#ifndef OBI_WATCH_H
+#define OBI_WATCH_H
+
+#include "core/kernel.h"
+#include "event.h"
+
+/*
+ * tgid -> enum process_verdict. Absent means "watch": a process is seen from
+ * its very first byte, the agent filters again when it knows the name.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, u32);
+	__type(value, u32);
+} process SEC(".maps");
+
+/* How many processes are to be ignored: with none, nobody is looked up. An array, since that costs no call. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} n_ignored SEC(".maps");
+
+/* tid -> what the thread serves right now. Entries live as long as the thread. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 32768);
+	__type(key, u32);
+	__type(value, struct thread_state);
+} thread SEC(".maps");
+
+#endif

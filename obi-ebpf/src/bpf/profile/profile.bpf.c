@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * Samples of what runs: at every tick of a CPU's performance event the stacks of the kernel and of the user, with the
+ * exchange that the thread is serving. Loaded beside a hook set, whose maps `thread` and `process` it reads.
+ *
+ * The program runs in an interrupt (of the timer, or with hardware events one that cannot be masked), so nothing else
+ * of this CPU comes in between, and the kernel starts no second one while it runs: memory by CPU is its own.
+ */
+#include "core/watch.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* === maps === */
+
+/* Written by the agent before the program is attached. */
+struct profile_setting {
+	u32 self_tgid;
+	u32 wakeup_bytes; /* the agent is woken when this much waits in the ring; below, it polls */
+	u32 stack_bytes;  /* of a thread's stack in the kernel: its saved registers lie at the end (helper since 5.15) */
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct profile_setting);
+} profile_setting SEC(".maps");
+
+/* Records to the agent. Size set at load time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 * 1024 * 1024);
+} stacks SEC(".maps");
+
+/* See profile/unwind_table.h. Sizes set at load time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 4096);
+	__type(key, struct unwind_key);
+	__type(value, struct unwind_chunk);
+} unwind_chunk SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, struct mapping_key);
+	__type(value, struct mapping_block);
+} mappings SEC(".maps");
+
+/* enum profile_count */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, PROFILE_COUNTS);
+	__type(key, u32);
+	__type(value, u64);
+} profile_count SEC(".maps");
+
+#define UNWIND_CHUNK(key) bpf_map_lookup_elem(&unwind_chunk, key)
+#define UNWIND_BLOCK(key) bpf_map_lookup_elem(&mappings, key)
+#define UNWIND_READ(to, bytes, address) bpf_probe_read_user(to, bytes, (const void *)(address))
+#define UNWIND_CACHE(number) cached_rule(number)
+
+struct unwind_cached;
+static __always_inline struct unwind_cached *cached_rule(u32 number);
+
+#include "profile/unwind.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, UNWIND_CACHED);
+	__type(key, u32);
+	__type(value, struct unwind_cached);
+} unwind_cache SEC(".maps");
+
+static __always_inline struct unwind_cached *cached_rule(u32 number)
+{
+	return bpf_map_lookup_elem(&unwind_cache, &number);
+}
+
+/* The sample in hand, too large for the stack. */
+struct sample {
+	struct unwind walk;
+	u32 lost; /* periods since the last record */
+	u32 n_addresses;
+	struct stack_event event;
+	u64 address[STACK_FRAMES_KERNEL + STACK_FRAMES_USER]; /* directly behind the event */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct sample);
+} sample SEC(".maps");
+
+static __always_inline struct sample *sample_in_hand(u32 zero)
+{
+	return bpf_map_lookup_elem(&sample, &zero);
+}
+
+static __always_inline void count(u32 what)
+{
+	u64 *n = bpf_map_lookup_elem(&profile_count, &what);
+	if (n)
+		*n += 1;
+}
+
+/* === registers === */
+
+/* As the system call interface lays them out, for programs and in the kernel alike. */
+#if defined(__TARGET_ARCH_x86)
+struct saved_registers {
+	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+#define IS_USER(regs) ((regs)->cs & 3)
+#define IS_FOREIGN(regs) (((regs)->cs & 0xffff) != 0x33)
+/* The instruction leaves the address behind it in rcx; whoever leads the thread elsewhere meanwhile leaves that alone. */
+#define IS_BEHIND_SYSCALL(regs) ((s64)(regs)->orig_ax >= 0 && (regs)->cx == (regs)->ip)
+#elif defined(__TARGET_ARCH_arm64)
+struct saved_registers {
+	u64 regs[31];
+	u64 sp, pc, pstate;
+};
+#define IS_USER(regs) (((regs)->pstate & 15) == 0)
+#define IS_FOREIGN(regs) ((regs)->pstate & 16)
+/* No register tells it. */
+#define IS_BEHIND_SYSCALL(regs) 0
+#endif
+
+/* struct bpf_perf_event_data */
+struct context {
+	struct saved_registers regs;
+	u64 sample_period;
+	u64 address;
+};
+
+/* In DWARF's order; a macro, since what lies behind a context may only be read by constant offsets. */
+#if defined(__TARGET_ARCH_x86)
+#define TAKE_REGISTERS(w, from)                                                       \
+	do {                                                                          \
+		(w)->pc = (from)->ip, (w)->sp = (from)->sp, (w)->fp = (from)->bp;     \
+		(w)->other[0] = (from)->ax, (w)->other[1] = (from)->dx;               \
+		(w)->other[2] = (from)->cx, (w)->other[3] = (from)->bx;               \
+		(w)->other[4] = (from)->si, (w)->other[5] = (from)->di;               \
+		(w)->other[6] = (from)->bp, (w)->other[7] = (from)->sp;               \
+		(w)->other[8] = (from)->r8, (w)->other[9] = (from)->r9;               \
+		(w)->other[10] = (from)->r10, (w)->other[11] = (from)->r11;           \
+		(w)->other[12] = (from)->r12, (w)->other[13] = (from)->r13;           \
+		(w)->other[14] = (from)->r14, (w)->other[15] = (from)->r15;           \
+	} while (0)
+#else
+#define TAKE_REGISTERS(w, from)                                                           \
+	do {                                                                              \
+		(w)->pc = (from)->pc, (w)->sp = (from)->sp, (w)->fp = (from)->regs[29];   \
+		(w)->link = (from)->regs[30];                                             \
+		_Pragma("clang loop unroll(full)") for (u32 i = 0; i < 16; i++)           \
+			(w)->other[i] = (from)->regs[i];                                  \
+	} while (0)
+#endif
+
+#ifdef OBI_PORTABLE
+static __always_inline struct task_struct *current_task(void)
+{
+	return (struct task_struct *)bpf_get_current_task();
+}
+
+static __always_inline const void *registers_of(struct task_struct *task)
+{
+	u32 zero = 0;
+	struct profile_setting *setting = bpf_map_lookup_elem(&profile_setting, &zero);
+	u64 stack_bytes = setting ? setting->stack_bytes : 0;
+	return (void *)((u64)READ(task, stack) + stack_bytes - bpf_core_type_size(struct pt_regs));
+}
+#else
+static __always_inline struct task_struct *current_task(void)
+{
+	return bpf_get_current_task_btf();
+}
+
+static __always_inline const void *registers_of(struct task_struct *task)
+{
+	return (void *)bpf_task_pt_regs(task);
+}
+#endif
+
+/* Registers of the user's side of the current thread; returns STACK_COMPLETE, or why there are none. */
+static __always_inline u32 take_registers(struct unwind *w, struct context *ctx)
+{
+	struct task_struct *task = current_task();
+	struct saved_registers saved;
+	if (IS_USER(&ctx->regs)) {
+		TAKE_REGISTERS(w, &ctx->regs);
+		return IS_FOREIGN(&ctx->regs) ? STACK_FOREIGN_MODE : STACK_COMPLETE;
+	}
+	if (READ(task, flags) & (TASK_KTHREAD | TASK_IO_WORKER | TASK_USER_WORKER) || !READ(task, mm))
+		return STACK_NO_USER;
+	/* Whatever leads into the kernel saves all of them. */
+	if (bpf_probe_read_kernel(&saved, sizeof(saved), registers_of(task)) || !IS_USER(&saved))
+		return STACK_NO_USER;
+	TAKE_REGISTERS(w, &saved);
+	/* It may be the last instruction of its function (that of sigreturn is), like a call. */
+	w->exact = !IS_BEHIND_SYSCALL(&saved);
+	return IS_FOREIGN(&saved) ? STACK_FOREIGN_MODE : STACK_COMPLETE;
+}
+
+/* === walk === */
+
+/* The frame in hand is told, and left. Returns 1 at the end of the walk. */
+static __always_inline long walk_frame(struct sample *s)
+{
+	struct unwind *w = &s->walk;
+	u32 n = s->n_addresses;
+	if (n >= STACK_FRAMES_KERNEL + STACK_FRAMES_USER)
+		return 1;
+	s->address[n] = (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)w->exact << STACK_EXACT_BIT |
+			(u64)w->pointer << STACK_BY_POINTER_BIT;
+	s->n_addresses = n + 1;
+	s->event.n_user += 1;
+	unwind_step(w);
+	return w->ended ? 1 : 0;
+}
+
+/* Some records wide, since every CPU adds to it. */
+enum { WAKEUP_WINDOW = 16384 };
+
+static __always_inline int tell(struct sample *s)
+{
+	u32 zero = 0, bytes = s->n_addresses * 8;
+	struct profile_setting *setting = bpf_map_lookup_elem(&profile_setting, &zero);
+	/* On the way up, once or a few times: a wake-up costs more than the sample. */
+	u64 beyond = bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) - (setting ? setting->wakeup_bytes : 0);
+	u64 flags = beyond < WAKEUP_WINDOW ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	s->event.end = s->walk.ended ? s->walk.end : STACK_TOO_DEEP;
+	/* Short-lived programs would be half over before the agent looks by itself. */
+	if (s->event.end == STACK_NO_PROCESS)
+		flags = BPF_RB_FORCE_WAKEUP;
+	if (bytes > sizeof(s->address))
+		bytes = sizeof(s->address);
+	if (bpf_ringbuf_output(&stacks, &s->event, sizeof(s->event) + bytes, flags)) {
+		s->lost = s->event.weight;
+		count(PROFILE_LOST);
+	} else {
+		s->lost = 0;
+		count(PROFILE_TOLD);
+	}
+	return 0;
+}
+
+/* === programs === */
+
+static __always_inline bool is_watched(u32 tgid)
+{
+	u32 zero = 0, *n = bpf_map_lookup_elem(&n_ignored, &zero), *verdict;
+	if (!n || !*n)
+		return true;
+	verdict = bpf_map_lookup_elem(&process, &tgid);
+	return !verdict || *verdict != VERDICT_IGNORE;
+}
+
+/* Fills the record but for the user's stack; returns false when there is to be none. */
+static __always_inline bool begin(struct sample *s, struct context *ctx)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	u32 zero = 0, tgid = id >> 32, tid = id;
+	struct profile_setting *setting = bpf_map_lookup_elem(&profile_setting, &zero);
+	struct thread_state *state;
+	long bytes;
+	if (!tid) {
+		count(PROFILE_IDLE);
+		return false;
+	}
+	if (setting && setting->self_tgid == tgid) {
+		count(PROFILE_SELF);
+		return false;
+	}
+	if (!is_watched(tgid)) {
+		count(PROFILE_IGNORED);
+		return false;
+	}
+	state = bpf_map_lookup_elem(&thread, &tid);
+	s->event.header.kind = EVENT_STACK;
+	s->event.header.tgid = tgid;
+	s->event.header.tid = tid;
+	s->event.header.flags = 0;
+	s->event.header.time = bpf_ktime_get_ns();
+	s->event.header.exchange = state ? state->exchange : 0;
+	s->event.cpu = bpf_get_smp_processor_id();
+	s->event.weight = s->lost + 1;
+	s->event.n_user = 0;
+	bpf_get_current_comm(s->event.comm, sizeof(s->event.comm));
+	/* There is none when the interrupt has come to the user's program. */
+	bytes = IS_USER(&ctx->regs) ? 0 : bpf_get_stack(ctx, s->address, STACK_FRAMES_KERNEL * 8, 0);
+	s->n_addresses = s->event.n_kernel = bytes > 0 ? bytes / 8 : 0;
+	s->walk.tgid = tgid;
+	s->walk.exact = 1;
+	s->walk.all = 1;
+	s->walk.pointer = 0;
+	s->walk.ended = 0;
+	s->walk.has_entry = 0;
+	s->walk.window_words = 0;
+	return true;
+}
+
+/* Returns whether there is a stack of a user to walk. */
+static __always_inline bool begin_user(struct sample *s, struct context *ctx)
+{
+	u32 wrong = take_registers(&s->walk, ctx);
+	if (wrong == STACK_COMPLETE)
+		return true;
+	s->walk.ended = 1;
+	s->walk.end = wrong;
+	return false;
+}
+
+/* By call of the function below: coming here costs as much as a frame by frame pointers. On 5.10 more is too complex. */
+#ifdef OBI_PORTABLE
+enum { FRAMES_PER_CALL = 1 };
+#else
+enum { FRAMES_PER_CALL = 4 };
+#endif
+
+/* A global function without pointers, which the verifier checks once and by itself, on 5.10, too. */
+__noinline int walk_frames(u32 zero)
+{
+	struct sample *s = sample_in_hand(zero);
+	if (!s)
+		return 1;
+	for (u32 i = 0; i < FRAMES_PER_CALL; i++) {
+		if (walk_frame(s))
+			return 1;
+	}
+	return 0;
+}
+
+#ifdef OBI_PORTABLE
+/* Loops of this length came with 5.17: before, a program that calls itself 33 times, some frames each. */
+enum { FRAMES_PER_PROGRAM = STACK_FRAMES_USER / 32 };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} profile_walks SEC(".maps");
+
+SEC("perf_event")
+int profile_walk(struct context *ctx)
+{
+	struct sample *s;
+	for (u32 i = 0; i < FRAMES_PER_PROGRAM; i++) {
+		if (walk_frames(0))
+			goto end;
+	}
+	bpf_tail_call(ctx, &profile_walks, 0);
+end:
+	s = sample_in_hand(0);
+	return s ? tell(s) : 0;
+}
+#else
+static long step(u32 index, void *unused)
+{
+	long ended = walk_frames(0);
+	/* The compiler knows that it is 0 or 1, the verifier does not. */
+	barrier_var(ended);
+	return ended & 1;
+}
+#endif
+
+SEC("perf_event")
+int profile(struct context *ctx)
+{
+	struct sample *s = sample_in_hand(0);
+	if (!s || !begin(s, ctx))
+		return 0;
+	if (begin_user(s, ctx)) {
+#ifdef OBI_PORTABLE
+		bpf_tail_call(ctx, &profile_walks, 0);
+#else
+		bpf_loop(STACK_FRAMES_USER / FRAMES_PER_CALL, step, NULL, 0);
+#endif
+	}
+	return tell(s);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * Exchanges of one connection: numbering, notes about pending requests, the
+ * current exchange of threads.
+ */
+#ifndef OBI_EXCHANGE_H
+#define OBI_EXCHANGE_H
+
+#include "protocol/framed/frame_end.h"
+
+static __always_inline struct cursor *request_cursor(struct connection *k)
+{
+	return &k->cursor[~k->side & SIDE_SERVER];
+}
+
+static __always_inline struct cursor *response_cursor(struct connection *k)
+{
+	return &k->cursor[k->side & SIDE_SERVER];
+}
+
+static __always_inline u32 pending(const struct connection *k)
+{
+	s32 n = (s32)(k->n_requests - k->n_responses);
+	return n > 0 ? n : 0;
+}
+
+#ifdef OBI_PORTABLE
+/* Atomic additions that return something came with 5.12: each CPU numbers its own. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} connection_count SEC(".maps");
+
+enum { COUNT_BITS = 28 };
+
+static __always_inline u64 next_connection_number(void)
+{
+	u32 zero = 0;
+	u64 *count = bpf_map_lookup_elem(&connection_count, &zero);
+	u64 cpu = bpf_get_smp_processor_id() + 1;
+	__sync_fetch_and_add(&global.n_connections, 1);
+	if (!count)
+		return 0; /* cannot be: an array has its elements */
+	*count += 1;
+	return cpu << COUNT_BITS | (*count & ((1u << COUNT_BITS) - 1));
+}
+#else
+static __always_inline u64 next_connection_number(void)
+{
+	return __sync_fetch_and_add(&global.n_connections, 1) + 1;
+}
+#endif
+
+/* === the thread's current exchange === */
+
+static __always_inline void set_current(struct connection *k, u64 exchange)
+{
+	u32 tid = (u32)bpf_get_current_pid_tgid();
+	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
+	k->owner = tid;
+	if (state) {
+		/* What a thread serves goes before what it asks of others meanwhile. */
+		if (k->side == SIDE_SERVER || !state->exchange)
+			state->exchange = exchange;
+		return;
+	}
+	struct thread_state fresh = { .exchange = exchange };
+	if (bpf_map_update_elem(&thread, &tid, &fresh, BPF_ANY))
+		tally_add(k->tgid, (u32)k->side << 16 | TALLY_THREAD_FULL << 8, 1);
+}
+
+/* `exchange` has ended: its thread goes on to `next` (0: nothing). Another exchange is left alone. */
+static __always_inline void end_current(const struct connection *k, u64 exchange, u64 next)
+{
+	u32 tid = k->owner;
+	struct thread_state *state = tid ? bpf_map_lookup_elem(&thread, &tid) : NULL;
+	if (state && state->exchange == exchange)
+		state->exchange = next;
+}
+
+/* === notes about pending requests === */
+
+static __always_inline void count_note(struct connection *k, u32 flags, u32 known)
+{
+	if (!known)
+		k->n_noted++;
+	if (flags & ~known & NOTE_LOST)
+		k->n_noted_lost++;
+}
+
+/* Returns false when there was no room. */
+static __always_inline bool add_note(struct connection *k, u64 exchange, u32 flags)
+{
+	u32 *known = NULL;
+	if (k->noted_flags && k->noted_exchange == exchange) {
+		count_note(k, flags, k->noted_flags);
+		k->noted_flags |= flags;
+		return true;
+	}
+	if (k->n_noted)
+		known = bpf_map_lookup_elem(&note, &exchange);
+	if (known) {
+		count_note(k, flags, *known);
+		*known |= flags;
+		return true;
+	}
+	if (!k->noted_flags) {
+		k->noted_exchange = exchange;
+		k->noted_flags = flags;
+	} else if (bpf_map_update_elem(&note, &exchange, &flags, BPF_ANY)) {
+		return false;
+	}
+	count_note(k, flags, 0);
+	return true;
+}
+
+static __always_inline u32 take_note(struct connection *k, u64 exchange)
+{
+	u32 *known, flags;
+	if (!k->n_noted)
+		return 0;
+	if (k->noted_flags && k->noted_exchange == exchange) {
+		flags = k->noted_flags;
+		k->noted_flags = 0;
+	} else {
+		known = bpf_map_lookup_elem(&note, &exchange);
+		if (!known)
+			return 0;
+		flags = *known;
+		bpf_map_delete_elem(&note, &exchange);
+	}
+	k->n_noted--;
+	if (flags & NOTE_LOST)
+		k->n_noted_lost--;
+	return flags;
+}
+
+/* The response of exchange number `n_responses` has begun, be it with an interim one. */
+static __always_inline bool is_answering(const struct cursor *response)
+{
+	return (response->flags & (CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_END_REPORTED)) == CURSOR_NOTED;
+}
+
+/* The response to `exchange` if it has begun: nobody reads the note any more. */
+static __always_inline struct cursor *begun_response(struct connection *k, u64 exchange)
+{
+	struct cursor *response = response_cursor(k);
+	return is_answering(response) && exchange == exchange_number(k, k->n_responses) ? response : NULL;
+}
+
+/* === exchanges in a row that have ended together === */
+
+/* So many; deeper pipelines leave notes behind. */
+#ifdef OBI_PORTABLE
+#define SWEEP_LIMIT 8
+#else
+#define SWEEP_LIMIT (1 << 20)
+#endif
+
+/* What the loop is handed: a copy, as the two directions of a connection may end something at the same time. */
+struct sweep_walk {
+	struct connection *connection;
+	struct sweep sweep;
+};
+
+static long sweep_one(u32 index, struct sweep_walk *walk)
+{
+	struct connection *k = walk->connection;
+	struct sweep *sweep = &walk->sweep;
+	u64 exchange = exchange_number(k, sweep->ordinal);
+	u32 noted, full = 0;
+	if (index >= sweep->n)
+		return 1;
+	noted = take_note(k, exchange);
+	if (sweep->forgets && !(noted & NOTE_LOST) && !(sweep->lost & 1))
+		full = forget(exchange);
+	sweep->lost >>= 1;
+	sweep->ordinal++;
+	return (!sweep->forgets || full) && !k->n_noted;
+}
+
+static __always_inline void sweep_all(struct connection *k)
+{
+	struct sweep_walk walk = { .connection = k, .sweep = k->sweep };
+#ifdef OBI_PORTABLE
+#pragma clang loop unroll(disable)
+	for (u32 i = 0; i < SWEEP_LIMIT; i++)
+		if (sweep_one(i, &walk))
+			break;
+#else
+	bpf_loop(SWEEP_LIMIT, sweep_one, &walk, 0);
+#endif
+}
+
+#endif
