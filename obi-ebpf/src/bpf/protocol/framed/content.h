@@ -64,6 +64,7 @@ static __always_inline void fill_ends(const struct connection *k, struct frame_e
 	r->sent = direction & 1;
 	r->side = k->side;
 	r->encrypted = k->encrypted;
+	r->protocol = k->protocol;
 	__builtin_memset(r->pad, 0, sizeof(r->pad));
 	r->family = k->family;
 	r->local_port = k->local_port;

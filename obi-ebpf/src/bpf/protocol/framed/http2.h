@@ -81,7 +81,6 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 	r->length = n;
 	r->type = f->type;
 	r->flags = f->flags;
-	r->protocol = k->protocol;
 	fill_ends(k, r, s->sending);
 	return 0;
 }
