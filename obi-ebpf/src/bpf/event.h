@@ -383,6 +383,22 @@ struct stack_event {
 	__u8 comm[COMM_BYTES]; /* the thread's name */
 };
 
+/* Value of the map `profile_setting`, written by the agent before the sampler of stacks is attached. */
+struct profile_setting {
+	__u32 self_tgid;    /* the agent, never sampled */
+	__u32 wakeup_bytes; /* the agent is woken when this much waits in the ring; below, it polls */
+	__u32 stack_bytes;  /* of a thread's stack in the kernel: its saved registers lie at the end (helper since 5.15) */
+	__u32 pad;
+};
+
+/* The programs that walks go on in, by tail call (portable): elements of the maps `walks` and `tls_walks`. */
+enum walk_program {
+	WALK_HEADS = 0,
+	WALK_FRAMES = 1,
+	WALK_DATABASE = 2,
+	WALK_PROGRAMS = 3,
+};
+
 /* Value of the `thread` map: what a thread is serving. */
 struct thread_state {
 	__u64 exchange;   /* current exchange number, 0: none */

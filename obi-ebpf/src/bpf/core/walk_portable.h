@@ -10,9 +10,6 @@
 
 enum { STEPS_PER_PROGRAM = 4, FRAMES_PER_PROGRAM = 5, MESSAGES_PER_PROGRAM = 3 };
 
-/* Elements of `walks`. */
-enum { WALK_HEADS = 0, WALK_FRAMES = 1, WALK_DATABASE = 2, WALKS = 3 };
-
 #ifdef OBI_HOST
 /* The harness goes on instead. */
 #define GO_ON(context, program)			\
@@ -26,7 +23,7 @@ enum { WALK_HEADS = 0, WALK_FRAMES = 1, WALK_DATABASE = 2, WALKS = 3 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, WALKS);
+	__uint(max_entries, WALK_PROGRAMS);
 	__type(key, u32);
 	__type(value, u32);
 } walks SEC(".maps");

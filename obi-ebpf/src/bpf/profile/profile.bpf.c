@@ -12,14 +12,6 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
 /* === maps === */
 
-/* Written by the agent before the program is attached. */
-struct profile_setting {
-	u32 self_tgid;
-	u32 wakeup_bytes; /* the agent is woken when this much waits in the ring; below, it polls */
-	u32 stack_bytes;  /* of a thread's stack in the kernel: its saved registers lie at the end (helper since 5.15) */
-	u32 pad;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -42,7 +42,7 @@ static __always_inline u64 tls_cookie(struct pt_regs *ctx)
 /* As `walks`, for this kind of program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, WALKS);
+	__uint(max_entries, WALK_PROGRAMS);
 	__type(key, u32);
 	__type(value, u32);
 } tls_walks SEC(".maps");

@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 use aya::maps::ProgramArray;
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
-use obi_ebpf::Flavour;
+use obi_ebpf::{Flavour, WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
 
 use super::maps::try_storage;
 use super::table::{Entry, Hook, Need, programs, told};
@@ -48,9 +48,9 @@ const CONNECTIONS: u32 = 65_536;
 const THREADS: u32 = 32_768;
 /// `flags` of `tcp_recvmsg` in kernels that lost `nonblock` (5.18).
 const RECVMSG_FLAGS_AT: u32 = 3;
-/// Long walks go on in these programs, by tail call: along heads, along frames, along the messages of databases. In the
-/// order of the map.
-const WALK: [&str; 3] = ["walk", "walk_frames", "walk_database"];
+/// Long walks go on in these programs, by tail call; with their elements of the map.
+const WALK: [(u32, &str); WALK_PROGRAMS as usize] =
+    [(WALK_HEADS, "walk"), (WALK_FRAMES, "walk_frames"), (WALK_DATABASE, "walk_database")];
 const WALKS: &str = "walks";
 
 impl Loaded {
@@ -135,7 +135,7 @@ impl Loaded {
 
     /// The targets of tail calls, where the object has them: never attached themselves.
     fn connect_walk(&mut self, btf: &Btf) -> Result<(), LoadError> {
-        for (index, name) in (0..).zip(WALK) {
+        for (index, name) in WALK {
             if self.ebpf.program(name).is_none() {
                 return Ok(());
             }

@@ -13,7 +13,7 @@ use aya_obj::Object;
 use aya_obj::generated::bpf_map_type;
 use obi_ebpf::{
     Flavour, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_SELF, PROFILE_TOLD,
-    mapping_block, mapping_key, unwind_chunk, unwind_key,
+    mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key,
 };
 
 use super::{LoadError, Measured, SharedMaps, chain, telling_line};
@@ -76,12 +76,9 @@ map_types! {
     MappingKey(mapping_key),
     /// [`mapping_block`] as a map value.
     MappingBlock(mapping_block),
-    /// The settings that the program reads.
-    Setting(Words),
+    /// [`profile_setting`] as a map value.
+    Setting(profile_setting),
 }
-
-/// `self_tgid`, `wakeup_bytes`, `stack_bytes`, nothing
-type Words = [u32; 4];
 
 /// Where a thread's stack in the kernel ends and the registers saved there begin to count, for the flavour that needs to
 /// be told. A kernel built for FRED's event frames leaves sixteen bytes above them, whatever the processor has
@@ -197,9 +194,14 @@ impl Profiler {
                 .map_err(|error| refused(format!("failed to connect `{WALK}`: {error}")))?;
         }
         let mut setting: Array<_, Setting> = take(&mut maps, "profile_setting", Map::Array)?;
-        let words = [settings.self_tgid, settings.ring_bytes / 8, stack_bytes(types), 0];
+        let value = profile_setting {
+            self_tgid: settings.self_tgid,
+            wakeup_bytes: settings.ring_bytes / 8,
+            stack_bytes: stack_bytes(types),
+            ..profile_setting::default()
+        };
         setting
-            .set(0, Setting(words), 0)
+            .set(0, Setting(value), 0)
             .map_err(|source| LoadError::Map { name: "profile_setting", source })?;
         let own = ProfileMaps {
             table_bytes: Room::of(settings, types).table_bytes,

@@ -9,13 +9,15 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use aya::maps::{Map, MapData};
 use aya::{Btf, Ebpf};
 use aya_obj::Object;
+use obi_ebpf::{WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
 
 use super::{chain, telling_line};
 use crate::capture::bpf::{create, load, uprobe};
 use crate::capture::tls::program::Program;
 
-/// Long walks go on in these programs, by tail call: along heads, along frames, along the messages of databases.
-const WALK: [&str; 3] = ["tls_walk", "tls_walk_frames", "tls_walk_database"];
+/// Long walks go on in these programs, by tail call; with their elements of the map.
+const WALK: [(u32, &str); WALK_PROGRAMS as usize] =
+    [(WALK_HEADS, "tls_walk"), (WALK_FRAMES, "tls_walk_frames"), (WALK_DATABASE, "tls_walk_database")];
 const WALKS: &str = "tls_walks";
 
 /// The programs, and how they are attached.
@@ -41,7 +43,8 @@ impl UserPrograms {
     fn fill(&mut self, object: &[u8], ebpf: &Ebpf, btf: &Btf) -> Result<(), String> {
         let mut object = Object::parse(object).map_err(|error| chain(&error))?;
         object.programs.retain(|name, _| {
-            WALK.contains(&name.as_str()) || Program::ALL.iter().any(|program| program.name() == name)
+            WALK.iter().any(|(_, walk)| walk == name)
+                || Program::ALL.iter().any(|program| program.name() == name)
         });
         if object.programs.is_empty() {
             return Err("not part of this build".to_owned());
@@ -68,7 +71,7 @@ impl UserPrograms {
                 Err(reason) => self.skipped.push((name, reason)),
             }
         }
-        for (index, name) in (0..).zip(WALK).filter(|(_, name)| object.programs.contains_key(*name)) {
+        for (index, name) in WALK.into_iter().filter(|(_, name)| object.programs.contains_key(*name)) {
             let walk = self.load_one(&object, types, name)?;
             let map = ebpf.map(WALKS).and_then(open).ok_or("no map for the walk")?;
             create::set_program(map, index, walk.as_fd())
