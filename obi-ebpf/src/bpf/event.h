@@ -240,7 +240,7 @@ struct frame_event {
 	__u8 sent;         /* 1: the observed process sent it, 0: received it */
 	__u8 side;         /* SIDE_UNKNOWN until the preface was seen, or, if joined, a block that begins with a known field */
 	__u8 encrypted;    /* 1: read at a TLS library */
-	__u8 protocol;     /* enum protocol: PROTOCOL_HTTP2, or a database's */
+	__u8 protocol;     /* enum protocol: a database's, or else it is HTTP/2, known to be or not yet */
 	__u8 pad[2];
 	__u16 family;      /* AF_INET, AF_INET6, AF_UNIX */
 	__u16 local_port;  /* host order */

@@ -10,9 +10,8 @@
 #ifndef OBI_CAPTURE_H
 #define OBI_CAPTURE_H
 
-#include "protocol/http1/body.h"
-#include "protocol/framed/frames.h"
-#include "protocol/http1/piece.h"
+#include "protocol/http1/walk.h"
+#include "protocol/protocol.h"
 
 struct walk {
 	struct connection *connection;
@@ -20,37 +19,6 @@ struct walk {
 	struct segment *segment;
 	void *context; /* of the program that runs */
 };
-
-/* One step on. Returns 1 when the walk is over. */
-static __always_inline int go(struct connection *k, struct segment *s, struct sock *sk)
-{
-	struct cursor *c = cursor_of(k, s);
-	u8 mode = c->mode;
-	if ((!s->gap && !s->left) || mode == MODE_IGNORED)
-		return 1;
-	if (is_skipping(mode))
-		return 0; /* behind a gap; step() hops */
-	if (mode == MODE_EXPECTED && (s->gap || s->source.opaque)) {
-		take_expected(k, c);
-		return 0;
-	}
-	if (s->gap) {
-		s->gap = 0;
-		if (mode != MODE_RESYNC)
-			come_to(s, OUTCOME_LOST, LOSS_GAP);
-	} else if (mode == MODE_RESYNC && (s->begun || s->source.opaque)) {
-		return 1;
-	} else if (s->source.opaque) {
-		come_to(s, OUTCOME_LOST, LOSS_UNREADABLE);
-	} else if (!has_bytes(s)) {
-		return 0;
-	} else if (mode == MODE_EXPECTED || mode == MODE_CHUNK_SIZE || mode == MODE_TRAILER) {
-		chunk_piece(k, s);
-	} else if (!is_large(c, s) || !large_piece(k, s)) {
-		small_piece(k, s, sk);
-	}
-	return 0;
-}
 
 /* One step on along frames. */
 static __always_inline long frame_step(struct walk *walk)
@@ -77,8 +45,9 @@ static __always_inline long one_step(struct walk *walk, struct sock *sk)
 {
 	struct segment *s = walk->segment;
 #ifndef OBI_PORTABLE
-	if (is_framed(cursor_of(walk->connection, s)->mode))
-		return is_database(walk->connection->protocol) ? database_step(walk) : frame_step(walk);
+	u32 by = walk_of(walk->connection, s);
+	if (by != WALK_HEADS)
+		return by == WALK_DATABASE ? database_step(walk) : frame_step(walk);
 #endif
 	if (is_skipping(cursor_of(walk->connection, s)->mode) && (s->gap || s->left)) {
 		skip_body(walk->connection, s);
@@ -86,7 +55,7 @@ static __always_inline long one_step(struct walk *walk, struct sock *sk)
 			settle(walk->connection, s);
 		barrier();
 	}
-	if (go(walk->connection, s, sk))
+	if (follow_http1(walk->connection, s, sk))
 		return 1;
 	barrier(); /* see settle() */
 	if (s->outcome)

@@ -43,7 +43,6 @@ enum cursor_mode {
 	MODE_WEBSOCKET,      /* inside the header of a WebSocket frame */
 	MODE_WEBSOCKET_CODE, /* before the code of a Close frame */
 	MODE_WEBSOCKET_HOP,  /* inside a payload: `remaining` bytes */
-	MODE_WEBSOCKET_LOST,
 	MODE_LINE_REST,      /* Redis: behind the beginning of a line that is longer than what is looked at */
 	MODE_WORD,           /* Redis: inside a word of a command that is kept */
 };
@@ -218,6 +217,29 @@ struct cursor {
 static __always_inline u64 load8(const u8 *area, u32 at)
 {
 	return *(const u64 *)(area + at);
+}
+
+/* It is not HTTP/1 that is followed. */
+static __always_inline bool is_framed(u8 mode)
+{
+	return mode > MODE_IGNORED;
+}
+
+/* Forgets the message that ended; flags of the connection's position are kept by the caller. */
+static __always_inline void cursor_reset(struct cursor *c, u8 mode)
+{
+	c->mode = mode;
+	c->flags = 0;
+	c->status = 0;
+	c->lines = 0;
+	c->head_bytes = 0;
+	c->line_bytes = 0;
+	c->unsent = 0;
+	c->upgrade = UPGRADE_OTHER;
+	c->expects = 0;
+	c->remaining = 0;
+	c->content_length = 0;
+	c->body_bytes = 0;
 }
 
 #endif

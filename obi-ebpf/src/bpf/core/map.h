@@ -5,7 +5,7 @@
 
 #include "core/kernel.h"
 #include "event.h"
-#include "protocol/framed/frame.h"
+#include "core/cursor.h"
 #include "core/watch.h"
 
 /* === settings: written by the agent before the programs load === */

@@ -126,4 +126,44 @@ static __always_inline void drop_connection(struct connection *k, struct sock *s
 
 #endif
 
+/* === their number === */
+
+#ifdef OBI_PORTABLE
+/* Atomic additions that return something came with 5.12: each CPU numbers its own. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} connection_count SEC(".maps");
+
+enum { COUNT_BITS = 28 };
+
+static __always_inline u64 next_connection_number(void)
+{
+	u32 zero = 0;
+	u64 *count = bpf_map_lookup_elem(&connection_count, &zero);
+	u64 cpu = bpf_get_smp_processor_id() + 1;
+	__sync_fetch_and_add(&global.n_connections, 1);
+	if (!count)
+		return 0; /* cannot be: an array has its elements */
+	*count += 1;
+	return cpu << COUNT_BITS | (*count & ((1u << COUNT_BITS) - 1));
+}
+#else
+static __always_inline u64 next_connection_number(void)
+{
+	return __sync_fetch_and_add(&global.n_connections, 1) + 1;
+}
+#endif
+
+/* The end of a unix socket is seen only if it speaks HTTP: others are not counted at all. */
+static __always_inline void count_open(struct connection *k)
+{
+	if (k->flags & (CONNECTION_COUNTED | CONNECTION_FINISHED))
+		return;
+	k->flags |= CONNECTION_COUNTED;
+	__sync_fetch_and_add(&global.n_open, 1);
+}
+
 #endif

@@ -43,19 +43,11 @@ static __always_inline bool remember_walk(const struct walk *walk)
 	return true;
 }
 
-/* Which program a walk goes on in. */
-static __always_inline u32 program_of(const struct walk *walk)
-{
-	if (!is_framed(cursor_of(walk->connection, walk->segment)->mode))
-		return WALK_HEADS;
-	return is_database(walk->connection->protocol) ? WALK_DATABASE : WALK_FRAMES;
-}
-
 static __always_inline int capture(struct walk *walk)
 {
 	begin_walk(walk);
 	if (remember_walk(walk))
-		GO_ON(walk->context, program_of(walk));
+		GO_ON(walk->context, walk_of(walk->connection, walk->segment));
 	/* Only a call that failed comes back. */
 	come_to(walk->segment, OUTCOME_LOST, LOSS_STEPS);
 	settle(walk->connection, walk->segment);
@@ -88,7 +80,7 @@ static __always_inline bool walk_steps(struct walk *walk, u32 program, struct so
 #pragma clang loop unroll(disable)
 	for (u32 i = 0; i < n; i++) {
 		long over;
-		if (program_of(walk) != program)
+		if (walk_of(walk->connection, walk->segment) != program)
 			return false;
 		over = program == WALK_HEADS ? one_step(walk, sk) :
 		       program == WALK_FRAMES ? frame_step(walk) : database_step(walk);
@@ -106,7 +98,7 @@ static __always_inline int walk_on(void *context, u32 program)
 	if (!state)
 		return 0;
 	if (!walk_steps(&walk, program, walk.sk))
-		GO_ON(context, program_of(&walk));
+		GO_ON(context, walk_of(walk.connection, walk.segment));
 	state->walk = 0;
 	end_walk(&walk);
 	return 0;

@@ -55,7 +55,7 @@ static __always_inline void capture_tls(struct walk *walk)
 	if (call) {
 		call->walk = walk->connection->tls_key.object;
 		call->sending = walk->segment->sending;
-		bpf_tail_call(walk->context, &tls_walks, program_of(walk));
+		bpf_tail_call(walk->context, &tls_walks, walk_of(walk->connection, walk->segment));
 	}
 	/* Only a call that failed comes back. */
 	come_to(walk->segment, OUTCOME_LOST, LOSS_STEPS);
@@ -88,7 +88,7 @@ static __always_inline int tls_walk_on(struct pt_regs *ctx, u32 program)
 	if (!call)
 		return 0;
 	if (!walk_steps(&walk, program, NULL))
-		bpf_tail_call(ctx, &tls_walks, program_of(&walk));
+		bpf_tail_call(ctx, &tls_walks, walk_of(walk.connection, walk.segment));
 	call->walk = 0;
 	end_walk(&walk);
 	return 0;

@@ -11,11 +11,6 @@
 
 #define LETTER(c) (1ULL << ((c) & 63))
 
-static __always_inline bool is_database(u8 protocol)
-{
-	return protocol >= PROTOCOL_POSTGRES;
-}
-
 /* === PostgreSQL === */
 
 enum {

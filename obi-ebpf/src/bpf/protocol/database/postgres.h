@@ -6,25 +6,9 @@
 #ifndef OBI_POSTGRES_H
 #define OBI_POSTGRES_H
 
-#include "protocol/framed/http2.h"
+#include "protocol/database/turn.h"
 
 enum { POSTGRES_PARAMETERS_MOST = 512, POSTGRES_CHAIN = 8, ROWS_PER_STEP = 32 };
-
-/* The other direction. */
-static __always_inline struct cursor *opposite_of(struct connection *k, const struct segment *s)
-{
-	return &k->cursor[~s->sending & 1];
-}
-
-/* Something is asked: where its answer's direction is lost, the next segment there begins with an answer. */
-static __always_inline void ask(struct connection *k, const struct segment *s)
-{
-	struct frame_cursor *answers = &opposite_of(k, s)->frame;
-	if (opposite_of(k, s)->mode != MODE_FRAME_LOST || answers->phase == PHASE_ANSWERED)
-		return;
-	answers->phase = PHASE_ANSWERED;
-	answers->turn = cursor_of(k, s)->frame.turn;
-}
 
 /* === recognition === */
 
@@ -63,41 +47,6 @@ SHARED int looks_like_postgres(struct connection *k, struct segment *s)
 	return last == 'S' || last == 'H';
 }
 
-/* Neither HTTP nor frames of HTTP/2, at the start of a segment: what a database's client says? An enum upgrade, or 0. */
-static __always_inline u32 find_database(struct connection *k, struct segment *s)
-{
-	u8 bytes[REDIS_LINE_BYTES] = {};
-	u64 n = s->left < s->source.length ? s->left : s->source.length;
-	if (n > REDIS_LINE_BYTES)
-		n = REDIS_LINE_BYTES;
-	OPAQUE(n);
-	if (n > REDIS_LINE_BYTES || n < POSTGRES_HEADER_BYTES || bpf_probe_read_user(bytes, n, (void *)s->source.base))
-		return 0;
-	if (is_redis_command(bytes))
-		return UPGRADE_REDIS;
-	if (n >= POSTGRES_STARTUP_BYTES && is_postgres_startup(bytes))
-		return UPGRADE_POSTGRES;
-	return postgres_message(bytes, true) && looks_like_postgres(k, s) ? UPGRADE_POSTGRES_JOINED : 0;
-}
-
-/* It is, in this direction and the other. */
-static __always_inline void begin_database(struct connection *k, const struct segment *s, u32 upgrade)
-{
-	struct cursor *own = cursor_of(k, s), *other = opposite_of(k, s);
-	bool joined = other->mode != MODE_START || upgrade == UPGRADE_POSTGRES_JOINED;
-	cursor_reset(own, MODE_FRAME);
-	__builtin_memset(&own->frame, 0, sizeof(own->frame));
-	cursor_reset(other, joined ? MODE_FRAME_LOST : MODE_FRAME);
-	__builtin_memset(&other->frame, 0, sizeof(other->frame));
-	own->frame.joined = other->frame.joined = joined;
-	own->frame.phase = upgrade == UPGRADE_POSTGRES ? PHASE_STARTUP : PHASE_MESSAGES;
-	k->protocol = upgrade == UPGRADE_REDIS ? PROTOCOL_REDIS : PROTOCOL_POSTGRES;
-	k->side = s->sending ? SIDE_CLIENT : SIDE_SERVER;
-	k->flags |= CONNECTION_HTTP;
-	k->tgid = s->id >> 32;
-	count_open(k);
-}
-
 /* TLS from here on, in both directions: what it carries is read at its library. */
 static __always_inline void leave_to_tls(struct connection *k)
 {
@@ -106,29 +55,6 @@ static __always_inline void leave_to_tls(struct connection *k)
 	k->side = SIDE_UNKNOWN;
 	cursor_reset(&k->receive, MODE_START);
 	cursor_reset(&k->send, MODE_START);
-}
-
-/* Lost, at the start of a segment: does a message begin here? */
-static __always_inline void find_message(struct connection *k, struct segment *s)
-{
-	struct cursor *c = cursor_of(k, s);
-	u32 found = 0;
-	if (is_request(k, s)) {
-		found = find_database(k, s);
-		found = k->protocol == PROTOCOL_REDIS ? found == UPGRADE_REDIS : found == UPGRADE_POSTGRES_JOINED;
-	} else if (c->frame.phase == PHASE_ANSWERED) {
-		u8 header[8] = {};
-		if (s->left >= POSTGRES_HEADER_BYTES && s->source.length >= POSTGRES_HEADER_BYTES &&
-		    !bpf_probe_read_user(header, POSTGRES_HEADER_BYTES, (void *)s->source.base))
-			found = k->protocol == PROTOCOL_REDIS ? is_redis_reply(header[0]) : postgres_message(header, false);
-	}
-	if (!found) {
-		s->left = 0;
-		return;
-	}
-	c->mode = MODE_FRAME;
-	c->frame.phase = PHASE_MESSAGES;
-	c->frame.got = 0;
 }
 
 /* === messages === */
@@ -289,6 +215,54 @@ SHARED int hop_rows(struct connection *k, struct segment *s)
 		advance(s, n);
 	}
 	return 0;
+}
+
+/* === a step === */
+
+/* Lost: a client's segment is known by its messages, a server's by what was asked before. */
+static __always_inline void postgres_found(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	u8 bytes[REDIS_LINE_BYTES] = {};
+	if (is_request(k, s))
+		find_again(c, s, looks_like_postgres(k, s));
+	else
+		find_again(c, s, c->frame.phase == PHASE_ANSWERED && first_bytes(s, bytes) && postgres_message(bytes, false));
+}
+
+/* A message's header, as far as it is there. */
+static __always_inline void postgres_header(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	struct frame_cursor *f = &c->frame;
+	u8 phase = f->phase;
+	if (!phase && !f->got)
+		hop_rows(k, s);
+	if (!s->left || !s->source.length)
+		return;
+	if (!f->got)
+		c->arrival = s->arrival;
+	if (!collect(s, f, postgres_header_bytes(f)))
+		return;
+	if (phase == PHASE_STARTUP)
+		postgres_starts(k, s);
+	else if (phase == PHASE_ANSWER)
+		postgres_answers(k, s);
+	else
+		postgres_begins(k, s);
+}
+
+static __always_inline void read_postgres(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	if (c->mode == MODE_FRAME_LOST)
+		postgres_found(k, s);
+	else if (c->mode != MODE_FRAME_COPY)
+		postgres_header(k, s);
+	else if (c->frame.flags)
+		postgres_cut(k, s);
+	else if (copy_frame(k, s))
+		postgres_ends(k, s);
 }
 
 #endif

@@ -6,7 +6,7 @@
 #ifndef OBI_REDIS_H
 #define OBI_REDIS_H
 
-#include "protocol/database/postgres.h"
+#include "protocol/database/turn.h"
 
 enum { REDIS_ELEMENTS_PER_STEP = 16 };
 
@@ -249,6 +249,53 @@ static __always_inline void read_line(struct connection *k, struct segment *s)
 	f->got = got + n;
 	if (line || got + n == REDIS_LINE_BYTES)
 		redis_takes(k, s, !line);
+}
+
+/* === a step === */
+
+/* Lost: a client's segment is known by the command that it begins with, a server's by what was asked before. */
+static __always_inline void redis_found(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	u8 bytes[REDIS_LINE_BYTES] = {};
+	bool found = first_bytes(s, bytes);
+	if (is_request(k, s))
+		find_again(c, s, found && is_redis_command(bytes));
+	else
+		find_again(c, s, found && c->frame.phase == PHASE_ANSWERED && is_redis_reply(bytes[0]));
+}
+
+/* If the last byte has passed of a command or a reply: its record. */
+static __always_inline void tell_whole(struct connection *k, struct segment *s)
+{
+	barrier(); /* see settle() */
+	if (cursor_of(k, s)->frame.flags & REDIS_WHOLE)
+		redis_ends(k, s);
+}
+
+/* A word or a line, as far as it is there. */
+static __always_inline void redis_text(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	struct frame_cursor *f = &c->frame;
+	if (c->mode == MODE_WORD) {
+		if (collect(s, f, c->remaining & 31))
+			redis_word(c);
+		return;
+	}
+	if (!f->got && c->mode == MODE_FRAME && (!is_request(k, s) || f->flags & REDIS_ARGUED))
+		hop_elements(k, s);
+	if (s->left && s->source.length)
+		read_line(k, s);
+}
+
+static __always_inline void read_redis(struct connection *k, struct segment *s)
+{
+	if (cursor_of(k, s)->mode == MODE_FRAME_LOST)
+		redis_found(k, s);
+	else
+		redis_text(k, s);
+	tell_whole(k, s);
 }
 
 #endif

@@ -7,6 +7,7 @@
 #define OBI_CONTENT_H
 
 #include "core/emit.h"
+#include "protocol/framed/frame.h"
 
 static __always_inline struct stream_key key_of(const struct connection *k, u32 direction, u32 stream)
 {

@@ -44,11 +44,6 @@ enum {
 /* stream_data.unknown: DATA came of which no beginning was seen. */
 #define NEVER_OPENED 2
 
-static __always_inline bool is_framed(u8 mode)
-{
-	return mode > MODE_IGNORED;
-}
-
 static __always_inline u32 big_endian_4(const u8 *bytes)
 {
 	return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];

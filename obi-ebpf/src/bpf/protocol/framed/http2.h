@@ -5,29 +5,12 @@
 #ifndef OBI_HTTP2_H
 #define OBI_HTTP2_H
 
-#include "core/segment.h"
+#include "protocol/framed/prefixed.h"
 
-/* Room for payload in the two record sizes; with ring header 256 and 2048 bytes. */
-enum { FRAME_SMALL_BYTES = 128, FRAME_LARGE_BYTES = 1920 };
 /* A header block that is cut off damages the header table, a head of HTTP/1 only itself: blocks may be longer. */
 #define BLOCK_LIMITS 4
 
-struct small_frame {
-	struct frame_event frame;
-	u8 bytes[FRAME_SMALL_BYTES];
-};
-
-struct large_frame {
-	struct frame_event frame;
-	u8 bytes[FRAME_LARGE_BYTES];
-};
-
 /* === open streams === */
-
-static __always_inline bool is_request(const struct connection *k, const struct segment *s)
-{
-	return k->side == (s->sending ? SIDE_CLIENT : SIDE_SERVER);
-}
 
 /* HEADERS of a request that are not its trailers open a stream; identifiers grow (RFC 9113 §5.1.1). */
 static __always_inline void stream_opens(struct connection *k, const struct segment *s, u32 stream)
@@ -46,122 +29,7 @@ static __always_inline void stream_ends(struct connection *k, u32 stream)
 	k->n_ended++;
 }
 
-/* === records === */
-
-/* Fills the record of a piece of `n` bytes. What is known of the stream's content has been taken. */
-SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_event *r, u32 n, u32 flags)
-{
-	struct frame_cursor *f;
-	struct cursor *c;
-	bool known;
-	if (!k || !s || !r)
-		return 0;
-	c = cursor_of(k, s);
-	f = &c->frame;
-	known = f->data.stream == f->stream;
-	r->header = (struct event_header){
-		.kind = EVENT_FRAME, .tgid = s->id >> 32, .tid = (u32)s->id, .time = s->time, .exchange = exchange_number(k, 0),
-	};
-	r->header.flags = flags | (f->joined ? FRAME_JOINED : 0);
-	r->arrival = f->type != FRAME_DATA ? c->arrival : known ? f->data.last : 0;
-	/* A stream that had no content is not remembered, but one may have been forgotten. */
-	if (known) {
-		r->body_bytes = f->data.unknown == NEVER_OPENED ? BODY_UNKNOWN : f->data.bytes;
-		r->messages = f->data.unknown ? MESSAGES_UNKNOWN : f->data.messages;
-	} else {
-		bool forgotten = f->n_spilled || f->joined;
-		r->body_bytes = forgotten ? BODY_UNKNOWN : 0;
-		r->messages = forgotten ? MESSAGES_UNKNOWN : 0;
-	}
-	r->offset = s->offset - s->gap; /* what is left of the gap lies behind */
-	r->sequence = f->sequence;
-	r->stream = f->stream;
-	r->frame_bytes = f->bytes;
-	r->position = f->bytes - (u32)c->remaining;
-	r->length = n;
-	r->type = f->type;
-	r->flags = f->flags;
-	fill_ends(k, r, s->sending);
-	return 0;
-}
-
-/* The record of a frame without its payload. */
-SHARED int tell_frame(struct connection *k, struct segment *s, u32 flags)
-{
-	struct frame_event *r;
-	if (!k || !s)
-		return 0;
-	r = bpf_ringbuf_reserve(&events, sizeof(*r), 0);
-	if (r) {
-		fill_frame(k, s, r, 0, flags);
-		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	}
-	cursor_of(k, s)->frame.sequence++;
-	return 0;
-}
-
-/* A connection joined in the middle tells its sides by the first header block that begins with a known field. */
-static __always_inline void learn_side(struct connection *k, const struct segment *s, const struct frame_cursor *f,
-				       const u8 *payload)
-{
-	u32 at = (f->flags & FRAME_PADDED ? 1 : 0) + (f->flags & FRAME_PRIORITIZED ? 5 : 0);
-	u8 message = f->bytes > at ? message_of_block(payload[at & 7]) : 0;
-	if (message)
-		k->side = (message == MESSAGE_REQUEST) == !!s->sending ? SIDE_CLIENT : SIDE_SERVER;
-}
-
-/* Reads `n` bytes of payload, at most what the record has room for, into `r` and fills it. Returns 1 if it worked. */
-static __always_inline int read_frame(struct connection *k, struct segment *s, struct frame_event *r, u32 n, const u32 room)
-{
-	struct frame_cursor *f = &cursor_of(k, s)->frame;
-	u32 flags = f->bytes == (u32)cursor_of(k, s)->remaining ? FRAME_FIRST_PIECE : 0;
-	OPAQUE(n);
-	if (n > room)
-		return 0;
-	if (bpf_probe_read_user((u8 *)(r + 1), n, (void *)s->source.base))
-		return 0;
-	if (!k->side && flags && f->type == FRAME_HEADERS && n > 6)
-		learn_side(k, s, f, (u8 *)(r + 1));
-	if (n == f->copy)
-		flags |= FRAME_LAST_PIECE | (f->copy < (u32)cursor_of(k, s)->remaining ? FRAME_TRUNCATED : 0);
-	fill_frame(k, s, r, n, flags);
-	return 1;
-}
-
-SHARED int small_frame_piece(struct connection *k, struct segment *s, u32 n)
-{
-	struct small_frame *r;
-	if (!k || !s)
-		return 0;
-	r = bpf_ringbuf_reserve(&events, sizeof(*r), 0);
-	if (!r)
-		return 0;
-	if (read_frame(k, s, &r->frame, n, FRAME_SMALL_BYTES))
-		bpf_ringbuf_submit(r, wakeup_flag());
-	else
-		bpf_ringbuf_discard(r, wakeup_flag());
-	return 0;
-}
-
-SHARED int large_frame_piece(struct connection *k, struct segment *s, u32 n)
-{
-	struct large_frame *r;
-	if (!k || !s)
-		return 0;
-	r = bpf_ringbuf_reserve(&events, sizeof(*r), 0);
-	if (!r)
-		return 0;
-	if (read_frame(k, s, &r->frame, n, FRAME_LARGE_BYTES))
-		bpf_ringbuf_submit(r, wakeup_flag());
-	else
-		bpf_ringbuf_discard(r, wakeup_flag());
-	return 0;
-}
-
 /* === frames === */
-
-/* protocol/framed/frames.h, which knows the other protocols. */
-SHARED int message_ends(struct connection *k, struct segment *s);
 
 /* The last byte of a frame has passed. */
 SHARED int frame_ends(struct connection *k, struct segment *s)
@@ -171,8 +39,6 @@ SHARED int frame_ends(struct connection *k, struct segment *s)
 	bool ends;
 	if (!k || !s)
 		return 0;
-	if (is_database(k->protocol))
-		return message_ends(k, s);
 	c = cursor_of(k, s);
 	f = &c->frame;
 	ends = f->flags & END_STREAM && (f->type == FRAME_DATA || f->type == FRAME_HEADERS);
@@ -256,30 +122,6 @@ SHARED int frame_begins(struct connection *k, struct segment *s)
 	if (!c->remaining)
 		frame_ends(k, s);
 	return 0;
-}
-
-/* Some of a payload that the agent gets. */
-static __always_inline void copy_frame(struct connection *k, struct segment *s)
-{
-	struct cursor *c = cursor_of(k, s);
-	struct frame_cursor *f = &c->frame;
-	u64 n = s->left < s->source.length ? s->left : s->source.length;
-	if (n > f->copy)
-		n = f->copy;
-	if (n > FRAME_LARGE_BYTES)
-		n = FRAME_LARGE_BYTES;
-	if (n > FRAME_SMALL_BYTES)
-		large_frame_piece(k, s, n);
-	else
-		small_frame_piece(k, s, n);
-	f->sequence++;
-	f->copy -= n;
-	c->remaining -= n;
-	advance(s, n);
-	if (!f->copy)
-		c->mode = MODE_FRAME_HOP;
-	if (!c->remaining)
-		frame_ends(k, s);
 }
 
 /* The prefix of a message of gRPC's, as far as it is there. */

@@ -4,6 +4,7 @@
 #define OBI_BODY_H
 
 #include "core/segment.h"
+#include "protocol/http1/framing.h"
 
 enum {
 	CHUNK_READ_BYTES = 16,

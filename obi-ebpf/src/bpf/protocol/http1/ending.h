@@ -12,15 +12,6 @@
 /* Answers ahead of their requests of which it is known whether they were lost, and had a body; of further ones it is not. */
 enum { AHEAD_BITS = 32 };
 
-/* The end of a unix socket is seen only if it speaks HTTP: others are not counted at all. */
-static __always_inline void count_open(struct connection *k)
-{
-	if (k->flags & (CONNECTION_COUNTED | CONNECTION_FINISHED))
-		return;
-	k->flags |= CONNECTION_COUNTED;
-	__sync_fetch_and_add(&global.n_open, 1);
-}
-
 /* 1, or 0 for nothing. A branch would be another way for the verifier, through all that follows. */
 static __always_inline u32 is_some(u64 n)
 {
@@ -323,6 +314,9 @@ static __always_inline void lose_last(struct connection *k, u32 n)
 		lose_unseen(k);
 }
 
+/* protocol/protocol.h, which knows the other protocols. */
+SHARED int end_protocol(struct connection *k, const struct ending *how);
+
 /* The connection is over. A response that ends with it is whole. */
 SHARED int end_connection(struct connection *k, const struct ending *how)
 {
@@ -339,7 +333,7 @@ SHARED int end_connection(struct connection *k, const struct ending *how)
 		tally_uncovered(k, UNCOVERED_JOINED);
 	}
 	if (k->protocol)
-		end_framed(k, how); /* there may be exchanges, too, if the preface did not come behind an upgrade */
+		end_protocol(k, how); /* there may be exchanges, too, if the preface did not come behind an upgrade */
 	else if (!k->side)
 		return 0;
 	response = response_cursor(k);

@@ -6,7 +6,8 @@
 #ifndef OBI_EXCHANGE_H
 #define OBI_EXCHANGE_H
 
-#include "protocol/framed/frame_end.h"
+#include "core/emit.h"
+#include "protocol/http1/framing.h"
 
 static __always_inline struct cursor *request_cursor(struct connection *k)
 {
@@ -23,35 +24,6 @@ static __always_inline u32 pending(const struct connection *k)
 	s32 n = (s32)(k->n_requests - k->n_responses);
 	return n > 0 ? n : 0;
 }
-
-#ifdef OBI_PORTABLE
-/* Atomic additions that return something came with 5.12: each CPU numbers its own. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, u64);
-} connection_count SEC(".maps");
-
-enum { COUNT_BITS = 28 };
-
-static __always_inline u64 next_connection_number(void)
-{
-	u32 zero = 0;
-	u64 *count = bpf_map_lookup_elem(&connection_count, &zero);
-	u64 cpu = bpf_get_smp_processor_id() + 1;
-	__sync_fetch_and_add(&global.n_connections, 1);
-	if (!count)
-		return 0; /* cannot be: an array has its elements */
-	*count += 1;
-	return cpu << COUNT_BITS | (*count & ((1u << COUNT_BITS) - 1));
-}
-#else
-static __always_inline u64 next_connection_number(void)
-{
-	return __sync_fetch_and_add(&global.n_connections, 1) + 1;
-}
-#endif
 
 /* === the thread's current exchange === */
 

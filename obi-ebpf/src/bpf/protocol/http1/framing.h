@@ -266,23 +266,6 @@ static __always_inline u8 body_mode(const struct cursor *c, bool bodiless)
 	return (c->flags & CURSOR_HAS_LENGTH) && c->content_length ? MODE_LENGTH : MODE_START;
 }
 
-/* Forgets the message that ended; flags of the connection's position are kept by the caller. */
-static __always_inline void cursor_reset(struct cursor *c, u8 mode)
-{
-	c->mode = mode;
-	c->flags = 0;
-	c->status = 0;
-	c->lines = 0;
-	c->head_bytes = 0;
-	c->line_bytes = 0;
-	c->unsent = 0;
-	c->upgrade = UPGRADE_OTHER;
-	c->expects = 0;
-	c->remaining = 0;
-	c->content_length = 0;
-	c->body_bytes = 0;
-}
-
 /* Hops over up to `n` bytes that need not be read. Returns how many were hopped. */
 static __always_inline u32 hop(struct cursor *c, u32 n)
 {

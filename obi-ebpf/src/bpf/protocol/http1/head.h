@@ -6,7 +6,8 @@
 #ifndef OBI_HEAD_H
 #define OBI_HEAD_H
 
-#include "protocol/framed/frames.h"
+#include "core/segment.h"
+#include "protocol/http1/ending.h"
 
 /* Pieces of a head up to this size wait in the carry for more: a head sent byte by byte is few records. */
 #define WITHHOLD_BYTES 40
