@@ -15,5 +15,6 @@ mod sys;
 pub mod unwind;
 
 pub use sys::{
-    Chunk, Connection, Entry, Faults, Head, Kernel, Segment, State, first_newline, scan_chunk, scan_head,
+    Chunk, Connection, Entry, Faults, Head, Kernel, Prefix, Segment, State, first_newline, scan_chunk,
+    scan_head,
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0)
-/* The framing scan alone, for property tests and fuzzing; src/lib.rs declares the entry points. */
+/* Framing alone, for property tests and fuzzing; src/sys.rs declares the entry points. */
 #pragma once
 #include "record.h"
 
@@ -49,4 +49,17 @@ void host_chunk(const u8 *bytes, u32 length, struct host_chunk *chunk)
 	while (used < length && result == CHUNK_MORE)
 		result = chunk_byte(&c, bytes[used++]);
 	*chunk = (struct host_chunk){ c.remaining, result, used, c.mode };
+}
+
+/* Bytes of payload that a header of this shape tells. */
+u32 host_prefixed_payload(const struct prefix *row, const u8 *header)
+{
+	return prefixed_payload(row, header);
+}
+
+/* The shapes that are in use. */
+const struct prefix *host_prefix(u32 number)
+{
+	static const struct prefix *const all[] = { &HTTP2_FRAME, &POSTGRES_MESSAGE, &POSTGRES_START };
+	return number < sizeof(all) / sizeof(*all) ? all[number] : NULL;
 }

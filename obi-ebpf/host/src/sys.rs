@@ -94,6 +94,22 @@ pub struct State {
     pub send_mode: u32,
 }
 
+/// A header of a fixed size that tells how long the payload behind it is: `struct prefix`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// Bytes of the header.
+    pub header_bytes: u8,
+    /// Where the length's first byte stands in it.
+    pub at: u8,
+    /// Bytes of the length.
+    pub width: u8,
+    /// 1: its first byte is the lowest.
+    pub little_endian: u8,
+    /// Bytes of the header that it counts.
+    pub counted: u8,
+}
+
 unsafe extern "C" {
     fn host_boot(seed: u64, limit: u32, faults: *const Faults);
     fn host_faults(faults: *const Faults);
@@ -111,6 +127,8 @@ unsafe extern "C" {
     fn host_first_newline(word: u64, flags: *mut u64) -> u32;
     fn host_scan(bytes: *const u8, length: u32, head: *mut Head);
     fn host_chunk(bytes: *const u8, length: u32, chunk: *mut Chunk);
+    fn host_prefixed_payload(row: *const Prefix, header: *const u8) -> u32;
+    fn host_prefix(number: u32) -> *const Prefix;
 }
 
 /// The bytes of one system call.
@@ -327,4 +345,24 @@ pub fn scan_chunk(bytes: &[u8]) -> Chunk {
     // SAFETY: a pure function over `length` bytes at `bytes`; `chunk` is a live local.
     unsafe { host_chunk(bytes.as_ptr(), length, &raw mut chunk) };
     chunk
+}
+
+impl Prefix {
+    /// Those of the protocols that are followed.
+    #[must_use]
+    pub fn all() -> Vec<Self> {
+        // SAFETY: a pure function; what it returns is NULL or a constant of the program.
+        (0..).map_while(|number| unsafe { host_prefix(number).as_ref() }.copied()).collect()
+    }
+
+    /// Bytes of payload behind `header`.
+    ///
+    /// # Panics
+    /// When the length does not lie within `header`, or has more than four bytes.
+    #[must_use]
+    pub fn payload(&self, header: &[u8]) -> u32 {
+        assert!(usize::from(self.at + self.width) <= header.len() && self.width <= 4, "{self:?}");
+        // SAFETY: a pure function that reads `width` bytes from `at` on, which `header` has.
+        unsafe { host_prefixed_payload(&raw const *self, header.as_ptr()) }
+    }
 }

@@ -16,13 +16,19 @@
 enum {
 	POSTGRES_HEADER_BYTES = 5, /* a type and a length that counts itself */
 	POSTGRES_STARTUP_BYTES = 8, /* a length and a version */
-	POSTGRES_STARTUP_MOST = 10000, /* as the server has it */
-	POSTGRES_MESSAGE_MOST = 0x3fffffff,
+	/* Of payload. */
+	POSTGRES_STARTUP_MOST = 10000 - POSTGRES_STARTUP_BYTES, /* as the server has it */
+	POSTGRES_CANCEL_MOST = 512 - POSTGRES_STARTUP_BYTES,
+	POSTGRES_MESSAGE_MOST = 0x3ffffffb,
 	/* Codes in the place of the version. */
 	POSTGRES_CANCEL = 80877102,
 	POSTGRES_TLS = 80877103,
 	POSTGRES_GSS = 80877104,
 };
+
+/* A type and a length that counts itself; before the first message a length that counts itself, and a version. */
+static const struct prefix POSTGRES_MESSAGE = { .header_bytes = POSTGRES_HEADER_BYTES, .at = 1, .width = 4, .counted = 4 };
+static const struct prefix POSTGRES_START = { .header_bytes = POSTGRES_STARTUP_BYTES, .at = 0, .width = 4, .counted = 8 };
 
 /* What is done with a message. */
 enum postgres_action {
@@ -77,21 +83,21 @@ static __always_inline bool postgres_turns(u8 type, bool from_client)
 /* Whether these eight bytes begin a connection. */
 static __always_inline bool is_postgres_startup(const u8 *bytes)
 {
-	u32 length = big_endian_4(bytes), code = big_endian_4(bytes + 4);
+	u32 payload = prefixed_payload(&POSTGRES_START, bytes), code = big_endian_4(bytes + 4);
 	if (code == POSTGRES_TLS || code == POSTGRES_GSS)
-		return length == POSTGRES_STARTUP_BYTES;
+		return !payload;
 	if (code == POSTGRES_CANCEL)
-		return length >= 2 * POSTGRES_STARTUP_BYTES && length <= 512;
-	return code >> 16 == 3 && code << 16 >> 16 < 16 && length > POSTGRES_STARTUP_BYTES && length <= POSTGRES_STARTUP_MOST;
+		return payload >= 8 && payload <= POSTGRES_CANCEL_MOST;
+	return code >> 16 == 3 && code << 16 >> 16 < 16 && payload && payload <= POSTGRES_STARTUP_MOST;
 }
 
 /* Bytes of a message by its header; 0: it is none. */
 static __always_inline u32 postgres_message(const u8 *header, bool from_client)
 {
-	u32 length = big_endian_4(header + 1);
-	if (length < 4 || length > POSTGRES_MESSAGE_MOST || postgres_action(header[0], from_client) == POSTGRES_REFUSED)
+	u32 payload = prefixed_payload(&POSTGRES_MESSAGE, header);
+	if (payload > POSTGRES_MESSAGE_MOST || postgres_action(header[0], from_client) == POSTGRES_REFUSED)
 		return 0;
-	return length + 1;
+	return POSTGRES_HEADER_BYTES + payload;
 }
 
 /* Byte flags (0x80) of the zeroes in a word; exact for every byte. */

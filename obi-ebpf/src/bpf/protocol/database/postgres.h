@@ -78,7 +78,7 @@ static __always_inline void postgres_starts(struct connection *k, struct segment
 {
 	struct cursor *c = cursor_of(k, s);
 	struct frame_cursor *f = &c->frame;
-	u32 length = big_endian_4(f->header), code = big_endian_4(f->header + 4);
+	u32 code = big_endian_4(f->header + 4);
 	f->got = 0;
 	if (!is_postgres_startup(f->header)) {
 		come_to(s, OUTCOME_LOST, LOSS_FRAMING);
@@ -90,7 +90,7 @@ static __always_inline void postgres_starts(struct connection *k, struct segment
 		f->phase = PHASE_MESSAGES;
 		f->type = POSTGRES_STARTUP;
 		f->stream = f->turn;
-		f->bytes = length - POSTGRES_STARTUP_BYTES;
+		f->bytes = prefixed_payload(&POSTGRES_START, f->header);
 		c->remaining = f->bytes;
 		f->copy = f->bytes < POSTGRES_PARAMETERS_MOST ? f->bytes : POSTGRES_PARAMETERS_MOST;
 		c->mode = MODE_FRAME_COPY;
@@ -240,9 +240,7 @@ static __always_inline void postgres_header(struct connection *k, struct segment
 		hop_rows(k, s);
 	if (!s->left || !s->source.length)
 		return;
-	if (!f->got)
-		c->arrival = s->arrival;
-	if (!collect(s, f, postgres_header_bytes(f)))
+	if (!collect_header(c, s, postgres_header_bytes(f)))
 		return;
 	if (phase == PHASE_STARTUP)
 		postgres_starts(k, s);

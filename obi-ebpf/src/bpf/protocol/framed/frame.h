@@ -6,6 +6,7 @@
 #ifndef OBI_FRAME_H
 #define OBI_FRAME_H
 
+#include "protocol/framed/prefix.h"
 #include "protocol/http1/framing.h"
 
 enum frame_type {
@@ -49,9 +50,12 @@ static __always_inline u32 big_endian_4(const u8 *bytes)
 	return (u32)bytes[0] << 24 | (u32)bytes[1] << 16 | (u32)bytes[2] << 8 | bytes[3];
 }
 
+/* HTTP/2: length, type, flags, stream. */
+static const struct prefix HTTP2_FRAME = { .header_bytes = FRAME_HEADER_BYTES, .at = 0, .width = 3 };
+
 static __always_inline u32 frame_length(const u8 *header)
 {
-	return (u32)header[0] << 16 | (u32)header[1] << 8 | header[2];
+	return prefixed_payload(&HTTP2_FRAME, header);
 }
 
 /* Types in sets. */

@@ -197,9 +197,7 @@ static __always_inline void read_header(struct connection *k, struct segment *s)
 {
 	struct cursor *c = cursor_of(k, s);
 	bool is_frame = c->mode == MODE_FRAME;
-	if (!c->frame.got)
-		c->arrival = s->arrival;
-	if (!collect(s, &c->frame, is_frame ? FRAME_HEADER_BYTES : PREFACE_REST_BYTES))
+	if (!collect_header(c, s, is_frame ? FRAME_HEADER_BYTES : PREFACE_REST_BYTES))
 		return;
 	if (is_frame)
 		frame_begins(k, s);

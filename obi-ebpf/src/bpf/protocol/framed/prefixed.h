@@ -227,6 +227,14 @@ static __always_inline bool collect(struct segment *s, struct frame_cursor *f, u
 	return f->got >= want;
 }
 
+/* The same of a message's header, whose first byte is the message's. */
+static __always_inline bool collect_header(struct cursor *c, struct segment *s, u32 want)
+{
+	if (!c->frame.got)
+		c->arrival = s->arrival;
+	return collect(s, &c->frame, want);
+}
+
 /* Some of a payload that the agent gets. Returns whether its last byte has passed. */
 static __always_inline bool copy_frame(struct connection *k, struct segment *s)
 {

@@ -136,9 +136,7 @@ static __always_inline void read_websocket(struct connection *k, struct segment 
 	struct cursor *c = cursor_of(k, s);
 	struct frame_cursor *f = &c->frame;
 	bool is_code = c->mode == MODE_WEBSOCKET_CODE;
-	if (!f->got)
-		c->arrival = s->arrival;
-	if (!collect(s, f, websocket_header_bytes(f) + (is_code ? CLOSE_CODE_BYTES : 0)))
+	if (!collect_header(c, s, websocket_header_bytes(f) + (is_code ? CLOSE_CODE_BYTES : 0)))
 		return;
 	if (is_code)
 		websocket_code(k, s);

@@ -13,7 +13,7 @@
 #define RESYNC_LIMIT 1024
 #define PREFACE_LINE_BYTES 16
 
-/* Records of TLS from here on. Whether a probe reads their plain bytes is seen later; at the end somebody counts. */
+/* Records of TLS from here on. Whether a probe reads their plain bytes is seen later; those that none reads are counted at the end. */
 static __always_inline void begin_tls(struct connection *k, u64 time)
 {
 	if (k->tls & TLS_OBJECT)
