@@ -318,3 +318,18 @@ proptest! {
         check_sound(&multiplex(plan.seed, n), Plan { damage, joined: true, ..plan });
     }
 }
+
+/// Nine bytes of content that come alone, and would be the header of a block that is continued.
+#[test]
+fn content_that_comes_like_a_header_is_none() {
+    let plan = Plan {
+        seed: 7_957_464_095_665_751_096,
+        server: false,
+        cut: 1,
+        damage: 2,
+        hide: false,
+        joined: true,
+        faults: Faults::default(),
+    };
+    check_sound(&multiplex(plan.seed, 10), plan);
+}

@@ -27,8 +27,12 @@ enum {
 };
 
 /* A type and a length that counts itself; before the first message a length that counts itself, and a version. */
-static const struct prefix POSTGRES_MESSAGE = { .header_bytes = POSTGRES_HEADER_BYTES, .at = 1, .width = 4, .counted = 4 };
-static const struct prefix POSTGRES_START = { .header_bytes = POSTGRES_STARTUP_BYTES, .at = 0, .width = 4, .counted = 8 };
+static const struct prefix POSTGRES_MESSAGE = {
+	.header_bytes = POSTGRES_HEADER_BYTES, .at = 1, .width = 4, .counted = 4,
+};
+static const struct prefix POSTGRES_START = {
+	.header_bytes = POSTGRES_STARTUP_BYTES, .at = 0, .width = 4, .counted = POSTGRES_STARTUP_BYTES,
+};
 
 /* What is done with a message. */
 enum postgres_action {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * HTTP/2 frame by frame: which payloads the agent gets, which streams are open. What header blocks mean is the agent's to know.
+ * HTTP/2 frame by frame: which payloads the agent gets, which streams are open. What header blocks mean is the agent's
+ * to know.
  */
 #ifndef OBI_HTTP2_H
 #define OBI_HTTP2_H

@@ -47,8 +47,9 @@ static __always_inline bool look_at_frame(struct look *look)
 	if (header[3] == FRAME_DATA)
 		look->n_data++;
 	bytes = FRAME_HEADER_BYTES + frame_length(header);
-	/* Some read the header by itself, and the payload then: believed of HEADERS, as nine bytes are soon found. */
-	look->fits = look->left == FRAME_HEADER_BYTES ? header[3] == FRAME_HEADERS : bytes == look->left;
+	/* Some read the header by itself, and the payload then: believed of whole HEADERS, as nine bytes are soon found. */
+	look->fits = look->left == FRAME_HEADER_BYTES ? header[3] == FRAME_HEADERS && header[4] & END_HEADERS :
+							bytes == look->left;
 	if (bytes >= look->left)
 		return false;
 	look->left -= bytes;

@@ -19,7 +19,7 @@ struct prefix {
 
 enum { PREFIX_WIDTH_MOST = 4 };
 
-/* Bytes of payload behind a header. A length that does not even cover what it counts wraps: more than any message has. */
+/* Bytes of payload behind a header. A length that is less than what it counts wraps: more than any message has. */
 static __always_inline u32 prefixed_payload(const struct prefix *row, const u8 *header)
 {
 	u32 length = 0;
