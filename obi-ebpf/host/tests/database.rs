@@ -96,6 +96,29 @@ impl Script {
         }
     }
 
+    /// COPY by the extended protocol: the server passes over the first Sync.
+    fn copy_in(&mut self, rng: &mut Rng) {
+        let text = b"\0COPY t FROM STDIN\0\0\0";
+        self.message(true, b'P', text, Some(text));
+        self.message(true, b'B', b"\0\0\0\0\0\0\0\0", Some(b"\0\0"));
+        self.message(true, b'E', b"\0\0\0\0\0", Some(b"\0\0\0\0\0"));
+        self.message(true, b'S', b"", Some(b""));
+        for kind in *b"12G" {
+            self.message(false, kind, b"", None);
+        }
+        for _ in 0..rng.usize(..50) {
+            self.message(true, b'd', SECRET.repeat(rng.usize(1..30)).as_bytes(), None);
+        }
+        self.turns[1] -= 1;
+        if rng.bool() {
+            self.message(true, b'c', b"", Some(b""));
+        } else {
+            self.message(true, b'f', SECRET.as_bytes(), Some(b""));
+        }
+        self.message(true, b'S', b"", Some(b""));
+        self.answer(rng);
+    }
+
     fn postgres(rng: &mut Rng, n: usize) -> Self {
         let mut script = Self::default();
         script.startup(b"user\0u\0database\0d\0\0");
@@ -103,7 +126,9 @@ impl Script {
         script.message(false, b'S', b"server_version\x0015\0", None);
         script.message(false, b'Z', b"I", Some(b"I"));
         for nth in 0..n {
-            if rng.bool() {
+            if rng.u8(..4) == 0 {
+                script.copy_in(rng);
+            } else if rng.bool() {
                 let text = format!("SELECT {nth} FROM t WHERE {}\0", "a ".repeat(rng.usize(..1500)));
                 let told = &text.as_bytes()[..text.len().min(1920)];
                 script.message(true, b'Q', text.as_bytes(), Some(told));
@@ -186,8 +211,13 @@ impl Script {
                     7 => script.reply(&format!("+{long}\r\n"), ""),
                     _ => script.reply(",1.5\r\n", ""),
                 }
-                if rng.u8(..8) == 0 {
-                    script.reply(">2\r\n+message\r\n+zqvalue\r\n", "");
+                match rng.u8(..20) {
+                    0 => script.reply(">2\r\n+message\r\n+zqvalue\r\n", ""),
+                    1 => script.reply(">2\r\n*1\r\n$7\r\nzqvalue\r\n$7\r\nzqvalue\r\n", ""),
+                    2 => script.reply(">2\r\n$-1\r\n$7\r\nzqvalue\r\n", ""),
+                    3 => script.reply(">2\r\n$6\r\nclient\r\n$7\r\nzqvalue\r\n", "client"),
+                    4 => script.reply(">2\r\n$10\r\ninvalidate\r\n*1\r\n$7\r\nzqvalue\r\n", "invalidate"),
+                    _ => {}
                 }
             }
         }
@@ -381,7 +411,7 @@ fn joined() {
                 .frames
                 .frames
                 .iter()
-                .filter(|frame| frame.sent == sent)
+                .filter(|frame| frame.sent == sent && frame.kind != b'>') // a push has no turn
                 .map(|frame| frame.stream)
                 .max()
         };

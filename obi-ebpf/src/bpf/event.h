@@ -255,8 +255,8 @@ struct frame_event {
  * `frame_bytes` the length of its payload; `body_bytes`, `messages` and `flags` mean nothing. Turns pair what is asked
  * with what is answered, and tell how many were missed. Messages that say nothing of a call (rows, values) have no
  * record. PostgreSQL: the start-up message is turn 0, each Query, FunctionCall and Sync of the client ends a turn, each
- * ReadyForQuery of the server answers one. Redis: each command and each reply is a turn; pushes of RESP3 have that of
- * the reply to come. Turns grow; after a loss they go on above all earlier ones, in step in both directions.
+ * ReadyForQuery of the server answers one; a Sync before the rows of a COPY is passed over by the server and ends none.
+ * Redis: each command and each reply is a turn; pushes of RESP3 have that of the reply to come. Turns grow; after a loss they go on above all earlier ones, in step in both directions.
  */
 enum database_message {
 	POSTGRES_STARTUP = 1, /* frame_event.type of the message without one: parameters, NUL-terminated names and values */

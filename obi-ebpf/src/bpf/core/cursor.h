@@ -150,7 +150,10 @@ struct frame_cursor {
 	u8 padding;      /* at the end of DATA */
 	u8 joined;       /* 1: frames may have passed before those that were seen */
 	u8 tentative;    /* 1: it began like a server's frames, no preface was seen yet */
-	u8 closed;       /* WebSocket: a Close frame has passed */
+	union {
+		u8 closed;       /* WebSocket: a Close frame has passed */
+		u8 synced;       /* PostgreSQL: a Sync has passed, and since then only rows of a COPY */
+	};
 	u8 phase;        /* enum database_phase */
 };
 

@@ -125,7 +125,9 @@ impl Redis {
     fn reply(&mut self, message: &Message<'_>, reply: &redis_command, out: &mut impl Outcome) {
         const PUSH: u8 = b'>';
         if message.kind == PUSH {
-            if self.pending.front().is_some_and(|pending| pending.effect == Effect::Subscribes) {
+            let kind = first(&reply.word, reply.word_bytes);
+            let is_answer = kind.is_empty() || kind.ends_with(b"subscribe");
+            if is_answer && self.pending.front().is_some_and(|pending| pending.effect == Effect::Subscribes) {
                 self.skew = self.skew.wrapping_add(1);
                 self.answer(message, "", out);
             }

@@ -276,6 +276,11 @@ fn subscriptions() {
     script.command("HELLO", "3").reply(b'%', "").command("SUBSCRIBE", "").reply(b'>', "").reply(b'>', "");
     script.command("PING", "").reply(b'+', "").command("GET", "").reply(b'>', "").reply(b'$', "");
     script.check(&["HELLO||0||1", "SUBSCRIBE||0||1", "PING||0||1", "GET||0||2"]);
+    // What is pushed about something else is no answer.
+    let mut script = Script::new(PROTOCOL_REDIS);
+    script.command("HELLO", "3").reply(b'%', "").command("SUBSCRIBE", "").reply(b'>', "invalidate");
+    script.reply(b'>', "message").reply(b'>', "subscribe").command("PING", "").reply(b'+', "");
+    script.check(&["HELLO||0||1", "SUBSCRIBE||0||3", "PING||0||1"]);
 }
 
 #[test]

@@ -48,8 +48,7 @@ enum postgres_action {
 
 static __always_inline u8 postgres_action(u8 type, bool from_client)
 {
-	const u64 client_hopped = LETTER('D') | LETTER('H') | LETTER('X') | LETTER('d') | LETTER('c') | LETTER('f') |
-				  LETTER('p');
+	const u64 client_hopped = LETTER('D') | LETTER('H') | LETTER('X') | LETTER('d') | LETTER('p');
 	const u64 server_hopped = LETTER('R') | LETTER('K') | LETTER('S') | LETTER('T') | LETTER('D') | LETTER('N') |
 				  LETTER('A') | LETTER('n') | LETTER('t') | LETTER('G') | LETTER('H') | LETTER('d') |
 				  LETTER('c') | LETTER('V') | LETTER('v');
@@ -61,7 +60,7 @@ static __always_inline u8 postgres_action(u8 type, bool from_client)
 			return POSTGRES_NAMES;
 		if (letter & (LETTER('E') | LETTER('C')))
 			return POSTGRES_SHORT;
-		if (letter & (LETTER('S') | LETTER('F')))
+		if (letter & (LETTER('S') | LETTER('F') | LETTER('c') | LETTER('f')))
 			return POSTGRES_TOLD;
 		return letter & client_hopped ? POSTGRES_HOPPED : POSTGRES_REFUSED;
 	}

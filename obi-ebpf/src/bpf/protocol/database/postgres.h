@@ -136,6 +136,15 @@ SHARED int postgres_copy(struct connection *k, struct segment *s, u32 action)
 	return end <= n ? end : 0;
 }
 
+/* The server passes over a Sync that comes while it waits for the rows of a COPY: behind their end the turn goes on. */
+static __always_inline void postgres_copies(struct frame_cursor *f)
+{
+	if (f->synced && (f->type == 'c' || f->type == 'f'))
+		f->turn--;
+	if (f->type != 'd' && f->type != 'H')
+		f->synced = f->type == 'S';
+}
+
 /* A message's header is in hand. */
 SHARED int postgres_begins(struct connection *k, struct segment *s)
 {
@@ -154,6 +163,8 @@ SHARED int postgres_begins(struct connection *k, struct segment *s)
 	f->got = 0;
 	f->type = f->header[0];
 	f->flags = 0;
+	if (is_request(k, s))
+		postgres_copies(f);
 	f->stream = f->turn;
 	f->bytes = bytes - POSTGRES_HEADER_BYTES;
 	c->remaining = f->bytes;

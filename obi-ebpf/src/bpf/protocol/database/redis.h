@@ -57,7 +57,7 @@ static __always_inline void redis_word(struct cursor *c)
 		__builtin_memcpy(command->word, f->header, sizeof(command->word));
 		command->word_bytes = f->got - 2;
 		f->flags |= REDIS_NAMED;
-		if (!redis_has_argument(command->word))
+		if (f->type == '>' || !redis_has_argument(command->word))
 			f->flags |= REDIS_ARGUED;
 	} else {
 		__builtin_memcpy(command->argument, f->header, sizeof(command->argument));
@@ -122,7 +122,7 @@ static __always_inline void redis_value(struct connection *k, struct segment *s,
 	c->remaining = n + 2;
 	c->mode = MODE_FRAME_HOP;
 	f->got = 0;
-	if (!is_request(k, s) || f->type != '*' || f->flags & REDIS_ARGUED)
+	if (f->type != (is_request(k, s) ? '*' : '>') || f->flags & REDIS_ARGUED)
 		return;
 	if (n && n <= (is_name ? REDIS_WORD_MOST : REDIS_ARGUMENT_MOST))
 		c->mode = MODE_WORD;
@@ -154,6 +154,8 @@ SHARED int redis_takes(struct connection *k, struct segment *s, u32 is_long)
 		come_to(s, OUTCOME_LOST, LOSS_FRAMING);
 		return 0;
 	}
+	if (f->type == '>' && type != '>' && (type != '$' || number < 1))
+		f->flags |= REDIS_NAMED | REDIS_ARGUED; /* the first word says what it is; this is none */
 	if (f->type == REDIS_INLINE || (type != '*' && type != '$' && type != '%' && type != '~' && type != '>' && type != '|' &&
 					type != '=' && type != '!')) {
 		f->redis.want--;
@@ -283,7 +285,7 @@ static __always_inline void redis_text(struct connection *k, struct segment *s)
 			redis_word(c);
 		return;
 	}
-	if (!f->got && c->mode == MODE_FRAME && (!is_request(k, s) || f->flags & REDIS_ARGUED))
+	if (!f->got && c->mode == MODE_FRAME && (f->flags & REDIS_ARGUED || (!is_request(k, s) && f->type != '>')))
 		hop_elements(k, s);
 	if (s->left && s->source.length)
 		read_line(k, s);
