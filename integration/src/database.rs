@@ -2,6 +2,7 @@
 //!
 //! In: calls to make. Out: what each program says of its calls. Refuses to know what the agent makes of them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -96,6 +97,28 @@ impl Server {
         Port { port: self.port, is_encrypted: true }
     }
 
+    /// How often each command was run, as Redis itself counts it.
+    ///
+    /// # Errors
+    /// When it does not say.
+    pub fn commands(&self) -> anyhow::Result<BTreeMap<String, usize>> {
+        let mut ask = Command::new("redis-cli");
+        ask.args(["-p", &self.port.to_string(), "info", "commandstats"]);
+        let mut commands = BTreeMap::new();
+        for line in process::run("redis-cli", ask, patience(READY))? {
+            // `cmdstat_client|tracking:calls=1,usec=…`
+            let Some((name, counts)) = line.strip_prefix("cmdstat_").and_then(|rest| rest.split_once(':'))
+            else {
+                continue;
+            };
+            let calls = counts.strip_prefix("calls=").and_then(|rest| rest.split(',').next());
+            let calls: usize = calls.context("a command without a count")?.parse()?;
+            let word = name.split('|').next().unwrap_or(name).to_uppercase();
+            *commands.entry(word).or_default() += calls;
+        }
+        Ok(commands)
+    }
+
     fn start(
         name: &str,
         command: Command,
@@ -151,6 +174,22 @@ pub enum Library {
     Psycopg,
     /// psycopg 3 in libpq's pipeline mode.
     PsycopgPipeline,
+    /// psycopg 3's COPY.
+    PsycopgCopy,
+    /// psycopg 3 with calls that are cancelled.
+    PsycopgCancel,
+    /// psycopg 3 with notifications.
+    PsycopgNotify,
+    /// libpq's pipeline mode, with errors in it.
+    LibpqPipeline,
+    /// libpq's COPY by the extended protocol.
+    LibpqCopy,
+    /// Java's pgjdbc, which prepares by name what comes often.
+    Jdbc,
+    /// The same by simple queries.
+    JdbcSimple,
+    /// Its batches.
+    JdbcBatch,
     /// asyncpg.
     Asyncpg,
     /// Node's pg.
@@ -165,6 +204,16 @@ pub enum Library {
     RedisPyPipeline,
     /// redis-py with a subscription beside its commands.
     RedisPySubscribe,
+    /// redis-py's transactions.
+    RedisPyTransaction,
+    /// redis-py by RESP 3, with a subscription beside its commands.
+    RedisPyPushes,
+    /// Bytes as they are: arrays and lines.
+    RedisSocket,
+    /// `redis-cli`, which reports no times.
+    RedisCli,
+    /// `redis-cli -3`.
+    RedisCli3,
     /// ioredis, which does not wait for answers.
     Ioredis,
     /// go-redis.
@@ -172,7 +221,7 @@ pub enum Library {
 }
 
 impl Library {
-    /// Those of PostgreSQL.
+    /// Those of PostgreSQL that make any call.
     pub const POSTGRES: [Self; 7] = [
         Self::Psql,
         Self::Psycopg,
@@ -182,9 +231,22 @@ impl Library {
         Self::NodePgPrepared,
         Self::Pgx,
     ];
-    /// Those of Redis.
-    pub const REDIS: [Self; 5] =
-        [Self::RedisPy, Self::RedisPyPipeline, Self::RedisPySubscribe, Self::Ioredis, Self::GoRedis];
+    /// Those of Redis that make any call.
+    pub const REDIS: [Self; 7] = [
+        Self::RedisPy,
+        Self::RedisPyPipeline,
+        Self::RedisPySubscribe,
+        Self::RedisCli,
+        Self::RedisCli3,
+        Self::Ioredis,
+        Self::GoRedis,
+    ];
+
+    /// Whether it says nothing of its calls.
+    #[must_use]
+    pub fn is_silent(self) -> bool {
+        matches!(self, Self::Psql | Self::RedisCli | Self::RedisCli3)
+    }
 
     fn command(self) -> anyhow::Result<Command> {
         let python = |name: &str| {
@@ -204,17 +266,39 @@ impl Library {
             command.arg(name);
             anyhow::Ok(command)
         };
+        let java = |name: &str| {
+            let mut command = Command::new("java");
+            command.args(["-Xmx64m", "-cp"]).arg(program::java_with_packages("Database")?);
+            command.arg("Database").arg(name);
+            anyhow::Ok(command)
+        };
         match self {
             Self::Psql => Ok(Command::new("psql")),
             Self::Psycopg => python("psycopg"),
             Self::PsycopgPipeline => python("psycopg-pipeline"),
+            Self::PsycopgCopy => python("psycopg-copy"),
+            Self::PsycopgCancel => python("psycopg-cancel"),
+            Self::PsycopgNotify => python("psycopg-notify"),
+            Self::LibpqPipeline => python("libpq-pipeline"),
+            Self::LibpqCopy => python("libpq-copy"),
             Self::Asyncpg => python("asyncpg"),
+            Self::Jdbc => java("jdbc"),
+            Self::JdbcSimple => java("jdbc-simple"),
+            Self::JdbcBatch => java("jdbc-batch"),
             Self::NodePg => node("pg"),
             Self::NodePgPrepared => node("pg-prepared"),
             Self::Pgx => go("pgx"),
             Self::RedisPy => python("redis"),
             Self::RedisPyPipeline => python("redis-pipeline"),
             Self::RedisPySubscribe => python("redis-subscribe"),
+            Self::RedisPyTransaction => python("redis-transaction"),
+            Self::RedisPyPushes => python("redis-pushes"),
+            Self::RedisSocket => python("redis-socket"),
+            Self::RedisCli | Self::RedisCli3 => {
+                let mut command = Command::new("sh");
+                command.args(["-c", r#"plan=$1; shift; exec redis-cli "$@" <"$plan""#, "sh"]);
+                Ok(command)
+            }
             Self::Ioredis => node("ioredis"),
             Self::GoRedis => go("go-redis"),
         }
@@ -256,7 +340,7 @@ pub struct Done {
     pub ended: u64,
 }
 
-/// Makes the calls, and says how each went; `psql` says nothing.
+/// Makes the calls, and says how each went; `psql` and `redis-cli` say nothing.
 ///
 /// # Errors
 /// When the program cannot be had or fails.
@@ -267,30 +351,59 @@ pub fn call(library: Library, service: &str, at: Port, calls: &[Call]) -> anyhow
     command
         .env("OTEL_SERVICE_NAME", service)
         .env("PGSSLMODE", if is_encrypted { "require" } else { "disable" });
-    if library == Library::Psql {
-        let script = files.path().join("script.sql");
-        write_script(&script, calls)?;
-        command
-            .args(["-X", "-q", "-h", "127.0.0.1", "-p", &port.to_string(), "-U", "postgres", "-f"])
-            .arg(&script);
-        process::run("psql", command, patience(CALLS))?;
+    let plan = files.path().join("plan");
+    let script = match library {
+        Library::Psql => script(calls),
+        Library::RedisCli | Library::RedisCli3 => command_lines(calls),
+        Library::Jdbc | Library::JdbcSimple | Library::JdbcBatch => lines_with_tabs(calls),
+        _ => json!(calls).to_string(),
+    };
+    fs::write(&plan, script).with_context(|| format!("write {}", plan.display()))?;
+    let port = port.to_string();
+    match library {
+        Library::Psql => {
+            command.args(["-X", "-q", "-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-f"]).arg(&plan);
+        }
+        Library::RedisCli | Library::RedisCli3 => {
+            command.arg(&plan).args(["-p", &port]).args((library == Library::RedisCli3).then_some("-3"));
+        }
+        _ => {
+            command.arg(&port).arg(&plan);
+        }
+    }
+    let lines = process::run(&format!("{library:?}"), command, patience(CALLS))?;
+    if library.is_silent() {
         return Ok(Vec::new());
     }
-    let plan = files.path().join("plan.json");
-    fs::write(&plan, json!(calls).to_string()).with_context(|| format!("write {}", plan.display()))?;
-    command.arg(port.to_string()).arg(&plan);
-    let lines = process::run(&format!("{library:?}"), command, patience(CALLS))?;
     lines.iter().map(|line| serde_json::from_str(line).with_context(|| format!("line {line:?}"))).collect()
 }
 
 /// Statements with their values in the text, as people write them.
-fn write_script(path: &Path, calls: &[Call]) -> anyhow::Result<()> {
-    let text: String = calls
+fn script(calls: &[Call]) -> String {
+    calls
         .iter()
         .map(|call| {
             let value = call.values.first().map_or_else(String::new, |value| format!("'{value}'"));
             format!("{};\n", call.text.replace("$1", &value))
         })
-        .collect();
-    fs::write(path, text).with_context(|| format!("write {}", path.display()))
+        .collect()
+}
+
+/// Commands as people type them, each word in quotes.
+fn command_lines(calls: &[Call]) -> String {
+    let line = |call: &Call| {
+        let words: Vec<_> = call.words.iter().map(|word| format!("\"{word}\"")).collect();
+        words.join(" ") + "\n"
+    };
+    calls.iter().map(line).collect()
+}
+
+/// A line for each call: its statement and its values apart by tabs, with escapes.
+fn lines_with_tabs(calls: &[Call]) -> String {
+    let escaped = |text: &String| text.replace('\\', "\\\\").replace('\t', "\\t").replace('\n', "\\n");
+    let line = |call: &Call| {
+        let fields: Vec<_> = std::iter::once(&call.text).chain(&call.values).map(escaped).collect();
+        fields.join("\t") + "\n"
+    };
+    calls.iter().map(line).collect()
 }

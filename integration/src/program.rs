@@ -3,6 +3,7 @@
 //! In: names. Out: paths. Compiled programs are kept beside the test binaries and made anew when their source is
 //! newer. Refuses to know what they do.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -172,6 +173,22 @@ pub fn java(name: &str) -> anyhow::Result<PathBuf> {
         command.arg("-d").arg(output).arg(&file);
         command
     })
+}
+
+/// `NAME.java`, compiled against the packages of `java/pom.xml`: a class path with both, from the package registry.
+///
+/// # Errors
+/// When Maven or the compiler is missing or fails.
+pub fn java_with_packages(name: &str) -> anyhow::Result<OsString> {
+    const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.11.0:copy-dependencies";
+    let manifest = source("java/pom.xml");
+    let packages = compiled(&manifest, "java-packages", |output| {
+        let mut command = Command::new("mvn");
+        command.args(["--quiet", "--batch-mode", COPY, "--file"]).arg(&manifest);
+        command.arg(format!("-DoutputDirectory={}", output.display()));
+        command
+    })?;
+    Ok(std::env::join_paths([java(name)?, packages.join("*")])?)
 }
 
 /// The folder that cargo puts binaries in: that of this executable, or the one above `deps`.
