@@ -16,8 +16,8 @@ pub struct Measured {
     pub requests: u64,
     /// Those of them that failed.
     pub errors: u64,
-    /// A duration that 99 % of the successful ones stayed below, in nanoseconds.
-    pub p99_ns: u64,
+    /// A duration that 99 % of the successful ones stayed below, in nanoseconds; `None` when it is not known.
+    pub p99_ns: Option<u64>,
 }
 
 /// Targets to choose from, in per cent.
@@ -53,10 +53,9 @@ pub fn suggest(measured: &Measured) -> Option<String> {
         if measured.requests < FEW { " So few say little; suggest again after a day or more." } else { "" }
     );
     write_slo(&mut text, &format!("{name}-availability"), &service, &why, "outcome: good", target(measured));
-    let limit = LATENCIES.iter().find(|limit| **limit * 1_000_000 > measured.p99_ns);
-    if let Some(limit) = limit {
-        let why =
-            format!("99 % of the successful requests took up to {:.1} ms.", measured.p99_ns as f64 / 1e6);
+    let above = |p99: u64| Some((p99, LATENCIES.iter().find(|limit| **limit * 1_000_000 > p99)?));
+    if let Some((p99, limit)) = measured.p99_ns.and_then(above) {
+        let why = format!("99 % of the successful requests took up to {:.1} ms.", p99 as f64 / 1e6);
         text.push_str("---\n");
         write_slo(
             &mut text,
@@ -128,7 +127,7 @@ mod tests {
     use super::*;
 
     fn measured(service: &str, requests: u64, errors: u64, p99_ms: u64) -> Measured {
-        Measured { service: service.to_owned(), requests, errors, p99_ns: p99_ms * 1_000_000 }
+        Measured { service: service.to_owned(), requests, errors, p99_ns: Some(p99_ms * 1_000_000) }
     }
 
     #[test]
@@ -166,6 +165,8 @@ mod tests {
             &measured("5 \"a\": {b}", 10, 0, 5),
             &[("5-a-b-availability", "0.9"), ("5-a-b-latency", "0.99")],
         );
+        let unknown = Measured { p99_ns: None, ..measured("shop", 1_000, 0, 0) };
+        check(&unknown, &[("shop-availability", "0.99")]);
         // Not even the lowest target was kept, so nothing is promised.
         for (requests, failed) in [(0, 0), (1, 1), (10, 10), (100_000, 100_000), (10, 9), (10, 2), (9, 1)] {
             assert_eq!(suggest(&measured("shop", requests, failed, 0)), None, "{failed} of {requests}");

@@ -49,6 +49,7 @@ mod native;
 mod series;
 mod span_series;
 mod table;
+mod took;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,6 +69,7 @@ pub use native::{MAX_BUCKETS, Native, START_SCHEMA, ZERO_THRESHOLD};
 pub use series::{Labels, OTHER, StatusLabel};
 pub use span_series::SpanLabels;
 pub use table::Series;
+pub use took::Took;
 
 use crate::counter::Counter;
 use crate::span::{Detail, Http, Service, Span, SpanKind};
@@ -135,6 +137,8 @@ pub struct ServiceTotals {
     pub truncated_heads: [Counter; 2],
     /// Queue wait of its server spans, with [`QUEUE_WAIT_BOUNDS`]. Born with `server_spans`.
     pub queue_wait: Buckets,
+    /// Durations of the HTTP requests that it answered without an error, since its series exist; shared with snapshots.
+    pub took: Option<Arc<Took>>,
     /// The end of its first span, nanoseconds since the Unix epoch.
     pub created: u64,
     /// It had no span for so long that its series have expired.
@@ -151,6 +155,7 @@ impl ServiceTotals {
             client_spans: none,
             truncated_heads: [none; 2],
             queue_wait: Buckets::default(),
+            took: None,
             created,
             idle: false,
             touched: 0,
@@ -266,6 +271,9 @@ impl Registry {
         match span.kind {
             SpanKind::Server => {
                 totals.server_spans.add(1, born);
+                if matches!(span.detail, Detail::Http(_)) && span.error_type.is_empty() {
+                    Arc::make_mut(totals.took.get_or_insert_default()).observe(duration);
+                }
                 // A WebSocket waited as its upgrade, which has been counted.
                 if !matches!(span.detail, Detail::WebSocket(_)) {
                     totals.queue_wait.observe(&QUEUE_WAIT_BOUNDS, span.queue_wait);
@@ -311,6 +319,7 @@ impl Registry {
         self.cpu.expire(before);
         for totals in self.services.iter_mut().flatten() {
             totals.idle = totals.touched < before;
+            totals.took.take_if(|_| totals.idle);
         }
     }
 

@@ -10,7 +10,7 @@ use slo::{Measured, suggest};
 
 use super::{Command, Error};
 use crate::export::Metrics;
-use crate::red::{Native, Snapshot};
+use crate::red::{Snapshot, Took};
 use crate::span::SpanKind;
 
 const EXPECTED: &str = "the name of a service that has answered requests (`services` of /api/v1/status)";
@@ -44,71 +44,16 @@ fn refusal(service: String, expected: &'static str) -> Error {
 
 /// What was counted of a service's requests since their series began.
 fn measured(red: &Snapshot, service: &str) -> Measured {
-    let (mut requests, mut errors, mut durations) = (0, 0, Vec::new());
+    let (mut requests, mut errors) = (0, 0);
     let own = |labels: &crate::red::Labels| labels.service.name == service && labels.kind == SpanKind::Server;
     for series in red.requests.iter().filter(|series| own(&series.labels)) {
-        let duration = &series.counts.duration;
-        requests += duration.buckets.count();
-        if series.labels.error_type.is_empty() {
-            durations.extend(upper_bounds(&duration.native));
-        } else {
-            errors += duration.buckets.count();
-        }
+        let n = series.counts.duration.buckets.count();
+        requests += n;
+        errors += if series.labels.error_type.is_empty() { 0 } else { n };
     }
-    Measured { service: service.to_owned(), requests, errors, p99_ns: quantile(durations, 0.99) }
-}
-
-/// The upper bound in nanoseconds of each bucket, and how many are in it.
-fn upper_bounds(native: &Native) -> impl Iterator<Item = (u64, u64)> {
-    let step = (-f64::from(native.schema())).exp2();
-    let bound = move |index: i32| ((f64::from(index) * step).exp2() * 1e9).ceil();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "`as` saturates, as is meant"
-    )]
-    let counted =
-        (native.first_index()..).zip(native.counts()).map(move |(index, n)| (bound(index) as u64, *n));
-    counted.chain([(0, native.zero_count())])
-}
-
-/// What at least a share of `ratio` stayed at or below; 0 when there is nothing.
-fn quantile(mut counted: Vec<(u64, u64)>, ratio: f64) -> u64 {
-    counted.sort_unstable();
-    let all: u64 = counted.iter().map(|(_, n)| n).sum();
-    #[expect(clippy::cast_precision_loss, reason = "counts beyond 2^53 do not come up")]
-    let wanted = all as f64 * ratio;
-    let mut below = 0;
-    #[expect(clippy::cast_precision_loss, reason = "as above")]
-    let reached = counted.iter().find(|(_, n)| {
-        below += n;
-        *n > 0 && below as f64 >= wanted
-    });
-    reached.map_or(0, |(bound, _)| *bound)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_upper_bounds() {
-        let check = |counted: &[(u64, u64)], expected: u64| {
-            assert_eq!(quantile(counted.to_vec(), 0.99), expected, "{counted:?}");
-        };
-        check(&[], 0);
-        check(&[(0, 0)], 0);
-        check(&[(7, 1)], 7);
-        check(&[(20, 1), (10, 99)], 10);
-        check(&[(20, 2), (10, 98)], 20);
-        check(&[(30, 0), (20, 2), (10, 98)], 20);
-    }
-
-    #[test]
-    fn a_bucket_is_named_by_its_upper_bound() {
-        let mut native = Native::default();
-        [0, 1_000_000_000, 1_500_000_000].into_iter().for_each(|value| native.observe(value));
-        let bounds: Vec<_> = upper_bounds(&native).filter(|(_, n)| *n > 0).collect();
-        assert_eq!(bounds, [(1_000_000_000, 1), (1_542_210_826, 1), (0, 1)]);
-    }
+    // Services of one name in several namespaces are measured together.
+    let mut took = Took::default();
+    let own = red.services.iter().filter(|totals| totals.service.name == service);
+    own.filter_map(|totals| totals.took.as_ref()).for_each(|other| took.add(other));
+    Measured { service: service.to_owned(), requests, errors, p99_ns: took.quantile(0.99) }
 }
