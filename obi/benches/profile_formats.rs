@@ -10,7 +10,10 @@ use std::sync::Arc;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use obi::export::{otlp::profile, pprof};
-use obi::profile::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};
+use obi::profile::{
+    Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, SampleKind, SampleType, Selection, Stack,
+    Symbol,
+};
 use obi::span::Service;
 
 const START: u64 = 1_700_000_000_000_000_000;
@@ -67,18 +70,20 @@ fn selection() -> Selection {
         .collect();
     let link = Arc::new(Link { trace_id: [1; 16], span_id: [2; 8], route: "/item/{id}".into() });
     let thread: Arc<str> = "worker".into();
+    let cpu = SampleType { kind: SampleKind::Cpu, period: 10_101_010 };
     let sample = |number: u64| Sample {
+        kind: cpu.kind,
+        value: cpu.period,
         time: START + number * 5_000_000,
         origin: Arc::clone(rng.choice(&origins).unwrap()),
         stack: Arc::clone(rng.choice(&stacks).unwrap()),
         tid: rng.u32(1..8),
         thread: Arc::clone(&thread),
         cpu: rng.u32(0..2),
-        weight: 1,
         link: rng.bool().then(|| Arc::clone(&link)),
     };
     let samples = (0..SAMPLES).map(sample).collect();
-    Selection { start: START, end: START + 10_000_000_000, period: 10_101_010, samples, lost: 0 }
+    Selection { start: START, end: START + 10_000_000_000, types: vec![cpu], samples, lost: 0 }
 }
 
 fn run(bencher: Bencher<'_, '_>, encode: impl Fn(&Selection) -> usize + Sync) {

@@ -361,25 +361,47 @@ enum stack_end {
 	STACK_ENDS = 10,
 };
 
+/* stack_event.kind: what was measured. A kind comes with the program that measures it. */
+enum sample_kind {
+	SAMPLE_CPU = 1, /* a CPU was looked at; `value` is CPU time in nanoseconds */
+	SAMPLE_KINDS,
+};
+
+/*
+ * A frame is a word of 64 bits: its address in the lowest STACK_ADDRESS_BITS, its kind above, then two marks. A
+ * kernel's address stands in the word as it is: all bits above the address are set in it, which reads as FRAME_KERNEL.
+ * So the kind costs neither room nor time. A kind of an interpreter may say something else in place of an address
+ * (its code object), and take several words for a frame: the agent knows how many. What it does not know it refuses.
+ */
+enum frame_kind {
+	FRAME_NATIVE = 0,  /* an address of the user */
+	FRAME_KERNEL = 31, /* an address of the kernel */
+};
+
 enum {
-	/* Frames of a stack that are told at most. */
+	/* Words of a stack that are reported at most. */
 	STACK_FRAMES_KERNEL = 127,
 	STACK_FRAMES_USER = 512,
-	/* Bits of a user's address; above them stand marks: */
+	/* Bits of a user's address; above them stand: */
 	STACK_ADDRESS_BITS = 57,
+	STACK_KIND_BITS = 5,       /* enum frame_kind */
 	STACK_BY_POINTER_BIT = 62, /* found by frame pointer, for want of a table */
 	STACK_EXACT_BIT = 63,      /* the next instruction itself; without: behind a call */
 };
 
-/* A CPU was looked at. The addresses follow, leaf first: `n_kernel` of the kernel, `n_user` of the user, eight bytes each. */
+/*
+ * A sample of a stack. The frames follow, leaf first: `n_kernel` words of the kernel, `n_user` of the user.
+ * `value` is in the unit of its kind, so that it holds whatever else changes: a clock of another period, another
+ * program. A sample that finds no room in the ring is left out; its value is in the next one of its kind on this CPU.
+ */
 struct stack_event {
 	struct event_header header; /* exchange: what the thread is serving; flags: 0 */
-	__u32 cpu;
-	__u32 weight;  /* periods that this sample stands for: 1, and those since the last one on this CPU that was lost */
+	__u64 value;
+	__u16 cpu;     /* kernels are built for some thousand at most */
 	__u16 n_kernel;
 	__u16 n_user;
+	__u8 kind;     /* enum sample_kind */
 	__u8 end;      /* enum stack_end */
-	__u8 pad[3];
 	__u8 comm[COMM_BYTES]; /* the thread's name */
 };
 

@@ -53,7 +53,7 @@ impl Outlet {
         let Some(mut profile) = self.profile.take() else { return };
         while let Some(report) = profile.report() {
             match report {
-                Report::Looks(looks) => looks.iter().for_each(|looks| self.registry.add_cpu(looks)),
+                Report::Cpu(samples) => samples.iter().for_each(|samples| self.registry.add_cpu(samples)),
                 Report::Who(pid) => {
                     let Identity { service, instance, executable, .. } = self.processes.identity(pid);
                     let executable = executable.rsplit('/').next().unwrap_or_default().into();

@@ -42,9 +42,9 @@ use crate::profile::join::Ended;
 use crate::profile::store::Store;
 use crate::profile::symbol::{Bounds, Symbols};
 use crate::profile::view::View;
-use crate::profile::{Origin, Selection};
+use crate::profile::{Origin, SampleKind, SampleType, Selection};
 use crate::protocol::Exchange;
-use crate::red::Looks;
+use crate::red::CpuSamples;
 use crate::span::{Detail, Http, Span, SpanKind};
 
 /// What the pipeline tells.
@@ -62,7 +62,7 @@ enum Notice {
 #[derive(Debug)]
 pub(super) enum Report {
     /// CPU time of requests.
-    Looks(Vec<Looks>),
+    Cpu(Vec<CpuSamples>),
     /// Who is this process?
     Who(u32),
 }
@@ -178,7 +178,9 @@ impl Prepared {
         let tables = Tables::new(Chunks::new(chunks), unwind::build, table_bytes);
         let resolver = Resolver::start(survey, tables, Blocks::new(mappings))
             .context("failed to start the threads that look at files")?;
-        let rhythm = Rhythm { hertz: config.frequency, period: config.period(), interval: config.interval };
+        let rhythm = Rhythm { hertz: config.frequency, interval: config.interval };
+        // What is sampled, with the period of what has a clock.
+        let types = vec![SampleType { kind: SampleKind::Cpu, period: config.period() }];
         let (notices, noticed) = sync_channel(NOTICES);
         let (reports, reported) = sync_channel(NOTICES);
         let (jobs, asked) = sync_channel(JOBS);
@@ -186,7 +188,7 @@ impl Prepared {
         let (exports, exported) = mpsc::channel(EXPORTS);
         let (view, named) = (Arc::new(ArcSwap::default()), Arc::<ArcSwap<NamerView>>::default());
         let programs = Arc::new(ArcSwap::from_pointee(profiler.measure()));
-        let namer = Namer::new(symbols, rhythm.period, exports, Arc::clone(&named));
+        let namer = Namer::new(symbols, types, exports, Arc::clone(&named));
         let wait = Wait::new(&stacks).context("failed to watch the ring of stacks")?;
         for side_band in resolver.descriptors() {
             wait.add(side_band).context("failed to watch the events of mappings")?;

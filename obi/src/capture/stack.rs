@@ -1,11 +1,11 @@
 //! Records of sampled stacks to [`StackSample`]s.
 //!
 //! In: bytes of a `stack_event`. Out: a sample whose addresses are those of its process and of the kernel, leaf first.
-//! Refuses to know what lies at an address.
+//! A record of a kind that is not known here, or with such a frame, is an error. Refuses to know what lies at an address.
 
 use obi_ebpf::{
-    STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT, STACK_EXACT_BIT, STACK_FRAMES_KERNEL, STACK_FRAMES_USER,
-    stack_event,
+    FRAME_NATIVE, SAMPLE_KINDS, STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT, STACK_EXACT_BIT,
+    STACK_FRAMES_KERNEL, STACK_FRAMES_USER, STACK_KIND_BITS, stack_event,
 };
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -13,7 +13,7 @@ use zerocopy::FromBytes;
 /// A stack as the kernel side tells it; borrows the record.
 #[derive(Debug, Clone, Copy)]
 pub struct StackSample<'a> {
-    /// Process, thread, time, the thread's current exchange; CPU, name, how the walk ended.
+    /// What was measured; process, thread, time, the thread's current exchange; CPU, name, how the walk ended.
     pub event: &'a stack_event,
     kernel: &'a [u64],
     user: &'a [u64],
@@ -46,13 +46,24 @@ pub enum StackError {
         /// Of the user.
         user: u16,
     },
+    /// It says that something else was measured than any program measures.
+    #[error("stack record of unknown kind {0}")]
+    Kind(u8),
+    /// One of the user's frames is none that a walk finds.
+    #[error("stack record with a frame of unknown kind {0}")]
+    Frame(u32),
+}
+
+/// `enum frame_kind` of a word.
+fn frame_kind(word: u64) -> u32 {
+    (word >> STACK_ADDRESS_BITS) as u32 & ((1 << STACK_KIND_BITS) - 1)
 }
 
 impl<'a> StackSample<'a> {
     /// Reads one record.
     ///
     /// # Errors
-    /// When lengths contradict each other.
+    /// When lengths contradict each other, or something in it is of no known kind.
     pub fn decode(record: &'a [u8]) -> Result<Self, StackError> {
         let (event, rest) =
             stack_event::ref_from_prefix(record).map_err(|_| StackError::Short(record.len()))?;
@@ -63,7 +74,14 @@ impl<'a> StackSample<'a> {
         }
         let (addresses, _) =
             <[u64]>::ref_from_prefix_with_elems(rest, n_kernel + n_user).map_err(|_| wrong)?;
+        if !(1..SAMPLE_KINDS).contains(&event.kind.into()) {
+            return Err(StackError::Kind(event.kind));
+        }
         let (kernel, user) = addresses.split_at(n_kernel);
+        // The kernel's are such by their place: whatever it finds on its own stack is taken as it is.
+        if let Some(word) = user.iter().find(|word| frame_kind(**word) != FRAME_NATIVE) {
+            return Err(StackError::Frame(frame_kind(*word)));
+        }
         Ok(Self { event, kernel, user })
     }
 
@@ -86,15 +104,15 @@ impl<'a> StackSample<'a> {
 
 #[cfg(test)]
 mod tests {
-    use obi_ebpf::{event_header, stack_event};
+    use obi_ebpf::{FRAME_KERNEL, SAMPLE_CPU, event_header, stack_event};
     use proptest::prelude::*;
     use zerocopy::IntoBytes;
 
     use super::*;
 
     fn record(n_kernel: u16, n_user: u16, addresses: &[u64]) -> Vec<u8> {
-        let event =
-            stack_event { header: event_header::default(), n_kernel, n_user, ..stack_event::default() };
+        let (header, kind) = (event_header::default(), SAMPLE_CPU as u8);
+        let event = stack_event { header, kind, n_kernel, n_user, ..stack_event::default() };
         [event.as_bytes(), addresses.as_bytes()].concat()
     }
 
@@ -128,6 +146,24 @@ mod tests {
         check(1, 1, &[7]);
         check(u16::MAX, 0, &[7]);
         check(0, u16::MAX, &[7]);
+    }
+
+    #[test]
+    fn what_is_of_no_known_kind_is_refused() {
+        let kernel = 0xffff_ffff_8100_0000;
+        for kind in [0, SAMPLE_KINDS as u8, u8::MAX] {
+            let mut bytes = record(0, 1, &[7]);
+            bytes[std::mem::offset_of!(stack_event, kind)] = kind;
+            assert_eq!(StackSample::decode(&bytes).unwrap_err(), StackError::Kind(kind));
+        }
+        let check = |n_kernel, words: [u64; 2], expected: Option<u32>| {
+            let decoded = StackSample::decode(&record(n_kernel, 2 - n_kernel, &words)).map(|_| ());
+            assert_eq!(decoded, expected.map_or(Ok(()), |kind| Err(StackError::Frame(kind))), "{words:x?}");
+        };
+        check(1, [kernel, 7], None);
+        check(0, [7, 1 << STACK_ADDRESS_BITS | 7], Some(1));
+        check(0, [7, 1 << STACK_EXACT_BIT | 1 << STACK_BY_POINTER_BIT | 7], None);
+        check(0, [7, kernel], Some(FRAME_KERNEL));
     }
 
     proptest! {

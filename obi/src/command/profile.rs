@@ -22,6 +22,7 @@ use crate::config;
 use crate::export::{flame, otlp, pprof};
 use crate::profile::Selection;
 use crate::profile::choose::Filter;
+use crate::profile::sample_type::{ROWS, SampleKind};
 use crate::span::context::parse_id;
 
 /// Record what a process or a service does
@@ -56,6 +57,9 @@ pub struct ProfileArgs {
     /// Only this request: its span id, 16 hexadecimal digits
     #[arg(long, value_name = "ID")]
     pub span: Option<String>,
+    /// What is measured
+    #[arg(long = "type", value_name = "TYPE", default_value = ROWS[0].name, value_parser = ROWS.map(|row| row.name))]
+    pub kind: String,
     /// A recording (.pb.gz or .otlp) to compare with: a differential flame graph
     #[arg(long, value_name = "BASE", conflicts_with = "slow")]
     pub diff: Option<PathBuf>,
@@ -136,6 +140,11 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// What is to be recorded; the arguments' parser knows the names.
+fn kind(args: &ProfileArgs) -> SampleKind {
+    SampleKind::of_name(&args.kind).unwrap_or_default()
+}
+
 /// What there is to write.
 struct Recorded {
     selection: Selection,
@@ -162,7 +171,8 @@ fn sample_here(args: &ProfileArgs, address: SocketAddr, duration: Duration) -> a
     }
     eprintln!("no agent answers at {address}: sampling here");
     let config = config::load(args.place.config.as_deref())?;
-    let filter = Filter { pid: args.pid, service: args.service.clone(), ..Filter::default() };
+    let filter =
+        Filter { kind: kind(args), pid: args.pid, service: args.service.clone(), ..Filter::default() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut shown = Progress::new(duration);
     let selection = runtime
@@ -190,7 +200,7 @@ fn from_agent(
     };
     let wanted = |slow: Option<bool>| {
         let texts = [("service", &args.service), ("route", &args.route), ("span", &args.span)];
-        let mut parameters = vec![("format", Kind::Pprof.format().to_owned())];
+        let mut parameters = vec![("type", args.kind.clone()), ("format", Kind::Pprof.format().to_owned())];
         parameters.extend(texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
         parameters.extend(args.pid.map(|pid| ("pid", pid.to_string())));
         parameters.extend(slow.map(|slow| ("slow", slow.to_string())));

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use super::pprof;
-use crate::profile::{Origin, Sample, Selection};
+use crate::profile::{Origin, Sample, SampleType, Selection};
 use crate::span::AttributeValue;
 
 /// Attributes of resources that become labels: few values each, and those that people choose by.
@@ -36,18 +36,19 @@ pub(super) struct Push {
     pub(super) body: Vec<u8>,
 }
 
-/// One request for each set of labels.
+/// One request for each set of labels and kind of samples.
 pub(super) fn pushes(selection: &Selection) -> Vec<Push> {
-    let mut groups: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
-    for sample in selection.samples.iter().filter(|sample| sample.weight > 0) {
-        groups.entry(name(&sample.origin)).or_default().push(sample.clone());
+    let mut groups: BTreeMap<(String, SampleType), Vec<Sample>> = BTreeMap::new();
+    for sample in selection.samples.iter().filter(|sample| sample.value > 0) {
+        let group = (name(&sample.origin), selection.type_of(sample.kind));
+        groups.entry(group).or_default().push(sample.clone());
     }
-    let Selection { start, end, period, .. } = *selection;
-    let push = |(name, samples): (String, Vec<Sample>)| {
-        let body = pprof::merged(&Selection { start, end, period, samples, lost: 0 });
+    let Selection { start, end, .. } = *selection;
+    let push = |((name, of), samples): ((String, SampleType), Vec<Sample>)| {
+        let body = pprof::merged(&Selection { start, end, types: vec![of], samples, lost: 0 });
         // Seconds: what all its versions read alike; the profile itself has the nanoseconds.
         let (from, until) = (start / 1_000_000_000, end.div_ceil(1_000_000_000));
-        let rate = 1_000_000_000_u64.checked_div(period).unwrap_or(100);
+        let rate = 1_000_000_000_u64.checked_div(of.period).unwrap_or(100);
         let name = utf8_percent_encode(&name, UNRESERVED);
         let query =
             format!("name={name}&from={from}&until={until}&spyName={SPY}&sampleRate={rate}&format=pprof");

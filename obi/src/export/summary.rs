@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 
 use super::flame::Total;
 use crate::profile::unnamed::shown;
-use crate::profile::{Fidelity, Link, Runtime, Sample, Selection};
+use crate::profile::{Fidelity, Link, Runtime, Sample, SampleType, Selection};
 
 /// Entries of each list.
 const TOP: usize = 100;
@@ -22,7 +23,7 @@ pub struct Summary {
     pub start_unix_nano: u64,
     /// First moment behind it.
     pub end_unix_nano: u64,
-    /// CPU time that one look stands for.
+    /// What one sample of a clock stands for.
     pub period_nanoseconds: u64,
     /// Samples of that time that were lost.
     pub lost: u64,
@@ -49,15 +50,24 @@ pub struct Summary {
     pub functions: Vec<FunctionTime>,
 }
 
-/// CPU time of some samples.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+/// What some samples come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Time {
-    /// How many.
-    pub samples: u64,
-    /// What they stand for.
-    pub cpu_seconds: f64,
-    /// Standard error of that, at most.
-    pub standard_error_seconds: f64,
+    /// What they are.
+    pub of: SampleType,
+    /// How many, what they stand for, and how far that may be off.
+    pub total: Total,
+}
+
+impl Serialize for Time {
+    /// The sum's name is that of its kind: `cpu_seconds`.
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let mut fields = out.serialize_map(Some(3))?;
+        fields.serialize_entry("samples", &self.total.samples)?;
+        fields.serialize_entry(self.of.row().field, &self.total.sum)?;
+        fields.serialize_entry("standard_error_seconds", &self.total.error)?;
+        fields.end()
+    }
 }
 
 /// Of a service.
@@ -135,12 +145,12 @@ impl Summary {
     /// Adds a selection up.
     #[must_use]
     pub fn new(selection: &Selection) -> Self {
-        let period = selection.period;
-        let time = |samples: &[&Sample]| {
-            let total = Total::of_samples(samples.iter().map(|sample| sample.weight), period);
-            Time { samples: total.samples, cpu_seconds: total.seconds, standard_error_seconds: total.error }
+        let of = selection.shown_type();
+        let time = |samples: &[&Sample]| Time {
+            of,
+            total: Total::of_values(of, samples.iter().map(|sample| sample.value)),
         };
-        let all: Vec<&Sample> = selection.samples.iter().collect();
+        let all: Vec<&Sample> = selection.shown().collect();
         let linked: Vec<&Sample> = all.iter().copied().filter(|sample| sample.link.is_some()).collect();
         let services = most(group(&all, |sample| {
             let service = &sample.origin.service;
@@ -158,7 +168,7 @@ impl Summary {
         Self {
             start_unix_nano: selection.start,
             end_unix_nano: selection.end,
-            period_nanoseconds: period,
+            period_nanoseconds: of.period,
             lost: selection.lost,
             total: time(&all),
             warning: Total::of(selection).warning(),
@@ -210,18 +220,19 @@ fn group<'a, K: Ord>(samples: &[&'a Sample], key: impl Fn(&Sample) -> Option<K>)
     groups
 }
 
-/// Those with the most periods, the most first; equal ones by their keys.
+/// Those with the largest values, the largest first; equal ones by their keys.
 fn most<K>(groups: Groups<'_, K>) -> Vec<(K, Vec<&Sample>)> {
     let mut groups: Vec<_> = groups.into_iter().collect();
-    let periods = |samples: &[&Sample]| samples.iter().map(|sample| u64::from(sample.weight)).sum::<u64>();
-    groups.sort_by_key(|(_, samples)| std::cmp::Reverse(periods(samples)));
+    let sum =
+        |samples: &[&Sample]| samples.iter().fold(0_u64, |sum, sample| sum.saturating_add(sample.value));
+    groups.sort_by_key(|(_, samples)| std::cmp::Reverse(sum(samples)));
     groups.truncate(TOP);
     groups
 }
 
 fn frames(selection: &Selection) -> (BTreeMap<&'static str, u64>, BTreeMap<String, u64>) {
     let (mut frames, mut truncated) = (BTreeMap::new(), BTreeMap::new());
-    for sample in &selection.samples {
+    for sample in selection.shown() {
         for frame in &sample.stack.frames {
             let word = match frame.symbol.fidelity {
                 Fidelity::Lines => "lines",
@@ -243,8 +254,7 @@ fn functions(selection: &Selection) -> Vec<FunctionTime> {
     /// Name, file, whose.
     type Key<'a> = (Arc<str>, &'a str, Runtime);
     let mut times = BTreeMap::<Key<'_>, (u64, u64)>::new();
-    for sample in &selection.samples {
-        let weight = u64::from(sample.weight);
+    for sample in selection.shown() {
         // A function that calls itself is there once.
         let mut seen = BTreeSet::new();
         let mut is_leaf = true;
@@ -259,15 +269,16 @@ fn functions(selection: &Selection) -> Vec<FunctionTime> {
             for function in shown.into_iter().chain(named.iter().map(|line| Arc::clone(&line.function))) {
                 let key = (function, file, frame.symbol.runtime);
                 let time = times.entry(key.clone()).or_default();
-                time.0 += if is_leaf { weight } else { 0 };
+                time.0 = time.0.saturating_add(if is_leaf { sample.value } else { 0 });
                 is_leaf = false;
                 if seen.insert(key) {
-                    time.1 += weight;
+                    time.1 = time.1.saturating_add(sample.value);
                 }
             }
         }
     }
-    let seconds = |periods: u64| periods as f64 * selection.period as f64 / 1e9;
+    let unit = selection.shown_type().row().unit;
+    let seconds = |value: u64| unit.shown(value as f64);
     let mut times: Vec<_> = times.into_iter().collect();
     times.sort_by_key(|(_, (own, total))| std::cmp::Reverse((*own, *total)));
     times.truncate(TOP);
@@ -291,7 +302,9 @@ fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Frame, Line, Origin, Stack, Symbol};
+    use crate::profile::{Frame, Line, Origin, SampleKind, Stack, Symbol};
+
+    const SECOND: u64 = 1_000_000_000;
 
     fn frame(names: &[&str], fidelity: Fidelity) -> Frame {
         let lines = names.iter().map(|name| Line { function: (*name).into(), ..Line::default() }).collect();
@@ -299,17 +312,18 @@ mod tests {
         Frame { address: 1, is_return: true, mapping: None, symbol }
     }
 
-    fn sample(frames: Vec<Frame>, weight: u32, span: u8) -> Sample {
+    fn sample(frames: Vec<Frame>, seconds: u64, span: u8) -> Sample {
         let route = "/a".into();
         let link = (span > 0).then(|| Arc::new(Link { trace_id: [span; 16], span_id: [span; 8], route }));
         Sample {
+            kind: SampleKind::Cpu,
+            value: seconds * SECOND,
             time: 1,
             origin: Arc::new(Origin::default()),
             stack: Arc::new(Stack { frames }),
             tid: 1,
             thread: "t".into(),
             cpu: 0,
-            weight,
             link,
         }
     }
@@ -322,7 +336,8 @@ mod tests {
             sample(vec![named(&["inner", "walk"]), frame(&["[truncated: no rule]"], Fidelity::Marker)], 1, 2),
             sample(vec![frame(&[], Fidelity::Address), named(&["main"])], 1, 0),
         ];
-        let selection = Selection { start: 0, end: 2, period: 1_000_000_000, samples, lost: 7 };
+        let types = vec![SampleType { kind: SampleKind::Cpu, period: SECOND }];
+        let selection = Selection { start: 0, end: 2, types, samples, lost: 7 };
         let summary = Summary::new(&selection);
         let functions: Vec<_> = summary
             .functions
@@ -335,15 +350,15 @@ mod tests {
             functions,
             [("walk", 3.0, 4.0), (nameless, 1.0, 1.0), ("inner", 1.0, 1.0), ("main", 0.0, 4.0)]
         );
-        assert_eq!(functions.iter().map(|function| function.1).sum::<f64>(), summary.total.cpu_seconds);
+        assert_eq!(functions.iter().map(|function| function.1).sum::<f64>(), summary.total.total.sum);
         assert!(summary.warning.is_some_and(|warning| warning.contains("too few")));
-        assert_eq!((summary.total.samples, summary.total.cpu_seconds, summary.lost), (3, 5.0, 7));
-        assert!((summary.total.standard_error_seconds - 11_f64.sqrt()).abs() < 1e-9);
-        assert_eq!((summary.linked.samples, summary.linked.cpu_seconds), (2, 4.0));
+        assert_eq!((summary.total.total.samples, summary.total.total.sum, summary.lost), (3, 5.0, 7));
+        assert!((summary.total.total.error - 11_f64.sqrt()).abs() < 1e-9);
+        assert_eq!((summary.linked.total.samples, summary.linked.total.sum), (2, 4.0));
         assert_eq!(summary.truncated, BTreeMap::from([("[truncated: no rule]".to_owned(), 1)]));
         assert_eq!(summary.frames, BTreeMap::from([("function", 5), ("address", 1)]));
         let spans: Vec<_> =
-            summary.spans.iter().map(|span| (span.span_id.as_str(), span.time.samples)).collect();
+            summary.spans.iter().map(|span| (span.span_id.as_str(), span.time.total.samples)).collect();
         assert_eq!(spans, [("0101010101010101", 1), ("0202020202020202", 1)]);
         assert_eq!(summary.spans[0].profile, "/api/v1/profiles?span=0101010101010101");
     }

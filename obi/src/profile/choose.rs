@@ -5,6 +5,7 @@
 use std::hash::Hash;
 
 use super::join::EXPORT_WAIT;
+use super::sample_type::SampleKind;
 use super::store::{Chosen, ChosenSample, Held, Store};
 use crate::red::RouteRef;
 
@@ -23,6 +24,8 @@ pub enum Pace {
 /// Conditions that must all hold; an absent one always does.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Filter {
+    /// What was measured.
+    pub kind: SampleKind,
     /// First moment, `CLOCK_MONOTONIC`.
     pub start: u64,
     /// First moment behind it.
@@ -52,8 +55,9 @@ impl<P: Clone + Eq + Hash> Store<P> {
         let mut chosen = Chosen {
             start: filter.start,
             end: filter.end,
+            kind: Some(filter.kind),
             samples: Vec::new(),
-            lost: self.lost_in(filter.start, filter.end),
+            lost: self.lost_in(filter.start, filter.end, Some(filter.kind)),
             thresholds,
         };
         for held in &self.samples {
@@ -90,14 +94,15 @@ impl<P: Clone + Eq + Hash> Store<P> {
         samples.sort_by_key(|sample| sample.time);
         let start = samples.first().map_or(now, |sample| sample.time);
         let end = samples.last().map_or(now, |sample| sample.time + 1).max(now);
-        let lost = self.lost_in(self.exported_at, now);
+        let lost = self.lost_in(self.exported_at, now, None);
         self.exported_at = now;
-        Chosen { start, end, samples, lost, thresholds: Default::default() }
+        Chosen { start, end, kind: None, samples, lost, thresholds: Default::default() }
     }
 
     fn wants(&self, filter: &Filter, held: &Held<P>) -> bool {
         let link = held.served.as_ref().map(|served| &served.link);
-        (filter.start..filter.end).contains(&held.time)
+        held.kind == filter.kind
+            && (filter.start..filter.end).contains(&held.time)
             && filter.pid.is_none_or(|pid| pid == held.stack.pid)
             && filter.span_id.is_none_or(|id| link.is_some_and(|link| link.span_id == id))
             && filter.trace_id.is_none_or(|id| link.is_some_and(|link| link.trace_id == id))

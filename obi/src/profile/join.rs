@@ -16,6 +16,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::sample::Link;
+use super::sample_type::{ROWS, SampleKind};
 use super::store::Store;
 use crate::span::Service;
 
@@ -77,6 +78,27 @@ impl Served {
     }
 }
 
+/// Samples that were taken in a span, and the sum of their values, by kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Linked([(u64, u64); ROWS.len()]);
+
+impl Linked {
+    /// How many there are of a kind, and their sum.
+    #[must_use]
+    pub fn of(&self, kind: SampleKind) -> (u64, u64) {
+        self.0[kind as usize]
+    }
+
+    fn add(&mut self, kind: SampleKind, value: u64) {
+        let (samples, sum) = &mut self.0[kind as usize];
+        (*samples, *sum) = (*samples + 1, sum.saturating_add(value));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(|(samples, _)| *samples == 0)
+    }
+}
+
 /// Numbers of samples that wait for a span, by exchange.
 #[derive(Debug, Default)]
 pub(super) struct Waiting(HashMap<u64, VecDeque<u64>, RandomState>);
@@ -114,12 +136,12 @@ impl Waiting {
 }
 
 impl<P: Clone + Eq + Hash> Store<P> {
-    /// A span has ended; all samples taken during it are here already. Returns how many, and the periods that they stand for.
-    pub fn ended(&mut self, span: &Ended) -> (u64, u64) {
+    /// A span has ended; all samples taken during it are here already. Returns what they come to.
+    pub fn ended(&mut self, span: &Ended) -> Linked {
         if span.is_server {
             self.ranks.add(span);
         }
-        let Some((numbers, bytes)) = self.waiting.take(span.exchange) else { return (0, 0) };
+        let Some((numbers, bytes)) = self.waiting.take(span.exchange) else { return Linked::default() };
         self.shrink(bytes);
         let link = Link { trace_id: span.trace_id, span_id: span.span_id, route: Arc::clone(&span.route) };
         let served = Arc::new(Served {
@@ -130,7 +152,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
             is_server: span.is_server,
             samples: AtomicU32::new(0),
         });
-        let (mut samples, mut periods) = (0, 0);
+        let mut linked = Linked::default();
         for number in numbers {
             let index = usize::try_from(number - self.first).unwrap_or(usize::MAX);
             let Some(held) = self.samples.get_mut(index) else { continue };
@@ -138,16 +160,15 @@ impl<P: Clone + Eq + Hash> Store<P> {
             if (span.start..=span.end).contains(&held.time) {
                 held.served = Some(Arc::clone(&served));
                 served.samples.fetch_add(1, Ordering::Relaxed);
-                samples += 1;
-                periods += u64::from(held.weight);
+                linked.add(held.kind, held.value);
                 self.counts.linked += 1;
             } else {
                 self.counts.outside += 1;
             }
         }
-        if samples > 0 {
+        if !linked.is_empty() {
             self.grow(Served::BYTES);
         }
-        (samples, periods)
+        linked
     }
 }

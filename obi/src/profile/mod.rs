@@ -4,7 +4,8 @@
 //! samples, from which exporters, the API and `obi profile` make OTLP, pprof and flame graphs.
 //! Refuses to know formats, the kernel and how a stack was unwound.
 //!
-//! - [`sample`]: what a sample is here, and its frames. `name`: what these are called outside.
+//! - [`sample`]: what a sample is here, and its frames. `name`: what these are called outside. [`sample_type`]: what was
+//!   measured, the table of kinds.
 //! - [`store`]: those of the last minutes, without names; whose they are; [`join`]: the spans they were taken in.
 //! - [`choose`]: which of them somebody wants; [`rank`]: which requests of a route are slow.
 //! - [`naming`]: chosen samples get names. [`ask`]: how anybody asks for them. [`view`]: numbers about all this.
@@ -19,9 +20,11 @@ pub mod naming;
 mod origins;
 pub mod rank;
 pub mod sample;
+pub mod sample_type;
 pub mod store;
 pub mod symbol;
 pub mod unnamed;
 pub mod view;
 
 pub use sample::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};
+pub use sample_type::{SampleKind, SampleType};

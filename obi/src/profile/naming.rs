@@ -15,6 +15,7 @@ use obi_ebpf::{
 };
 
 use super::sample::{Fidelity, Frame, Line, Runtime, Sample, Selection, Stack, Symbol};
+use super::sample_type::SampleType;
 use super::store::{Chosen, Places};
 use crate::clock::Clock;
 
@@ -44,11 +45,11 @@ fn marker(reason: &str) -> Frame {
     Frame { address: 0, is_return: false, mapping: None, symbol: Arc::new(symbol) }
 }
 
-/// Names all samples. `name` is asked once for each frame of each distinct stack, with the process.
+/// Names all samples; `types` are those that are taken. `name` is asked once for each frame of each distinct stack, with the process.
 pub fn selection<P: Eq + Hash>(
     chosen: &Chosen<P>,
     clock: &Clock,
-    period: u64,
+    types: &[SampleType],
     mut name: impl FnMut(u32, &P) -> Frame,
 ) -> Selection {
     let mut stacks = HashMap::<*const Places<P>, Arc<Stack>, RandomState>::default();
@@ -62,19 +63,21 @@ pub fn selection<P: Eq + Hash>(
         });
         let thread = threads.entry(sample.comm).or_insert_with(|| thread_name(&sample.comm).into());
         Sample {
+            kind: sample.kind,
+            value: sample.value,
             time: clock.unix(sample.time),
             origin: Arc::clone(&sample.origin),
             stack: Arc::clone(stack),
             tid: sample.tid,
             thread: Arc::clone(thread),
             cpu: sample.cpu,
-            weight: sample.weight,
             link: sample.served.as_ref().map(|served| Arc::clone(&served.link)),
         }
     });
     let samples = samples.collect();
     let (start, end) = (clock.unix(chosen.start), clock.unix(chosen.end));
-    Selection { start, end, period, samples, lost: chosen.lost }
+    let types = types.iter().filter(|taken| chosen.kind.is_none_or(|kind| kind == taken.kind));
+    Selection { start, end, types: types.copied().collect(), samples, lost: chosen.lost }
 }
 
 fn thread_name(comm: &[u8; 16]) -> String {
@@ -87,6 +90,7 @@ mod tests {
     use obi_ebpf::STACK_ENDS;
 
     use super::*;
+    use crate::profile::SampleKind;
     use crate::profile::store::{Store, Taken};
 
     #[test]
@@ -109,17 +113,18 @@ mod tests {
         for time in 0..10 {
             let end = if time < 5 { 0 } else { no_table };
             let places = [1_u64, 2];
-            let (exchange, pid, tid, cpu, weight) = (0, 7, 8, 0, 1);
-            store.push(Taken { time, exchange, pid, tid, cpu, weight, comm, places: &places, end });
+            let (kind, value, exchange, pid, tid, cpu) = (SampleKind::Cpu, 10, 0, 7, 8, 0);
+            store.push(Taken { kind, value, time, exchange, pid, tid, cpu, comm, places: &places, end });
         }
         let chosen = store.choose(&crate::profile::choose::Filter { end: 100, ..Default::default() });
         let mut asked = Vec::new();
-        let selection = selection(&chosen, &Clock::anchored(&[]), 10, |pid, place| {
+        let cpu = SampleType { kind: SampleKind::Cpu, period: 10 };
+        let selection = selection(&chosen, &Clock::anchored(&[]), &[cpu], |pid, place| {
             asked.push((pid, *place));
             marker("test")
         });
         assert_eq!(asked, [(7, 1), (7, 2), (7, 1), (7, 2)]);
-        assert_eq!(selection.samples.len(), 10);
+        assert_eq!((selection.samples.len(), &*selection.types), (10, &[cpu][..]));
         assert_eq!(&*selection.samples[0].thread, "a\u{fffd}b\u{fffd}");
         let frames = |index: usize| &selection.samples[index].stack.frames;
         assert_eq!((frames(0).len(), frames(9).len()), (2, 3));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::sample_type::{SampleKind, SampleType};
 use crate::span::{Instance, Service};
 
 /// One file, or part of it, mapped executable into a process; shared by the frames inside it.
@@ -147,9 +148,13 @@ pub struct Link {
     pub route: Arc<str>,
 }
 
-/// One time that a CPU was looked at.
+/// One time that a CPU was looked at, or one event of another kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sample {
+    /// What was measured.
+    pub kind: SampleKind,
+    /// How much, in the kind's unit.
+    pub value: u64,
     /// Nanoseconds since the Unix epoch.
     pub time: u64,
     /// Whose.
@@ -162,8 +167,6 @@ pub struct Sample {
     pub thread: Arc<str>,
     /// CPU.
     pub cpu: u32,
-    /// Periods that this sample stands for, never 0.
-    pub weight: u32,
     /// The span, if the thread was serving one that has been told.
     pub link: Option<Arc<Link>>,
 }
@@ -175,8 +178,8 @@ pub struct Selection {
     pub start: u64,
     /// First moment behind it.
     pub end: u64,
-    /// Nanoseconds of CPU time that one period stands for.
-    pub period: u64,
+    /// What its samples are, one type for each kind.
+    pub types: Vec<SampleType>,
     /// Samples in `start..end`.
     pub samples: Vec<Sample>,
     /// Samples of that time that are not among them because they were lost, all reasons.

@@ -18,11 +18,16 @@ use super::join::{Served, Waiting};
 use super::origins::{OriginId, Origins, UNDER_WAY};
 use super::rank::Ranks;
 use super::sample::Origin;
+use super::sample_type::SampleKind;
 use crate::red::RouteKey;
 
 /// A sample that is to be kept; borrows what may be held already.
 #[derive(Debug, Clone, Copy)]
 pub struct Taken<'a, P> {
+    /// What was measured.
+    pub kind: SampleKind,
+    /// How much.
+    pub value: u64,
     /// When.
     pub time: u64,
     /// The thread's current exchange, 0: none.
@@ -33,8 +38,6 @@ pub struct Taken<'a, P> {
     pub tid: u32,
     /// CPU.
     pub cpu: u32,
-    /// Periods that it stands for.
-    pub weight: u32,
     /// The thread's name, padded with zeros.
     pub comm: [u8; 16],
     /// Places, leaf first.
@@ -57,6 +60,8 @@ pub struct Places<P> {
 /// A sample as it is held.
 #[derive(Debug)]
 pub(super) struct Held<P> {
+    pub(super) kind: SampleKind,
+    pub(super) value: u64,
     pub(super) time: u64,
     /// The exchange whose span has not been told yet; 0: there is none, or it is decided.
     pub(super) exchange: u64,
@@ -65,7 +70,6 @@ pub(super) struct Held<P> {
     pub(super) origin: OriginId,
     pub(super) tid: u32,
     pub(super) cpu: u32,
-    pub(super) weight: u32,
     pub(super) comm: [u8; 16],
     pub(super) exported: bool,
 }
@@ -105,13 +109,26 @@ pub struct Store<P> {
     pub(super) unexported: u64,
     /// Until when losses have been told with exported samples.
     pub(super) exported_at: u64,
-    /// Samples that never came here: (when that was noticed, how many).
-    lost: VecDeque<(u64, u64)>,
+    /// Samples that never came here.
+    lost: VecDeque<Loss>,
+}
+
+/// Samples that never came here.
+#[derive(Debug)]
+struct Loss {
+    /// When that was noticed.
+    time: u64,
+    kind: SampleKind,
+    n: u64,
 }
 
 /// A selected sample, without names.
 #[derive(Debug, Clone)]
 pub struct ChosenSample<P> {
+    /// What was measured.
+    pub kind: SampleKind,
+    /// How much.
+    pub value: u64,
     /// When.
     pub time: u64,
     /// Whose.
@@ -124,8 +141,6 @@ pub struct ChosenSample<P> {
     pub comm: [u8; 16],
     /// CPU.
     pub cpu: u32,
-    /// Periods.
-    pub weight: u32,
     /// The span.
     pub served: Option<Arc<Served>>,
 }
@@ -137,6 +152,8 @@ pub struct Chosen<P> {
     pub start: u64,
     /// First moment behind it.
     pub end: u64,
+    /// What they are; `None` if of any kind.
+    pub kind: Option<SampleKind>,
     /// The samples.
     pub samples: Vec<ChosenSample<P>>,
     /// Samples of that time that were lost.
@@ -190,8 +207,10 @@ impl<P: Clone + Eq + Hash> Store<P> {
         if taken.exchange != 0 {
             self.bytes += self.waiting.add(taken.exchange, number);
         }
-        let Taken { time, exchange, tid, cpu, weight, comm, .. } = taken;
+        let Taken { kind, value, time, exchange, tid, cpu, comm, .. } = taken;
         self.samples.push_back(Held {
+            kind,
+            value,
             time,
             exchange,
             served: None,
@@ -199,7 +218,6 @@ impl<P: Clone + Eq + Hash> Store<P> {
             origin,
             tid,
             cpu,
-            weight: weight.max(1),
             comm,
             exported: false,
         });
@@ -236,11 +254,11 @@ impl<P: Clone + Eq + Hash> Store<P> {
         self.origins.forget(now);
     }
 
-    /// `n` samples were lost before they came here, noticed at `now`.
-    pub fn lose(&mut self, now: u64, n: u64) {
+    /// `n` samples were lost before they came here, noticed at `time`.
+    pub fn lose(&mut self, kind: SampleKind, time: u64, n: u64) {
         match self.lost.back_mut() {
-            Some((at, sum)) if now < *at + SECOND => *sum += n,
-            _ if n > 0 => self.lost.push_back((now, n)),
+            Some(last) if last.kind == kind && time < last.time + SECOND => last.n += n,
+            _ if n > 0 => self.lost.push_back(Loss { time, kind, n }),
             _ => {}
         }
         if self.lost.len() > LOSSES {
@@ -271,21 +289,23 @@ impl<P: Clone + Eq + Hash> Store<P> {
         self.samples.front().map(|held| held.time)
     }
 
-    /// Samples lost in `start..end`.
-    pub(super) fn lost_in(&self, start: u64, end: u64) -> u64 {
-        self.lost.iter().filter(|(at, _)| (start..end).contains(at)).map(|(_, n)| n).sum()
+    /// Samples lost in `start..end`, of one kind or all.
+    pub(super) fn lost_in(&self, start: u64, end: u64, kind: Option<SampleKind>) -> u64 {
+        let lost = self.lost.iter().filter(|lost| (start..end).contains(&lost.time));
+        lost.filter(|lost| kind.is_none_or(|kind| lost.kind == kind)).map(|lost| lost.n).sum()
     }
 
     /// A held sample as a selected one.
     pub(super) fn chosen(&self, held: &Held<P>) -> ChosenSample<P> {
         ChosenSample {
+            kind: held.kind,
+            value: held.value,
             time: held.time,
             origin: self.origins.get(held.origin),
             stack: Arc::clone(&held.stack),
             tid: held.tid,
             comm: held.comm,
             cpu: held.cpu,
-            weight: held.weight,
             served: held.served.clone(),
         }
     }

@@ -6,10 +6,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::profile::choose::{Filter, Pace};
-use crate::profile::join::{EXPORT_WAIT, Ended};
+use crate::profile::join::{EXPORT_WAIT, Ended, Linked};
 use crate::span::Service;
 
 const ALL: Filter = Filter {
+    kind: SampleKind::Cpu,
     start: 0,
     end: u64::MAX,
     service: None,
@@ -21,7 +22,8 @@ const ALL: Filter = Filter {
 };
 
 fn taken(time: u64, exchange: u64, pid: u32, places: &[u64]) -> Taken<'_, u64> {
-    Taken { time, exchange, pid, tid: pid, cpu: 0, weight: 1, comm: [0; 16], places, end: 0 }
+    let (kind, value) = (SampleKind::Cpu, 10);
+    Taken { kind, value, time, exchange, pid, tid: pid, cpu: 0, comm: [0; 16], places, end: 0 }
 }
 
 fn ended(exchange: u64, start: u64, end: u64, route: &str) -> Ended {
@@ -54,14 +56,14 @@ fn a_sample_is_linked_only_inside_its_span() {
         store.push(taken(time, 5, 1, &[1]));
     }
     store.push(taken(160, 6, 1, &[1]));
-    assert_eq!(store.ended(&ended(5, 100, 200, "/a")), (3, 3));
+    assert_eq!(store.ended(&ended(5, 100, 200, "/a")).of(SampleKind::Cpu), (3, 30));
     assert_eq!((store.counts().linked, store.counts().outside), (3, 2));
     assert_eq!(times(&store, &Filter { span_id: Some(5_u64.to_be_bytes()), ..ALL }), [100, 150, 200]);
     // The number may not be used for another span.
-    assert_eq!(store.ended(&ended(5, 0, 1_000, "/a")), (0, 0));
+    assert_eq!(store.ended(&ended(5, 0, 1_000, "/a")), Linked::default());
     assert_eq!(times(&store, &Filter { trace_id: Some([7; 16]), ..ALL }), [100, 150, 200]);
     // A span of minutes is linked when it comes.
-    assert_eq!(store.ended(&ended(6, 0, 60_000_000_000, "/b")), (1, 1));
+    assert_eq!(store.ended(&ended(6, 0, 60_000_000_000, "/b")).of(SampleKind::Cpu), (1, 10));
     assert_eq!(times(&store, &Filter { route: Some("/b".to_owned()), ..ALL }), [160]);
 }
 
@@ -142,10 +144,9 @@ fn an_export_waits_for_spans_but_not_for_ever() {
 #[test]
 fn losses_are_told_with_the_time_they_fall_in() {
     let mut store = Store::<u64>::new(1 << 20);
-    store.lose(10, 0);
-    store.lose(20, 3);
-    store.lose(30, 4);
-    store.lose(20 + SECOND, 5);
+    for (time, n) in [(10, 0), (20, 3), (30, 4), (20 + SECOND, 5)] {
+        store.lose(SampleKind::Cpu, time, n);
+    }
     assert_eq!(store.choose(&Filter { end: 100, ..ALL }).lost, 7);
     assert_eq!(store.choose(&ALL).lost, 12);
     assert_eq!(store.export(SECOND, false).lost, 7);
@@ -180,7 +181,7 @@ fn samples_around_an_exec_belong_to_the_program_of_their_time() {
 
 #[derive(Debug, Clone)]
 enum Step {
-    Push { exchange: u64, pid: u32, stack: u64, depth: usize, weight: u32 },
+    Push { exchange: u64, pid: u32, stack: u64, depth: usize, value: u64 },
     End { exchange: u64, back: u64 },
     Called(u32),
     Renewed(u32, u64),
@@ -189,8 +190,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0_u64..9, 1_u32..5, 0_u64..20, 0_usize..40, 0_u32..4)
-            .prop_map(|(exchange, pid, stack, depth, weight)| Step::Push { exchange, pid, stack, depth, weight }),
+        6 => (0_u64..9, 1_u32..5, 0_u64..20, 0_usize..40, 0_u64..4)
+            .prop_map(|(exchange, pid, stack, depth, value)| Step::Push { exchange, pid, stack, depth, value }),
         2 => (1_u64..9, 0_u64..50).prop_map(|(exchange, back)| Step::End { exchange, back }),
         1 => (1_u32..5).prop_map(Step::Called),
         1 => (1_u32..5, 0_u64..50).prop_map(|(pid, back)| Step::Renewed(pid, back)),
@@ -208,10 +209,10 @@ proptest! {
         let (mut pushed, mut exported, mut held_back) = (0_u64, 0_u64, Vec::new());
         for (now, step) in (1_u64..).zip(steps) {
             match step {
-                Step::Push { exchange, pid, stack, depth, weight } => {
+                Step::Push { exchange, pid, stack, depth, value } => {
                     pushed += 1;
                     let places = vec![stack; depth];
-                    store.push(Taken { weight, ..taken(now, exchange, pid, &places) });
+                    store.push(Taken { value, ..taken(now, exchange, pid, &places) });
                 }
                 Step::End { exchange, back } => {
                     store.ended(&ended(exchange, now.saturating_sub(back), now, "/r"));
@@ -247,8 +248,7 @@ proptest! {
 fn old_samples_go_although_there_is_room() {
     let mut store = Store::new(1 << 20).keeping(Duration::from_nanos(100));
     for time in [0, 50, 100, 150] {
-        let (exchange, pid, tid, cpu, weight, comm, end) = (0, 7, 8, 0, 1, [0; 16], 0);
-        store.push(Taken { time, exchange, pid, tid, cpu, weight, comm, places: &[time], end });
+        store.push(taken(time, 0, 7, &[time]));
     }
     let mut check = |now: u64, expected: usize| {
         store.forget(now);

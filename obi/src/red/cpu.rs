@@ -43,14 +43,14 @@ impl Equivalent<RouteKey> for RouteRef<'_> {
     }
 }
 
-/// What was sampled in one server span, or in several of a route.
+/// Samples of CPUs that were taken in one server span, or in several of a route.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Looks {
+pub struct CpuSamples {
     /// Whose.
     pub service: Arc<Service>,
     /// Route.
     pub route: Arc<str>,
-    /// Samples.
+    /// How many.
     pub samples: u64,
     /// CPU time that they stand for, ns.
     pub nanoseconds: u64,
@@ -83,9 +83,9 @@ pub(super) struct CpuTimes(HashMap<RouteKey, CpuTime, RandomState>);
 
 impl CpuTimes {
     /// Adds at `now`; `other` stands for services beyond the bound.
-    pub(super) fn add(&mut self, looks: &Looks, other: &Arc<Service>, (now, born): (u64, u64)) {
+    pub(super) fn add(&mut self, taken: &CpuSamples, other: &Arc<Service>, (now, born): (u64, u64)) {
         let folded: Arc<str> = OTHER.into();
-        let places = [(&looks.service, &looks.route), (&looks.service, &folded), (other, &folded)];
+        let places = [(&taken.service, &taken.route), (&taken.service, &folded), (other, &folded)];
         let limits = [MAX_SERIES, 2 * MAX_SERIES, usize::MAX];
         let (service, route) = places
             .into_iter()
@@ -102,11 +102,11 @@ impl CpuTimes {
             samples: 0,
             nanoseconds: 0,
             born,
-            created: looks.ended,
+            created: taken.ended,
             touched: now,
         });
-        time.samples += looks.samples;
-        time.nanoseconds += looks.nanoseconds;
+        time.samples += taken.samples;
+        time.nanoseconds += taken.nanoseconds;
         time.touched = now;
     }
 
@@ -132,9 +132,9 @@ impl CpuTimes {
 mod tests {
     use super::*;
 
-    fn looks(service: u32, route: &str) -> Looks {
+    fn samples(service: u32, route: &str) -> CpuSamples {
         let service = Arc::new(Service { name: format!("s{service}"), id: service, ..Service::default() });
-        Looks { service, route: route.into(), samples: 2, nanoseconds: 30, ended: 7 }
+        CpuSamples { service, route: route.into(), samples: 2, nanoseconds: 30, ended: 7 }
     }
 
     #[test]
@@ -142,12 +142,12 @@ mod tests {
         let other = Arc::new(Service { name: OTHER.to_owned(), id: u32::MAX, ..Service::default() });
         let mut times = CpuTimes::default();
         for route in 0..MAX_SERIES {
-            times.add(&looks(1, &route.to_string()), &other, (1, 0));
+            times.add(&samples(1, &route.to_string()), &other, (1, 0));
         }
         for service in 1..3 * MAX_SERIES as u32 {
-            times.add(&looks(service, "/late"), &other, (1, 0));
+            times.add(&samples(service, "/late"), &other, (1, 0));
         }
-        times.add(&looks(1, "17"), &other, (1, 0));
+        times.add(&samples(1, "17"), &other, (1, 0));
         let list = times.to_vec();
         assert_eq!(list.len(), 2 * MAX_SERIES + 1);
         assert_eq!(list.iter().map(|time| time.samples).sum::<u64>(), 2 * (4 * MAX_SERIES as u64));
@@ -165,10 +165,10 @@ mod tests {
     fn what_is_idle_is_dropped_and_begins_anew() {
         let mut times = CpuTimes::default();
         let other = Arc::new(Service::default());
-        times.add(&looks(1, "/a"), &other, (10, 3));
-        times.add(&looks(1, "/b"), &other, (20, 3));
+        times.add(&samples(1, "/a"), &other, (10, 3));
+        times.add(&samples(1, "/b"), &other, (20, 3));
         times.expire(15);
-        times.add(&looks(1, "/a"), &other, (30, 5));
+        times.add(&samples(1, "/a"), &other, (30, 5));
         let list = times.to_vec();
         let found: Vec<_> = list.iter().map(|time| (&*time.route, time.samples, time.born)).collect();
         assert_eq!(found, [("/a", 2, 5), ("/b", 2, 3)]);

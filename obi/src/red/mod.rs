@@ -57,7 +57,7 @@ use std::time::Duration;
 pub use active::{ActiveLabels, ActiveRequests};
 pub use budget::{Share, Usage};
 pub use call_series::CallLabels;
-pub use cpu::{CpuTime, Looks, RouteKey, RouteRef};
+pub use cpu::{CpuSamples, CpuTime, RouteKey, RouteRef};
 pub use database_series::DatabaseLabels;
 pub use family::{FAMILIES, Family, Instrument, Source};
 pub use histogram::{
@@ -292,8 +292,8 @@ impl Registry {
     }
 
     /// Counts what was sampled in server requests.
-    pub fn add_cpu(&mut self, looks: &Looks) {
-        self.cpu.add(looks, self.budget.last_resort(), (self.now, self.snapshots));
+    pub fn add_cpu(&mut self, samples: &CpuSamples) {
+        self.cpu.add(samples, self.budget.last_resort(), (self.now, self.snapshots));
     }
 
     /// Says that it is `now`, nanoseconds of a clock that never steps, and drops what has been idle for too long. To be

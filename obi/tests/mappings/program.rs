@@ -13,7 +13,7 @@ use obi::capture::mapping::resolver::{Place, Resolved, Resolver, Sampled};
 use obi::capture::mapping::survey::Survey;
 use obi::capture::mapping::tables::Tables;
 use obi::capture::stack::StackSample;
-use obi_ebpf::{STACK_EXACT_BIT, STACK_NO_PROCESS, event_header, stack_event};
+use obi_ebpf::{SAMPLE_CPU, STACK_EXACT_BIT, STACK_NO_PROCESS, event_header, stack_event};
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;
 use zerocopy::IntoBytes as _;
@@ -177,7 +177,8 @@ impl Agent {
     /// A sample of it is taken.
     pub(crate) fn sample(&mut self, told: Told) {
         let header = event_header { tgid: told.tgid, time: told.time, ..event_header::default() };
-        let event = stack_event { header, n_user: 1, end: STACK_NO_PROCESS as u8, ..stack_event::default() };
+        let (kind, end) = (SAMPLE_CPU as u8, STACK_NO_PROCESS as u8);
+        let event = stack_event { header, kind, n_user: 1, end, ..stack_event::default() };
         let address = told.address | 1 << STACK_EXACT_BIT;
         let words: Vec<u64> = [event.as_bytes(), address.as_bytes()]
             .concat()

@@ -23,7 +23,7 @@ use percent_encoding::percent_decode_str;
 use prost::Message as _;
 
 use crate::otlp::data;
-use crate::selection::{content, random};
+use crate::selection::{content, counted, random};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -202,7 +202,7 @@ async fn pyroscope_gets_profiles_by_service() {
     let periods = |samples: &[obi::profile::Sample], service: Option<&str>| -> u64 {
         let of =
             samples.iter().filter(|sample| service.is_none_or(|name| sample.origin.service.name == name));
-        of.map(|sample| u64::from(sample.weight)).sum()
+        counted(of)
     };
     assert_eq!(
         came.iter().map(|one| periods(&one.profile.samples, None)).sum::<u64>(),
@@ -213,8 +213,8 @@ async fn pyroscope_gets_profiles_by_service() {
         assert_eq!(periods(&profile.samples, None), periods(&selection.samples, Some(service)));
         assert_eq!(labels, "host_name=machine}");
         assert_eq!(
-            (profile.start, profile.end, profile.period),
-            (selection.start, selection.end, selection.period)
+            (profile.start, profile.end, &profile.types),
+            (selection.start, selection.end, &selection.types)
         );
         let rest = ["from", "until", "spyName", "sampleRate"].map(|key| query[key].as_str());
         assert_eq!(rest, ["1700000000", "1700000010", "ebpfspy", "99"]);

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use integration::otlp::profile_rules;
 use obi::export::otlp::profile::{DecodeError, decode, encode, encode_within};
 use obi::export::pprof;
-use obi::profile::{Fidelity, Frame, Mapping, Selection, Stack};
+use obi::profile::{Fidelity, Frame, Mapping, SampleType, Selection, Stack};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{ProfilesData, Sample};
 use proptest::prelude::*;
 use prost::Message as _;
 
-use crate::selection::{START, content, joined, random};
+use crate::selection::{CPU, START, content, counted, joined, random};
 
 pub(crate) fn data(bytes: &[u8]) -> ProfilesData {
     ProfilesData::decode(bytes).unwrap()
@@ -101,8 +101,8 @@ fn a_range_without_addresses_is_no_range() {
 #[test]
 fn what_receivers_see() {
     let mut selection = random(13, 100);
-    selection.samples[0].weight = 3;
-    selection.samples[1].weight = 500;
+    selection.samples[0].value = CPU.value(3);
+    selection.samples[1].value = CPU.value(500);
     let request = encode(&selection).remove(0);
     let message = data(&request.bytes);
     let dictionary = message.dictionary.as_ref().unwrap();
@@ -118,7 +118,7 @@ fn what_receivers_see() {
         .iter()
         .map(|sample| sample.values.first().copied().unwrap_or(sample.timestamps_unix_nano.len() as i64))
         .sum();
-    assert_eq!(periods, selection.samples.iter().map(|sample| i64::from(sample.weight)).sum::<i64>());
+    assert_eq!(periods.cast_unsigned(), counted(&selection.samples));
     assert!(all.iter().any(|sample| sample.values == [500]));
     let functions: Vec<&str> = dictionary
         .function_table
@@ -155,6 +155,50 @@ fn what_receivers_see() {
     }
 }
 
+/// What is measured each time it happens has values of its own, not a clock's periods.
+#[test]
+fn what_has_no_period_keeps_its_values() {
+    let mut selection = random(17, 80);
+    selection.types = vec![SampleType { period: 0, ..CPU }];
+    for (number, sample) in (1..).zip(&mut selection.samples) {
+        sample.value = number * 1_001;
+    }
+    let requests = encode(&selection);
+    let message = data(&requests[0].bytes);
+    assert_eq!(profile_rules::strict(&message), Vec::<String>::new());
+    assert_eq!(content(&decode(&requests[0].bytes).unwrap()), content(&selection));
+    assert_eq!(content(&pprof::decode(&pprof::encode(&selection)).unwrap()), content(&selection));
+    let texts = &message.dictionary.as_ref().unwrap().string_table;
+    let profiles = message.resource_profiles.iter().flat_map(|resource| &resource.scope_profiles);
+    for profile in profiles.flat_map(|scope| &scope.profiles) {
+        let of = profile.sample_type.unwrap();
+        let name = [of.type_strindex, of.unit_strindex].map(|at| &*texts[at as usize]);
+        assert_eq!((name, profile.period), (["cpu", "nanoseconds"], 0));
+    }
+}
+
+/// Samples from before the clock was set to another period keep their time.
+#[test]
+fn values_hold_whatever_the_period() {
+    let mut selection = random(17, 10);
+    for (number, sample) in (0..).zip(&mut selection.samples) {
+        sample.value = if number % 2 == 0 { 20_408_163 } else { CPU.period };
+    }
+    assert_eq!(content(&pprof::decode(&pprof::encode(&selection)).unwrap()), content(&selection));
+    // Here only whole periods can be said: to the nearest.
+    let read = decode(&encode(&selection)[0].bytes).unwrap();
+    assert_eq!(counted(&read.samples), 5 * 2 + 5);
+}
+
+#[test]
+fn periods_longer_than_any_clocks_are_refused() {
+    let mut message = data(&encode(&random(17, 10))[0].bytes);
+    for profile in message.resource_profiles.iter_mut().flat_map(|of| &mut of.scope_profiles) {
+        profile.profiles.iter_mut().for_each(|profile| profile.period = i64::MAX);
+    }
+    assert_eq!(decode(&message.encode_to_vec()).unwrap_err(), DecodeError::LongPeriod(i64::MAX));
+}
+
 #[test]
 fn large_selections_become_requests_that_servers_take() {
     let mut selection = random(11, 1_000);
@@ -174,16 +218,13 @@ fn large_selections_become_requests_that_servers_take() {
     let parts: Vec<Selection> = requests.iter().map(|request| decode(&request.bytes).unwrap()).collect();
     let whole = joined(parts);
     assert_eq!((whole.start, whole.end, whole.lost), (selection.start, selection.end, selection.lost));
-    let periods = |selection: &Selection| -> u64 {
-        selection.samples.iter().map(|sample| u64::from(sample.weight)).sum()
-    };
-    assert_eq!(periods(&whole), periods(&selection));
+    assert_eq!(counted(&whole.samples), counted(&selection.samples));
 }
 
 #[test]
 fn nothing_makes_no_request() {
     let mut selection = random(1, 1);
-    selection.samples[0].weight = 0;
+    selection.samples[0].value = 0;
     assert_eq!(encode(&selection), []);
     selection.samples.clear();
     assert_eq!(encode(&selection), []);

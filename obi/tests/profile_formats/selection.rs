@@ -4,12 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fastrand::Rng;
-use obi::profile::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};
+use obi::profile::{
+    Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, SampleKind, SampleType, Selection, Stack,
+    Symbol,
+};
 use obi::span::{Instance, Resource, Service};
 
 /// 2023-11-14T22:13:20Z, ns.
 pub(crate) const START: u64 = 1_700_000_000_000_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;
+/// Of samples, 99 times a second.
+pub(crate) const CPU: SampleType = SampleType { kind: SampleKind::Cpu, period: 10_101_010 };
 
 /// A selection of so many samples, whatever samples may be like.
 pub(crate) fn random(seed: u64, n_samples: usize) -> Selection {
@@ -17,7 +22,7 @@ pub(crate) fn random(seed: u64, n_samples: usize) -> Selection {
     let end = START + 10 * SECOND;
     let samples = (0..n_samples).map(|_| world.sample(START..end)).collect();
     let lost = if world.rng.bool() { world.rng.u64(1..1_000) } else { 0 };
-    let mut selection = Selection { start: START, end, period: 10_101_010, samples, lost };
+    let mut selection = Selection { start: START, end, types: vec![CPU], samples, lost };
     selection.sort();
     selection
 }
@@ -55,7 +60,8 @@ impl World {
             tid: rng.u32(0..5),
             thread: rng.choice(["", "main", "tokio-rt-worker", "Gespräch"]).unwrap().into(),
             cpu: rng.u32(0..3),
-            weight: if heavy { rng.u32(2..1_000) } else { 1 },
+            kind: CPU.kind,
+            value: CPU.value(if heavy { rng.u32(2..1_000).into() } else { 1 }),
             link: rng.bool().then(|| Arc::clone(rng.choice(&*links).unwrap())),
         }
     }
@@ -157,27 +163,33 @@ fn link(rng: &mut Rng) -> Link {
     link
 }
 
-/// What both formats keep: periods by moment, process, thread, CPU, stack and span.
+/// What both formats keep: values by moment, process, thread, CPU, stack and span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {
     time: (u64, u64),
-    period: u64,
+    types: Vec<SampleType>,
     lost: u64,
-    periods: BTreeMap<String, u64>,
+    values: BTreeMap<String, u64>,
 }
 
 /// The content of a selection. The two places of a process's attributes are one.
 pub(crate) fn content(selection: &Selection) -> Content {
-    let mut periods = BTreeMap::new();
+    let mut values = BTreeMap::new();
     for sample in &selection.samples {
-        let Sample { time, origin, stack, tid, thread, cpu, weight, link } = sample;
+        let Sample { kind, value, time, origin, stack, tid, thread, cpu, link } = sample;
         let mut attributes = Vec::new();
         origin.attributes(|key, value| attributes.push(format!("{key}={value}")));
-        let key = format!("{time} {} {attributes:?} {tid} {thread} {cpu} {link:?} {stack:?}", origin.pid);
-        *periods.entry(key).or_insert(0) += u64::from(*weight);
+        let key =
+            format!("{kind:?} {time} {} {attributes:?} {tid} {thread} {cpu} {link:?} {stack:?}", origin.pid);
+        *values.entry(key).or_insert(0) += value;
     }
-    let Selection { start, end, period, lost, .. } = selection;
-    Content { time: (*start, *end), period: *period, lost: *lost, periods }
+    let Selection { start, end, types, lost, .. } = selection;
+    Content { time: (*start, *end), types: types.clone(), lost: *lost, values }
+}
+
+/// Samples of the clock that all samples come to.
+pub(crate) fn counted<'a>(samples: impl IntoIterator<Item = &'a Sample>) -> u64 {
+    samples.into_iter().map(|sample| CPU.count(sample.value)).sum()
 }
 
 /// Several selections of times in a row as one.

@@ -12,11 +12,11 @@ use integration::patience::patience;
 use integration::process::run;
 use obi::export::otlp::profile;
 use obi::export::pprof;
-use obi::profile::{Fidelity, Frame, Mapping, Origin, Selection, Stack};
+use obi::profile::{Fidelity, Frame, Mapping, Origin, SampleKind, SampleType, Selection, Stack};
 
 use crate::broken::{broken, imperfect};
 use crate::otlp::data;
-use crate::selection::{content, random};
+use crate::selection::{content, counted, random};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -28,7 +28,7 @@ fn go_pprof(arguments: &[&str], file: &Path) -> String {
 }
 
 fn periods(selection: &Selection) -> u64 {
-    selection.samples.iter().map(|sample| u64::from(sample.weight)).sum()
+    counted(&selection.samples)
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn what_go_profiles_of_itself_is_read() {
     command.arg("run").arg(&source).arg(&file);
     run("a program that profiles itself", command, patience(PATIENCE)).unwrap();
     let read = pprof::decode(&std::fs::read(&file).unwrap()).unwrap();
-    assert_eq!(read.period, 10_000_000);
+    assert_eq!(read.types, [SampleType { kind: SampleKind::Cpu, period: 10_000_000 }]);
     let in_spin = |sample: &&obi::profile::Sample| {
         let lines = sample.stack.frames.iter().flat_map(|frame| &frame.symbol.lines);
         lines.into_iter().any(|line| &*line.function == "main.spin")

@@ -75,7 +75,7 @@ static __always_inline struct unwind_cached *cached_rule(u32 number)
 /* The sample in hand, too large for the stack. */
 struct sample {
 	struct unwind walk;
-	u32 lost; /* periods since the last record */
+	u64 unreported; /* value of the samples since the last record */
 	u32 n_addresses;
 	struct stack_event event;
 	u64 address[STACK_FRAMES_KERNEL + STACK_FRAMES_USER]; /* directly behind the event */
@@ -207,8 +207,8 @@ static __always_inline long walk_frame(struct sample *s)
 	u32 n = s->n_addresses;
 	if (n >= STACK_FRAMES_KERNEL + STACK_FRAMES_USER)
 		return 1;
-	s->address[n] = (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)w->exact << STACK_EXACT_BIT |
-			(u64)w->pointer << STACK_BY_POINTER_BIT;
+	s->address[n] = (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)FRAME_NATIVE << STACK_ADDRESS_BITS |
+			(u64)w->exact << STACK_EXACT_BIT | (u64)w->pointer << STACK_BY_POINTER_BIT;
 	s->n_addresses = n + 1;
 	s->event.n_user += 1;
 	unwind_step(w);
@@ -232,10 +232,10 @@ static __always_inline int tell(struct sample *s)
 	if (bytes > sizeof(s->address))
 		bytes = sizeof(s->address);
 	if (bpf_ringbuf_output(&stacks, &s->event, sizeof(s->event) + bytes, flags)) {
-		s->lost = s->event.weight;
+		s->unreported = s->event.value;
 		count(PROFILE_LOST);
 	} else {
-		s->lost = 0;
+		s->unreported = 0;
 		count(PROFILE_TOLD);
 	}
 	return 0;
@@ -279,8 +279,10 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 	s->event.header.flags = 0;
 	s->event.header.time = bpf_ktime_get_ns();
 	s->event.header.exchange = state ? state->exchange : 0;
+	/* Nanoseconds of the clock's period, which the event itself knows, also where another one begins. */
+	s->event.value = s->unreported + ctx->sample_period;
+	s->event.kind = SAMPLE_CPU;
 	s->event.cpu = bpf_get_smp_processor_id();
-	s->event.weight = s->lost + 1;
 	s->event.n_user = 0;
 	bpf_get_current_comm(s->event.comm, sizeof(s->event.comm));
 	/* There is none when the interrupt has come to the user's program. */

@@ -21,7 +21,7 @@ use crate::capture::program::return_memory;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::store::Chosen;
 use crate::profile::symbol::{self, Symbols};
-use crate::profile::{Fidelity, Frame, Mapping, Runtime, Selection, Symbol, naming};
+use crate::profile::{Fidelity, Frame, Mapping, Runtime, SampleType, Selection, Symbol, naming};
 
 /// What the thread is asked for.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ pub(super) struct NamerView {
 /// The thread's state.
 pub(super) struct Namer {
     pub(super) symbols: Symbols,
-    pub(super) period: u64,
+    pub(super) types: Vec<SampleType>,
     pub(super) exports: mpsc::Sender<Selection>,
     pub(super) view: Arc<ArcSwap<NamerView>>,
     frames: [u64; 4],
@@ -100,7 +100,7 @@ const MAPPINGS: usize = 16_384;
 impl Namer {
     pub(super) fn new(
         symbols: Symbols,
-        period: u64,
+        types: Vec<SampleType>,
         exports: mpsc::Sender<Selection>,
         view: Arc<ArcSwap<NamerView>>,
     ) -> Self {
@@ -109,7 +109,7 @@ impl Namer {
         let (process, missing) = (Process::default(), None);
         Self {
             symbols,
-            period,
+            types,
             exports,
             view,
             frames,
@@ -181,14 +181,14 @@ impl Namer {
         if self.mappings.len() > MAPPINGS {
             self.mappings.clear();
         }
-        let period = self.period;
+        let types = self.types.clone();
         // The first time only what is known is named, most often everything.
         self.missing = Some(Vec::new());
-        let mut selection = naming::selection(chosen, clock, period, |pid, place| self.frame(pid, place));
+        let mut selection = naming::selection(chosen, clock, &types, |pid, place| self.frame(pid, place));
         let missing = self.missing.take().unwrap_or_default();
         if !missing.is_empty() {
             self.find(missing);
-            selection = naming::selection(chosen, clock, period, |pid, place| self.frame(pid, place));
+            selection = naming::selection(chosen, clock, &types, |pid, place| self.frame(pid, place));
         }
         for sample in &selection.samples {
             for frame in &sample.stack.frames {

@@ -28,12 +28,13 @@ use crate::capture::program::Measured;
 use crate::capture::program::profile::{ELEMENT_BYTES, ProfileCounts, Profiler, Stacks};
 use crate::capture::stack::StackSample;
 use crate::clock::{Clock, monotonic_ns};
+use crate::profile::SampleKind;
 use crate::profile::ask::Question;
 use crate::profile::join::Ended;
 use crate::profile::naming::truncation;
 use crate::profile::store::{Store, Taken};
 use crate::profile::view::View;
-use crate::red::Looks;
+use crate::red::CpuSamples;
 
 /// How often the ring is read when nobody calls.
 const POLL: Duration = Duration::from_millis(100);
@@ -76,8 +77,6 @@ pub(super) struct Sampler {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rhythm {
     pub(super) hertz: u32,
-    /// Of CPU time that a sample stands for, ns.
-    pub(super) period: u64,
     /// Between two exports.
     pub(super) interval: Duration,
 }
@@ -101,7 +100,8 @@ pub(super) struct State {
     makers: HashMap<u32, bool, RandomState>,
     /// Of those, what it has still to be told: they are others now.
     outdated: HashSet<u32, RandomState>,
-    looks: HashMap<(u32, Arc<str>), Looks, RandomState>,
+    /// Of requests, by service and route; until they are reported.
+    cpu: HashMap<(u32, Arc<str>), CpuSamples, RandomState>,
     next_house: u64,
 }
 
@@ -229,13 +229,18 @@ impl Sampler {
     fn keep(&mut self, sample: &StackSample<'_>, places: &[Place]) {
         let event = sample.event;
         let header = &event.header;
+        let Some(kind) = SampleKind::of_record(event.kind) else {
+            self.state.undecodable += 1;
+            return;
+        };
         let taken = Taken {
+            kind,
+            value: event.value,
             time: header.time,
             exchange: header.exchange,
             pid: header.tgid,
             tid: header.tid,
-            cpu: event.cpu,
-            weight: event.weight,
+            cpu: event.cpu.into(),
             comm: event.comm,
             places,
             end: event.end,
@@ -295,35 +300,34 @@ impl Sampler {
             let Some((_, spans)) = self.state.told.pop_front() else { break };
             self.waiting.fetch_sub(spans.len(), Ordering::Relaxed);
             for span in &spans {
-                let (samples, periods) = self.store.ended(span);
+                let (samples, nanoseconds) = self.store.ended(span).of(SampleKind::Cpu);
                 if samples == 0 || !span.is_server {
                     continue;
                 }
                 let ended = clock.unix(span.end);
                 let key = (span.service.id, Arc::clone(&span.route));
-                let looks = self.state.looks.entry(key).or_insert_with(|| Looks {
+                let sum = self.state.cpu.entry(key).or_insert_with(|| CpuSamples {
                     service: Arc::clone(&span.service),
                     route: Arc::clone(&span.route),
                     samples: 0,
                     nanoseconds: 0,
                     ended,
                 });
-                looks.samples += samples;
-                looks.nanoseconds += periods * self.rhythm.period;
-                looks.ended = ended;
+                sum.samples += samples;
+                sum.nanoseconds += nanoseconds;
+                sum.ended = ended;
             }
         }
     }
 
     /// Tells the pipeline what it counts, and asks it who processes are. What finds no room is told the next time.
     fn report(&mut self) {
-        if !self.state.looks.is_empty() {
-            let looks = std::mem::take(&mut self.state.looks);
-            let list = looks.into_values().collect();
-            if let Err(TrySendError::Full(Report::Looks(list))) = self.reports.try_send(Report::Looks(list)) {
-                self.state.looks = list
+        if !self.state.cpu.is_empty() {
+            let list = std::mem::take(&mut self.state.cpu).into_values().collect();
+            if let Err(TrySendError::Full(Report::Cpu(list))) = self.reports.try_send(Report::Cpu(list)) {
+                self.state.cpu = list
                     .into_iter()
-                    .map(|looks| ((looks.service.id, Arc::clone(&looks.route)), looks))
+                    .map(|samples| ((samples.service.id, Arc::clone(&samples.route)), samples))
                     .collect();
             }
         }
@@ -378,7 +382,7 @@ impl Sampler {
             tracing::debug!(%error, "no CPU is sampled");
         }
         if let Ok(counts) = self.profiler.counts() {
-            self.store.lose(now, counts.lost.saturating_sub(self.state.seen.lost));
+            self.store.lose(SampleKind::Cpu, now, counts.lost.saturating_sub(self.state.seen.lost));
             self.state.seen = counts;
         }
         self.view.store(Arc::new(self.look()));

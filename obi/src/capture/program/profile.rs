@@ -110,7 +110,7 @@ pub struct ProfileMaps {
 pub struct ProfileCounts {
     /// Records in the ring.
     pub told: u64,
-    /// No room in the ring; their periods are in the `weight` of the CPU's next record.
+    /// No room in the ring; their value is in the CPU's next record.
     pub lost: u64,
     /// Nothing ran.
     pub idle: u64,

@@ -63,6 +63,7 @@ pub(super) fn read(path: &Path) -> Result<Selection, UsageError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::{SampleKind, SampleType};
 
     #[test]
     fn endings_say_what_is_written() {
@@ -97,9 +98,10 @@ mod tests {
     #[test]
     fn what_was_written_is_read() {
         let directory = tempfile::tempdir().unwrap();
-        let selection = Selection { period: 10_101_010, end: 1, ..Selection::default() };
+        let types = vec![SampleType { kind: SampleKind::Cpu, period: 10_101_010 }];
+        let selection = Selection { types, end: 1, ..Selection::default() };
         let path = directory.path().join("a.pb.gz");
         std::fs::write(&path, pprof::encode(&selection)).unwrap();
-        assert_eq!(read(&path).unwrap().samples.len(), 0);
+        assert_eq!(read(&path).unwrap(), selection);
     }
 }

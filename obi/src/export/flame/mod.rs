@@ -1,4 +1,4 @@
-//! Flame graphs: where the CPU time of a selection went, or what differs between two, as one SVG file.
+//! Flame graphs: where the time of a selection went, or what differs between two, as one SVG file.
 //!
 //! In: [`Selection`]s. Out: text of an SVG that needs nothing else: it shows in a browser, with zoom, search and details,
 //! and as a still picture where scripts do not run. The same selection gives the same bytes. Refuses to know where
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use self::svg::Picture;
 use self::tree::{Levels, Tree};
-use crate::profile::Selection;
+use crate::profile::{SampleType, Selection};
 
 /// A flame graph of one selection.
 #[must_use]
@@ -41,13 +41,14 @@ pub fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selectio
 /// What the numbers rest on.
 fn describe(selection: &Selection) -> String {
     let total = Total::of(selection);
-    let mut text = format!(
-        "{} samples, {} of CPU time ± {}, one every {} of each CPU",
-        total.samples,
-        seconds(total.seconds),
-        seconds(total.error),
-        seconds(selection.period as f64 / 1e9),
-    );
+    let of = selection.shown_type();
+    let (row, samples) = (of.row(), total.samples);
+    let mut text =
+        format!("{samples} samples, {} of {} ± {}", seconds(total.sum), row.quantity, seconds(total.error));
+    if of.period > 0 {
+        let period = row.unit.shown(of.period as f64);
+        let _ = write!(text, ", one every {} of {}", seconds(period), row.looked_at);
+    }
     if selection.lost > 0 {
         let _ = write!(text, "; {} samples lost", selection.lost);
     }
@@ -65,8 +66,8 @@ const FEW_SAMPLES: u64 = 100;
 pub struct Total {
     /// Samples.
     pub samples: u64,
-    /// CPU time that they stand for.
-    pub seconds: f64,
+    /// What they stand for, as people read it: seconds.
+    pub sum: f64,
     /// Its standard error, at most.
     pub error: f64,
 }
@@ -75,7 +76,7 @@ impl Total {
     /// Adds a selection up.
     #[must_use]
     pub fn of(selection: &Selection) -> Self {
-        Self::of_samples(selection.samples.iter().map(|sample| sample.weight), selection.period)
+        Self::of_values(selection.shown_type(), selection.shown().map(|sample| sample.value))
     }
 
     /// What to say where so few samples allow no conclusion, and what would help.
@@ -87,16 +88,18 @@ impl Total {
         })
     }
 
-    /// Adds weights up.
-    pub fn of_samples(weights: impl Iterator<Item = u32>, period: u64) -> Self {
-        let (mut samples, mut periods, mut squares) = (0, 0, 0);
-        for weight in weights.map(u64::from) {
+    /// Adds values of samples up.
+    pub fn of_values(of: SampleType, values: impl Iterator<Item = u64>) -> Self {
+        let (unit, period) = (of.row().unit, of.period.max(1) as f64);
+        let (mut samples, mut sum, mut squares) = (0, 0_u64, 0.0);
+        for value in values {
             samples += 1;
-            periods += weight;
-            squares += weight * weight;
+            sum = sum.saturating_add(value);
+            squares += (value as f64 / period).powi(2);
         }
-        let period = period as f64 / 1e9;
-        Self { samples, seconds: periods as f64 * period, error: (squares as f64).sqrt() * period }
+        // Of periods. What is not looked at now and then, but measured each time, is not off by chance: its period is 0.
+        let error = f64::sqrt(squares) * unit.shown(of.period as f64);
+        Self { samples, sum: unit.shown(sum as f64), error }
     }
 }
 

@@ -65,7 +65,7 @@ impl Picture<'_> {
         }
         self.write_controls(out)?;
         self.write_legend(out, head - 22)?;
-        if self.tree.nodes[0].periods == [0; 2] {
+        if self.tree.nodes[0].values == [0; 2] {
             writeln!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{head}\">no samples</text>")?;
         }
         writeln!(out, "<g id=\"graph\" transform=\"translate({MARGIN} {head})\">")?;
@@ -106,7 +106,7 @@ impl Picture<'_> {
     /// Of the whole width.
     fn share(&self, node: &Node) -> f64 {
         let shares = [0, 1].map(|selection| self.tree.share(node, selection));
-        let totals = self.tree.nodes[0].periods;
+        let totals = self.tree.nodes[0].values;
         match self.sides.is_some() && totals[0] > 0 && totals[1] > 0 {
             true => f64::midpoint(shares[0], shares[1]),
             false => shares[0].max(shares[1]),
@@ -158,15 +158,18 @@ impl Picture<'_> {
                 text.push_str(", within the standard error");
             }
         } else {
-            let period = self.tree.period[0] as f64 / 1e9;
-            let time = |periods: u64| seconds(periods as f64 * period);
+            let of = self.tree.types[0];
+            let time = |value: f64| seconds(of.row().unit.shown(value));
+            // Each period is a sample, or none.
+            let error = (node.values[0] as f64 * of.period as f64).sqrt();
             let _ = write!(
                 text,
-                "\n{:.2} %, {} of CPU time ± {}; {} of it in itself",
+                "\n{:.2} %, {} of {} ± {}; {} of it in itself",
                 100.0 * self.tree.share(node, 0),
-                time(node.periods[0]),
-                seconds((node.periods[0] as f64).sqrt() * period),
-                time(node.own[0])
+                time(node.values[0] as f64),
+                of.row().quantity,
+                time(error),
+                time(node.own[0] as f64)
             );
         }
         text

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::profile::{Fidelity, Frame, Line, Mapping, Origin, Runtime, Sample, Stack, Symbol};
+use crate::profile::{Fidelity, Frame, Line, Mapping, Origin, Runtime, Sample, SampleKind, Stack, Symbol};
 use crate::span::Service;
 
 fn frame(names: &[&str], runtime: Runtime, fidelity: Fidelity) -> Frame {
@@ -25,18 +25,20 @@ fn native(name: &str) -> Frame {
 fn selection(stacks: &[(&[Frame], u32)]) -> Selection {
     let service = Arc::new(Service { name: "shop".to_owned(), ..Service::default() });
     let origin = Arc::new(Origin { pid: 7, service, executable: "shop".into(), ..Origin::default() });
-    let sample = |(index, (frames, weight)): (usize, &(&[Frame], u32))| Sample {
+    let cpu = SampleType { kind: SampleKind::Cpu, period: 10_000_000 };
+    let sample = |(index, (frames, periods)): (usize, &(&[Frame], u32))| Sample {
+        kind: cpu.kind,
+        value: cpu.value((*periods).into()),
         time: index as u64,
         origin: Arc::clone(&origin),
         stack: Arc::new(Stack { frames: frames.to_vec() }),
         tid: 7,
         thread: "shop".into(),
         cpu: 0,
-        weight: *weight,
         link: None,
     };
     let samples = stacks.iter().enumerate().map(sample).collect();
-    Selection { start: 0, end: 100, period: 10_000_000, samples, lost: 0 }
+    Selection { start: 0, end: 100, types: vec![cpu], samples, lost: 0 }
 }
 
 /// (name, x, y from the top, width) of each bar, in the order of the text.

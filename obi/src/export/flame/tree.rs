@@ -11,7 +11,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::profile::unnamed::{module, shown};
-use crate::profile::{Fidelity, Frame, Origin, Runtime, Sample, Selection, Stack};
+use crate::profile::{Fidelity, Frame, Origin, Runtime, Sample, SampleType, Selection, Stack};
 
 /// Frames of a tree at most; the narrowest are left out.
 const NODES: usize = 20_000;
@@ -31,7 +31,7 @@ pub(super) struct Levels {
 impl Levels {
     /// Those that tell samples apart, without a level that only repeats another.
     pub(super) fn fitting(selection: &Selection) -> Self {
-        let names = |name: fn(&Sample) -> &str| selection.samples.iter().map(name).collect::<BTreeSet<_>>();
+        let names = |name: fn(&Sample) -> &str| selection.shown().map(name).collect::<BTreeSet<_>>();
         let services = names(service_of);
         let processes = names(|sample| &sample.origin.executable);
         let threads = names(|sample| &sample.thread);
@@ -45,7 +45,7 @@ impl Levels {
     /// Those that two selections have in common. A name that only one of them has would hide what both do.
     pub(super) fn common(before: &Selection, now: &Selection) -> Self {
         let services = |selection: &Selection| -> BTreeSet<String> {
-            selection.samples.iter().map(|sample| service_of(sample).to_owned()).collect()
+            selection.shown().map(|sample| service_of(sample).to_owned()).collect()
         };
         let (before, now) = (services(before), services(now));
         Self { service: before.len() > 1 && before == now, process: false, thread: false }
@@ -81,8 +81,8 @@ pub(super) struct Key {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) key: Key,
-    /// Periods below it, by selection.
-    pub(super) periods: [u64; 2],
+    /// Sum of the samples below it, by selection.
+    pub(super) values: [u64; 2],
     /// Of those: with nothing above it.
     pub(super) own: [u64; 2],
     /// In the order of their keys.
@@ -93,10 +93,10 @@ pub(super) struct Node {
 pub(super) struct Tree {
     /// The first is the root.
     pub(super) nodes: Vec<Node>,
-    /// Nanoseconds of CPU time of a period, by selection.
-    pub(super) period: [u64; 2],
-    /// Independent samples for each period, by selection: 1 unless samples stand for several periods.
-    pub(super) evidence: [f64; 2],
+    /// What values are, by selection.
+    pub(super) types: [SampleType; 2],
+    /// What an independent sample stands for, by selection: a period, unless samples stand for several ones.
+    pub(super) independent: [f64; 2],
     /// Frames that were too narrow.
     pub(super) left_out: usize,
 }
@@ -104,53 +104,53 @@ pub(super) struct Tree {
 impl Tree {
     pub(super) fn new(selections: &[&Selection], levels: Levels) -> Self {
         let mut growing = Growing::new();
-        let (mut period, mut evidence) = ([0; 2], [1.0; 2]);
+        let (mut types, mut independent) = ([SampleType::default(); 2], [1.0; 2]);
         for (index, selection) in selections.iter().enumerate().take(2) {
-            period[index] = selection.period;
-            evidence[index] = independent(selection);
+            types[index] = selection.shown_type();
+            independent[index] = self::independent(selection);
             // Both sides have room.
             growing.limit = GROWING * (index + 1) / selections.len().min(2);
-            for (sample, periods) in group(selection, levels) {
-                growing.add(index, path(sample, levels), sample, periods);
+            for (sample, value) in group(selection, levels) {
+                growing.add(index, path(sample, levels), sample, value);
             }
         }
-        Tree { evidence, ..growing.prune(period) }
+        Tree { independent, ..growing.prune(types) }
     }
 
     /// Samples of a node and of everything in a selection, as independent ones.
     pub(super) fn counts(&self, node: &Node, selection: usize) -> [f64; 2] {
-        [node, &self.nodes[0]].map(|node| node.periods[selection] as f64 * self.evidence[selection])
+        [node, &self.nodes[0]].map(|node| node.values[selection] as f64 / self.independent[selection])
     }
 
     /// Share of a node in a selection, 0 to 1.
     pub(super) fn share(&self, node: &Node, selection: usize) -> f64 {
-        let total = self.nodes[0].periods[selection];
-        if total == 0 { 0.0 } else { node.periods[selection] as f64 / total as f64 }
+        let total = self.nodes[0].values[selection];
+        if total == 0 { 0.0 } else { node.values[selection] as f64 / total as f64 }
     }
 }
 
-/// Independent samples for each period: a sample of weight 3 is no three samples (Kish's effective sample size).
+/// What an independent sample stands for: a sample of three periods is no three samples (Kish's effective sample size).
 fn independent(selection: &Selection) -> f64 {
-    let weights = || selection.samples.iter().map(|sample| f64::from(sample.weight));
-    let squares: f64 = weights().map(|weight| weight * weight).sum();
-    if squares > 0.0 { weights().sum::<f64>() / squares } else { 1.0 }
+    let values = || selection.shown().map(|sample| sample.value as f64);
+    let squares: f64 = values().map(|value| value * value).sum();
+    if squares > 0.0 { squares / values().sum::<f64>() } else { 1.0 }
 }
 
-/// One of the samples that look the same, with the periods of all of them: the most first.
+/// One of the samples that look the same, with the sum of all of them: the largest first.
 fn group(selection: &Selection, levels: Levels) -> Vec<(&Sample, u64)> {
     // Stacks and origins are shared: they are told apart by address, before anything is made of them.
     let mut places = HashMap::<(*const Origin, *const Stack, &str), usize, RandomState>::default();
     let mut grouped: Vec<(&Sample, u64)> = Vec::new();
-    for sample in &selection.samples {
+    for sample in selection.shown() {
         let thread = if levels.thread { &*sample.thread } else { "" };
         let key = (Arc::as_ptr(&sample.origin), Arc::as_ptr(&sample.stack), thread);
         let place = *places.entry(key).or_insert_with(|| {
             grouped.push((sample, 0));
             grouped.len() - 1
         });
-        grouped[place].1 += u64::from(sample.weight);
+        grouped[place].1 = grouped[place].1.saturating_add(sample.value);
     }
-    grouped.sort_by_key(|(_, periods)| Reverse(*periods));
+    grouped.sort_by_key(|(_, value)| Reverse(*value));
     grouped
 }
 
@@ -186,12 +186,13 @@ struct Growing {
 impl Growing {
     fn new() -> Self {
         let key = Key { name: "all".into(), kind: Kind::Level("all"), module: "".into(), is_inlined: false };
-        let root = Node { key, periods: [0; 2], own: [0; 2], children: Vec::new() };
+        let root = Node { key, values: [0; 2], own: [0; 2], children: Vec::new() };
         Self { nodes: vec![root], children: vec![BTreeMap::new()], limit: GROWING, left_out: 0 }
     }
 
-    fn add(&mut self, selection: usize, path: Vec<Key>, sample: &Sample, periods: u64) {
-        self.nodes[0].periods[selection] += periods;
+    fn add(&mut self, selection: usize, path: Vec<Key>, sample: &Sample, value: u64) {
+        let add = |sum: &mut [u64; 2]| sum[selection] = sum[selection].saturating_add(value);
+        add(&mut self.nodes[0].values);
         let mut at = 0;
         let frames = sample.stack.frames.iter().rev();
         for key in path.into_iter().chain(frames.flat_map(|frame| keys(frame, &sample.origin.executable))) {
@@ -200,9 +201,9 @@ impl Growing {
                 return;
             };
             at = child;
-            self.nodes[at].periods[selection] += periods;
+            add(&mut self.nodes[at].values);
         }
-        self.nodes[at].own[selection] += periods;
+        add(&mut self.nodes[at].own);
     }
 
     fn child(&mut self, parent: usize, key: Key) -> Option<usize> {
@@ -213,18 +214,18 @@ impl Growing {
             return None;
         }
         let child = self.nodes.len();
-        self.nodes.push(Node { key: key.clone(), periods: [0; 2], own: [0; 2], children: Vec::new() });
+        self.nodes.push(Node { key: key.clone(), values: [0; 2], own: [0; 2], children: Vec::new() });
         self.children.push(BTreeMap::new());
         self.children[parent].insert(key, child);
         Some(child)
     }
 
     /// Leaves out what is too narrow, so that few enough are left.
-    fn prune(mut self, period: [u64; 2]) -> Tree {
+    fn prune(mut self, types: [SampleType; 2]) -> Tree {
         for (node, children) in self.nodes.iter_mut().zip(&self.children) {
             node.children = children.values().copied().collect();
         }
-        let mut tree = Tree { nodes: self.nodes, period, evidence: [1.0; 2], left_out: self.left_out };
+        let mut tree = Tree { nodes: self.nodes, types, independent: [1.0; 2], left_out: self.left_out };
         if tree.nodes.len() <= NODES {
             return tree;
         }

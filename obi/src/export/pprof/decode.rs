@@ -1,6 +1,6 @@
 //! pprof to a selection.
 //!
-//! In: a file from anywhere, compressed or not. Out: a [`Selection`] of its CPU samples, or an error. What it unpacks to,
+//! In: a file from anywhere, compressed or not. Out: a [`Selection`] of its samples of known kinds, or an error. What it unpacks to,
 //! and what that is made into, is bounded. Refuses to know who wrote it.
 
 use std::collections::HashMap;
@@ -15,6 +15,7 @@ use super::message::{Label, Location, Profile, ValueType};
 use super::note::{self, Note};
 use super::{CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID};
 use crate::export::table::{Mark, fidelity_of};
+use crate::profile::sample_type::{ROWS, Row, SampleKind, SampleType};
 use crate::profile::{Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack};
 use crate::span::Service;
 use crate::span::context::parse_id;
@@ -45,14 +46,17 @@ pub enum DecodeError {
         id: u64,
     },
     /// It counts something else.
-    #[error("no CPU profile: expected values of samples/count or cpu/nanoseconds")]
-    NotCpu,
+    #[error("no {} profile: expected values of {}", ROWS.map(|row| row.label).join(" or "), expected())]
+    UnknownType,
+    /// No clock is as slow.
+    #[error("a profile with a period of {0}, which is longer than that of any clock")]
+    LongPeriod(i64),
 }
 
 /// Decodes a profile.
 ///
 /// # Errors
-/// When it is none, contradicts itself, is too large, or is no CPU profile.
+/// When it is none, contradicts itself, is too large, or has no values of a known kind.
 pub fn decode(bytes: &[u8]) -> Result<Selection, DecodeError> {
     let unpacked;
     let plain = if bytes.starts_with(&[0x1f, 0x8b]) {
@@ -69,25 +73,26 @@ pub fn decode(bytes: &[u8]) -> Result<Selection, DecodeError> {
     let mut reader = Reader { texts, ..Reader::default() };
     reader.read_note(&profile)?;
     reader.read_tables(&profile)?;
-    let unit = reader.unit(&profile)?;
+    let columns = reader.columns(&profile)?;
     let start = u64::try_from(profile.time_nanos).unwrap_or(0);
     let mut selection = Selection {
         start,
         end: start.saturating_add(u64::try_from(profile.duration_nanos).unwrap_or(0)),
-        period: u64::try_from(profile.period).unwrap_or(0),
+        types: columns.iter().map(|column| column.of).collect(),
         samples: Vec::with_capacity(profile.sample.len()),
         lost: reader.lost,
     };
     for sample in profile.sample {
-        let value = sample.value.get(unit.place).copied().unwrap_or(0);
-        let periods = u64::try_from(value).unwrap_or(0).div_ceil(unit.value);
-        let weight = u32::try_from(periods).unwrap_or(u32::MAX);
-        // What stands for no period says nothing.
-        if weight > 0 {
-            let stack = reader.stack(sample.location_id)?;
-            let common = Common { time: start, weight, stack };
-            selection.samples.push(reader.sample(common, &sample.label)?);
-        }
+        let measured = columns.iter().map(|column| (column.of.kind, column.value(&sample.value)));
+        // A value of nothing says nothing.
+        let measured: Vec<_> = measured.filter(|(_, value)| *value > 0).collect();
+        let Some((kind, value)) = measured.first().copied() else { continue };
+        let stack = reader.stack(sample.location_id)?;
+        let read = reader.sample(Common { kind, value, time: start, stack }, &sample.label)?;
+        let others =
+            measured[1..].iter().map(|(kind, value)| Sample { kind: *kind, value: *value, ..read.clone() });
+        selection.samples.extend(others);
+        selection.samples.push(read);
     }
     selection.sort();
     Ok(selection)
@@ -99,16 +104,34 @@ fn unpack(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
     if n as u64 > PLAIN_BYTES { Err(DecodeError::TooLarge) } else { Ok(plain) }
 }
 
-/// Which value counts, and what one period is in it.
-struct Unit {
+/// Names of values that are read, for people.
+fn expected() -> String {
+    let names = ROWS.iter().flat_map(|row| [row.count, row.value]);
+    names.map(|(kind, unit)| format!("{kind}/{unit}")).collect::<Vec<_>>().join(" or ")
+}
+
+/// Which of a sample's values is one of a kind.
+#[derive(Clone, Copy)]
+struct Column {
     place: usize,
-    value: u64,
+    of: SampleType,
+    /// It counts samples.
+    is_count: bool,
+}
+
+impl Column {
+    fn value(self, values: &[i64]) -> u64 {
+        let written = values.get(self.place).copied().unwrap_or(0);
+        let written = u64::try_from(written).unwrap_or(0);
+        if self.is_count { self.of.value(written) } else { written }
+    }
 }
 
 /// What a sample has beside its labels.
 struct Common {
+    kind: SampleKind,
+    value: u64,
     time: u64,
-    weight: u32,
     stack: Arc<Stack>,
 }
 
@@ -212,18 +235,31 @@ impl Reader {
         Ok(mark.frame(location.address, mapping.map(Arc::clone), lines))
     }
 
-    fn unit(&self, profile: &Profile) -> Result<Unit, DecodeError> {
-        let mut cpu = None;
-        for (place, ValueType { kind, unit }) in profile.sample_type.iter().enumerate() {
-            match (&*self.text(*kind)?, &*self.text(*unit)?) {
-                ("samples", "count") => return Ok(Unit { place, value: 1 }),
-                ("cpu", "nanoseconds") => {
-                    cpu = Some(Unit { place, value: u64::try_from(profile.period).unwrap_or(0).max(1) });
-                }
-                _ => {}
-            }
+    /// Of each kind the values themselves, else the number of samples.
+    fn columns(&self, profile: &Profile) -> Result<Vec<Column>, DecodeError> {
+        let mut names = Vec::with_capacity(profile.sample_type.len());
+        for ValueType { kind, unit } in &profile.sample_type {
+            names.push((self.text(*kind)?, self.text(*unit)?));
         }
-        cpu.ok_or(DecodeError::NotCpu)
+        let period = u64::try_from(profile.period).unwrap_or(0);
+        if period > SampleType::LONGEST_PERIOD {
+            return Err(DecodeError::LongPeriod(profile.period));
+        }
+        let of_period = profile.period_type.unwrap_or_default();
+        let of_period = (self.text(of_period.kind)?, self.text(of_period.unit)?);
+        // One that names nothing we know is that of the only clock there used to be.
+        let clock = ROWS.iter().find(|row| row.value == (&*of_period.0, &*of_period.1)).unwrap_or(&ROWS[0]);
+        let place = |name| names.iter().position(|(kind, unit)| (&**kind, &**unit) == name);
+        let column = |row: &Row| {
+            let value = place(row.value).map(|place| (place, false));
+            let (place, is_count) = value.or_else(|| place(row.count).map(|place| (place, true)))?;
+            let period = if row.kind == clock.kind { period } else { 0 };
+            // Samples of which nobody says what they stand for stand for one unit each: their shares are right.
+            let period = period.max(is_count.into());
+            Some(Column { place, of: SampleType { kind: row.kind, period }, is_count })
+        };
+        let columns: Vec<Column> = ROWS.iter().filter_map(column).collect();
+        if columns.is_empty() { Err(DecodeError::UnknownType) } else { Ok(columns) }
     }
 
     fn stack(&mut self, locations: Vec<u64>) -> Result<Arc<Stack>, DecodeError> {
@@ -244,15 +280,16 @@ impl Reader {
     }
 
     fn sample(&mut self, common: Common, labels: &[Label]) -> Result<Sample, DecodeError> {
-        let Common { time, weight, stack } = common;
+        let Common { kind, value, time, stack } = common;
         let mut sample = Sample {
+            kind,
+            value,
             time,
             origin: Arc::default(),
             stack,
             tid: 0,
             thread: Arc::default(),
             cpu: 0,
-            weight,
             link: None,
         };
         let (mut pid, mut resource, mut service) = (0, 1, Arc::default());

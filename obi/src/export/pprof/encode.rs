@@ -13,7 +13,8 @@ use super::message::{Function, Label, Line, Location, Mapping, Profile, Sample, 
 use super::note::{self, Note};
 use super::{CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID};
 use crate::export::table::{self, Interned, Tables};
-use crate::profile::{self, Link, Origin, Selection};
+use crate::profile::sample_type::ValueName;
+use crate::profile::{self, Link, Origin, SampleType, Selection};
 
 /// Everything, compressed with gzip as pprof's files are.
 #[must_use]
@@ -62,17 +63,21 @@ impl<'a> Builder<'a> {
         selection.samples.iter().for_each(|sample| {
             self.origin(sample);
         });
+        let types = match &*selection.types {
+            [] => &[selection.shown_type()][..],
+            types => types,
+        };
         for sample in &selection.samples {
-            self.push(sample, selection.period);
+            self.push(sample, types);
         }
-        compressed(&self.finish(selection).encode_to_vec())
+        compressed(&self.finish(selection, types).encode_to_vec())
     }
 
     fn text(&mut self, text: &str) -> i64 {
         self.texts.borrowed(text).into()
     }
 
-    fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
+    fn value_type(&mut self, (kind, unit): ValueName) -> ValueType {
         ValueType { kind: self.text(kind), unit: self.text(unit) }
     }
 
@@ -91,11 +96,10 @@ impl<'a> Builder<'a> {
         number
     }
 
-    fn push(&mut self, sample: &'a profile::Sample, period: u64) {
+    fn push(&mut self, sample: &'a profile::Sample, types: &[SampleType]) {
         let stack = self.tables.stack(&sample.stack);
         let label = self.labels(sample);
-        let weight = i64::from(sample.weight);
-        let value = vec![weight, weight.saturating_mul(i64::try_from(period).unwrap_or(i64::MAX))];
+        let value: Vec<i64> = types.iter().flat_map(|of| values(*of, sample)).collect();
         let location_id =
             || self.tables.stacks.entries()[stack as usize].iter().copied().map(u64::from).collect();
         match self.detail {
@@ -104,7 +108,7 @@ impl<'a> Builder<'a> {
                 let samples = &mut self.samples;
                 let place = *self.places.entry((stack, label)).or_insert_with_key(|(_, label)| {
                     let (location_id, label) = (location_id(), label.clone());
-                    samples.push(Sample { location_id, value: vec![0, 0], label });
+                    samples.push(Sample { location_id, value: vec![0; value.len()], label });
                     samples.len() - 1
                 });
                 let sums = samples[place].value.iter_mut();
@@ -148,8 +152,9 @@ impl<'a> Builder<'a> {
         Label { key: self.text(key), text: self.text(text), ..Label::default() }
     }
 
-    fn finish(mut self, selection: &Selection) -> Profile {
-        let Selection { start, end, period, lost, .. } = selection;
+    fn finish(mut self, selection: &Selection, types: &[SampleType]) -> Profile {
+        let Selection { start, end, lost, .. } = selection;
+        let shown = selection.shown_type();
         let tables = std::mem::take(&mut self.tables);
         let location: Vec<Location> = entries(tables.locations.entries()).map(message).collect();
         let (mapping, build_ids) = self.mappings(selection, &tables);
@@ -169,9 +174,11 @@ impl<'a> Builder<'a> {
             resources: std::mem::take(&mut self.resources),
             check: note::check(&location, &mapping),
         };
-        let sample_type = vec![self.value_type("samples", "count"), self.value_type("cpu", "nanoseconds")];
+        let names = types.iter().flat_map(|of| [of.row().count, of.row().value]);
+        let sample_type = names.map(|name| self.value_type(name)).collect();
         let time_nanos = i64::try_from(*start).unwrap_or(i64::MAX);
-        let (default_sample_type, period_type) = (self.text("cpu"), self.value_type("cpu", "nanoseconds"));
+        let (default_sample_type, period_type) =
+            (self.text(shown.row().value.0), self.value_type(shown.row().value));
         let comment = (*lost > 0).then(|| self.text(&note::missing(*lost))).into_iter().collect();
         let mut string_table = self.texts.into_entries();
         // Comments are printed above every report: what nobody should read is a text that nothing refers to.
@@ -189,7 +196,7 @@ impl<'a> Builder<'a> {
             string_table,
             time_nanos,
             duration_nanos: i64::try_from(end.saturating_sub(*start)).unwrap_or(i64::MAX),
-            period: i64::try_from(*period).unwrap_or(i64::MAX),
+            period: i64::try_from(shown.period).unwrap_or(i64::MAX),
             comment,
         }
     }
@@ -241,12 +248,19 @@ type BuildIds = (String, String);
 
 /// The name of the executable that most samples are of; empty when none is known.
 fn main_program(selection: &Selection) -> &str {
-    let mut weights: HashMap<&str, u64, RandomState> = HashMap::default();
-    for sample in &selection.samples {
-        *weights.entry(&sample.origin.executable).or_default() += u64::from(sample.weight);
+    let mut values: HashMap<&str, u64, RandomState> = HashMap::default();
+    for sample in selection.shown() {
+        let sum = values.entry(&sample.origin.executable).or_default();
+        *sum = sum.saturating_add(sample.value);
     }
-    let heaviest = weights.into_iter().max_by_key(|(name, weight)| (*weight, *name));
-    heaviest.map_or("", |(name, _)| name)
+    let largest = values.into_iter().max_by_key(|(name, value)| (*value, *name));
+    largest.map_or("", |(name, _)| name)
+}
+
+/// A sample's two values in the columns of a type: 0 in those of another kind.
+fn values(of: SampleType, sample: &profile::Sample) -> [i64; 2] {
+    let value = if sample.kind == of.kind { sample.value } else { 0 };
+    [of.count(value), value].map(|number| i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 fn file_name(path: &str) -> &str {

@@ -4,7 +4,8 @@
 //! where files go.
 //!
 //! [`encode`] loses nothing: each sample is one of pprof's, with its moment as label `timestamp_ns` (pprof itself has no
-//! times). Values are `samples`/`count` and `cpu`/`nanoseconds`; labels `thread_id`, `thread`, `cpu`, `process_id`,
+//! times). Values are two of each kind, by the names in [`crate::profile::sample_type`]: `samples`/`count` and
+//! `cpu`/`nanoseconds`; labels `thread_id`, `thread`, `cpu`, `process_id`,
 //! `service`, `route` and, for samples of a span, `trace_id` and `span_id` as Pyroscope knows them. What pprof has no
 //! place for is in the last text of the table (`note`), to which nothing refers, so that no tool prints it: attributes
 //! of resources, further build ids, kinds of frames. A comment says how many samples are missing, if any are. Tools

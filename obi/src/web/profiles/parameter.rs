@@ -1,15 +1,20 @@
 //! Query parameters to a [`Filter`]. Anything unknown, repeated or malformed is an error that names it.
 
+use std::sync::LazyLock;
+
 use jiff::Timestamp;
 
 use crate::profile::choose::{Filter, Pace};
+use crate::profile::sample_type::{ROWS, SampleKind};
 use crate::span::context::parse_id;
 use crate::web::Error;
 
 const UNKNOWN: &str =
-    "unknown parameter, expected one of service, from, to, route, span, trace, pid, slow, format";
+    "unknown parameter, expected one of type, service, from, to, route, span, trace, pid, slow, format";
 /// Of a selection without `from`.
 const USUAL_NANOSECONDS: u64 = 60_000_000_000;
+static EXPECTED_TYPE: LazyLock<String> =
+    LazyLock::new(|| format!("expected {}", ROWS.map(|row| row.name).join(" or ")));
 /// How the parameters of what is compared with begin.
 const BASE: &str = "base_";
 
@@ -57,6 +62,7 @@ pub(super) struct Request {
 /// Parameters as they are given.
 #[derive(Debug, Default, Clone)]
 struct Given {
+    kind: Option<SampleKind>,
     from: Option<u64>,
     to: Option<u64>,
     service: Option<String>,
@@ -101,6 +107,7 @@ impl Request {
         if base.slow.is_none() && !is_span {
             (base.route, base.pid, base.slow) = (given.route.clone(), given.pid, given.slow);
         }
+        base.kind = base.kind.or(given.kind);
         base.service = base.service.or_else(|| given.service.clone());
         (base.from, base.to) = (base.from.or(given.from), base.to.or(given.to));
         Ok(Some((given.request(now)?, base.request(now)?)))
@@ -110,6 +117,7 @@ impl Request {
 impl Given {
     fn take(&mut self, parameter: &str, name: &str, value: String) -> Result<(), Error> {
         let result = match name {
+            "type" => set(&mut self.kind, SampleKind::of_name(&value).ok_or(&**EXPECTED_TYPE)),
             "service" => set(&mut self.service, Ok(value.clone())),
             "from" => set(&mut self.from, parse_time(&value)),
             "to" => set(&mut self.to, parse_time(&value)),
@@ -138,8 +146,9 @@ impl Given {
         }
         let title = self.title(start, end);
         let pace = self.slow.map(|slow| if slow { Pace::Slow } else { Pace::Rest });
+        let kind = self.kind.unwrap_or_default();
         let Self { service, route, span: span_id, trace: trace_id, pid, format, .. } = self;
-        let filter = Filter { start, end, service, route, span_id, trace_id, pid, pace };
+        let filter = Filter { kind, start, end, service, route, span_id, trace_id, pid, pace };
         Ok(Request { filter, format, title })
     }
 
@@ -236,12 +245,21 @@ mod tests {
     }
 
     #[test]
+    fn every_kind_of_sample_has_a_name() {
+        for row in ROWS {
+            let request = Request::parse(pairs(&format!("type={}", row.name)), NOW).unwrap();
+            assert_eq!(request.filter.kind, row.kind);
+        }
+    }
+
+    #[test]
     fn errors_name_parameter_and_value() {
         fn check(query: &str, expected: &str) {
             let error = Request::parse(pairs(query), NOW).expect_err(query).to_string();
             assert!(error.contains(expected), "{query}: {error}");
         }
         check("servic=a", "servic=a: unknown parameter");
+        check("type=off_cpu", "type=off_cpu: expected cpu");
         check("service=a&service=b", "service=b: given more than once");
         check("span=12", "span=12: expected 16 hexadecimal digits");
         check("span=+000000000000001", "expected 16 hexadecimal digits");
@@ -279,7 +297,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_pair_is_read_or_refused(name in "(base_)?(from|to|span|trace|pid|slow|format|[a-z]{0,8})", value in "\\PC{0,40}") {
+        fn any_pair_is_read_or_refused(name in "(base_)?(type|from|to|span|trace|pid|slow|format|[a-z]{0,8})", value in "\\PC{0,40}") {
             let given = vec![(name.clone(), value.clone())];
             if let Err(error) = Request::parse_both(given, NOW) {
                 assert!(matches!(error, Error::Parameter { .. }));

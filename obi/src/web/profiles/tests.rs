@@ -17,9 +17,9 @@ use crate::profile::choose::Filter;
 use crate::profile::join::Ended;
 use crate::profile::naming;
 use crate::profile::store::{Store, Taken};
-use crate::profile::{Fidelity, Frame, Line, Origin, Runtime, Symbol};
+use crate::profile::{Fidelity, Frame, Line, Origin, Runtime, SampleKind, SampleType, Symbol};
 use crate::red::tests::span_with;
-use crate::red::{Limits, Looks, Registry};
+use crate::red::{CpuSamples, Limits, Registry};
 use crate::span::{Span, SpanKind};
 use crate::span_store::{Limits as StoreLimits, Store as Spans};
 use crate::stats::Stats;
@@ -53,12 +53,13 @@ fn profiles(spans: &[Span]) -> Profiles {
     for (span, hot) in spans.iter().zip([1, 2]) {
         for look in 0..5 {
             let taken = Taken {
+                kind: SampleKind::Cpu,
+                value: PERIOD,
                 time: span.start + look * PERIOD,
                 exchange: span.exchange,
                 pid: 7,
                 tid: 7,
                 cpu: 0,
-                weight: 1,
                 comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
                 places: &[hot, 0],
                 end: 0,
@@ -89,7 +90,8 @@ fn profiles(spans: &[Span]) -> Profiles {
         while let Some(question) = questions.blocking_recv() {
             let chosen = store.choose(&question.filter);
             let unmoved = Clock::anchored(&[]);
-            let _ = question.reply.send(naming::selection(&chosen, &unmoved, PERIOD, name));
+            let cpu = SampleType { kind: SampleKind::Cpu, period: PERIOD };
+            let _ = question.reply.send(naming::selection(&chosen, &unmoved, &[cpu], name));
         }
     });
     Profiles::new(sender, Arc::new(|| ()))
@@ -104,7 +106,7 @@ fn app() -> Router {
         let (mut stats, mut store) = (Stats::default(), Spans::new(StoreLimits::default()));
         for span in held {
             registry.record(&span);
-            registry.add_cpu(&Looks {
+            registry.add_cpu(&CpuSamples {
                 service: Arc::clone(&span.service),
                 route: Arc::clone(span.detail.operation().place),
                 samples: 5,

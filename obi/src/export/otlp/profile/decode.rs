@@ -1,7 +1,7 @@
 //! An export request to a selection.
 //!
-//! In: bytes of `ExportProfilesServiceRequest` or `ProfilesData`, from anywhere. Out: a [`Selection`] of the CPU profiles
-//! in it, or an error; its size is bounded by that of the bytes. Refuses to know connections and compression.
+//! In: bytes of `ExportProfilesServiceRequest` or `ProfilesData`, from anywhere. Out: a [`Selection`] of the profiles in
+//! it whose kind of samples is known, or an error; its size is bounded by that of the bytes. Refuses to know connections and compression.
 
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use super::{
     ROUTE, THREAD_ID, THREAD_NAME,
 };
 use crate::export::table::{Mark, fidelity_of};
+use crate::profile::sample_type::{ROWS, SampleType};
 use crate::profile::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack};
 use crate::span::{Instance, Resource, Service};
 
@@ -38,35 +39,37 @@ pub enum DecodeError {
     /// It would take far more memory than its own size.
     #[error("more frames, or more references to texts, than a profile may have")]
     TooLarge,
-    /// No CPU profile in it.
-    #[error("no profile of CPU samples in it")]
-    NotCpu,
-    /// Profiles of different rates cannot be one selection.
+    /// No profile of a kind that has a row.
+    #[error("no profile of {} samples in it", ROWS.map(|row| row.label).join(" or "))]
+    UnknownType,
+    /// Profiles of one kind and different rates cannot be one selection.
     #[error("profiles with periods of {0} and {1} ns in one request")]
     Periods(u64, u64),
+    /// No clock is as slow.
+    #[error("a profile with a period of {0}, which is longer than that of any clock")]
+    LongPeriod(i64),
 }
 
 /// Decodes a request.
 ///
 /// # Errors
-/// When it is none, contradicts itself, or has no CPU profile.
+/// When it is none, contradicts itself, or has no profile of a known kind.
 pub fn decode(bytes: &[u8]) -> Result<Selection, DecodeError> {
     let otlp::ProfilesData { resource_profiles, dictionary } = otlp::ProfilesData::decode(bytes)?;
     let tables = Tables::read(dictionary.unwrap_or_default())?;
     let mut copied = 0;
     let mut selection = Selection { start: u64::MAX, ..Selection::default() };
-    let mut n_profiles = 0_usize;
     for resource in resource_profiles {
         let attributes = resource.resource.unwrap_or_default().attributes;
         let origin = Arc::new(tables.origin(attributes, &mut copied)?);
         for profile in resource.scope_profiles.into_iter().flat_map(|scope| scope.profiles) {
-            let Some(unit) = tables.unit(&profile)? else { continue };
-            let period = u64::try_from(profile.period).unwrap_or(0);
-            if n_profiles > 0 && period != selection.period {
-                return Err(DecodeError::Periods(selection.period, period));
+            let Some(measure) = tables.measure(&profile)? else { continue };
+            let SampleType { kind, period } = measure.of;
+            match selection.types.iter().find(|known| known.kind == kind) {
+                None => selection.types.push(measure.of),
+                Some(known) if known.period == period => {}
+                Some(known) => return Err(DecodeError::Periods(known.period, period)),
             }
-            n_profiles += 1;
-            selection.period = period;
             selection.start = selection.start.min(profile.time_unix_nano);
             let end = profile.time_unix_nano.saturating_add(profile.duration_nano);
             selection.end = selection.end.max(end);
@@ -76,24 +79,38 @@ pub fn decode(bytes: &[u8]) -> Result<Selection, DecodeError> {
             })?;
             let start = profile.time_unix_nano;
             for sample in profile.samples {
-                tables.sample(sample, &origin, Times { start, unit }, &mut selection.samples)?;
+                tables.sample(sample, &origin, Times { start, measure }, &mut selection.samples)?;
             }
         }
     }
-    if n_profiles == 0 {
-        return Err(DecodeError::NotCpu);
+    if selection.types.is_empty() {
+        return Err(DecodeError::UnknownType);
     }
     selection.sort();
     Ok(selection)
 }
 
-/// How a profile's values become periods.
+/// What samples of a profile do not say themselves.
 #[derive(Clone, Copy)]
 struct Times {
     /// The time of samples that tell none.
     start: u64,
-    /// What a value of one period is.
-    unit: u64,
+    measure: Measure,
+}
+
+/// How a profile's values become ours.
+#[derive(Clone, Copy)]
+struct Measure {
+    of: SampleType,
+    /// They count samples.
+    is_count: bool,
+}
+
+impl Measure {
+    fn value(self, written: i64) -> u64 {
+        let written = u64::try_from(written).unwrap_or(0);
+        if self.is_count { self.of.value(written) } else { written }
+    }
 }
 
 /// A value that we have a use for. Texts are shared: many references to a long one cost nothing.
@@ -286,21 +303,26 @@ impl Tables {
         Ok(Origin::of_attributes(service, Instance { attributes: resource }))
     }
 
-    /// What a value of one period is in a CPU profile; `None` for other profiles.
-    fn unit(&self, profile: &otlp::Profile) -> Result<Option<u64>, DecodeError> {
+    /// What a profile's values are; `None` for those of no known kind.
+    fn measure(&self, profile: &otlp::Profile) -> Result<Option<Measure>, DecodeError> {
         let name = |value_type: Option<otlp::ValueType>| {
             let otlp::ValueType { type_strindex, unit_strindex } = value_type.unwrap_or_default();
             Ok::<_, DecodeError>((self.text(type_strindex)?, self.text(unit_strindex)?))
         };
         let (sample, period) = (name(profile.sample_type)?, name(profile.period_type)?);
-        let [sample, period] = [&sample, &period].map(|(kind, unit)| (&**kind, &**unit));
-        Ok(match (sample, period) {
-            (("samples", "count"), ("cpu", "nanoseconds")) => Some(1),
-            (("cpu", "nanoseconds"), ("cpu", "nanoseconds")) => {
-                Some(u64::try_from(profile.period).unwrap_or(0).max(1))
-            }
-            _ => None,
-        })
+        let [sample, of_period] = [&sample, &period].map(|(kind, unit)| (&**kind, &**unit));
+        let Some(row) = ROWS.iter().find(|row| row.value == of_period) else { return Ok(None) };
+        let is_count = row.count == sample;
+        if !is_count && row.value != sample {
+            return Ok(None);
+        }
+        // Samples of which nobody says what they stand for stand for one unit each: their shares are right.
+        let least = u64::from(is_count);
+        let period = u64::try_from(profile.period).unwrap_or(0).max(least);
+        if period > SampleType::LONGEST_PERIOD {
+            return Err(DecodeError::LongPeriod(profile.period));
+        }
+        Ok(Some(Measure { of: SampleType { kind: row.kind, period }, is_count }))
     }
 
     fn sample(
@@ -327,39 +349,30 @@ impl Tables {
                 Some(Arc::new(Link { trace_id, span_id, route }))
             }
         };
+        let Times { start, measure } = times;
         let common = Sample {
-            time: times.start,
+            kind: measure.of.kind,
+            value: 0,
+            time: start,
             origin: Arc::clone(origin),
             stack: Arc::clone(at(&self.stacks, stack_index, "stacks")?),
             tid,
             thread,
             cpu,
-            weight: 1,
             link,
         };
-        let first = out.len();
-        let weight = |value: i64| {
-            let periods = u64::try_from(value).unwrap_or(0).div_ceil(times.unit);
-            u32::try_from(periods).unwrap_or(u32::MAX)
-        };
+        let one = |time: u64, value: u64| Sample { time, value, ..common.clone() };
+        // A value of nothing says nothing.
         if timestamps_unix_nano.is_empty() {
-            out.extend(values.first().map(|value| Sample { weight: weight(*value), ..common }));
+            let value = values.first().map_or(0, |value| measure.value(*value));
+            out.extend((value > 0).then(|| one(start, value)));
         } else if values.is_empty() {
-            for time in timestamps_unix_nano {
-                match &mut out[first..] {
-                    [.., last] if last.time == time => last.weight = last.weight.saturating_add(1),
-                    _ => out.push(Sample { time, ..common.clone() }),
-                }
-            }
+            let moments = timestamps_unix_nano.chunk_by(|time, next| time == next);
+            out.extend(moments.map(|same| one(same[0], measure.of.value(same.len() as u64))));
         } else {
-            let pairs = values.into_iter().zip(timestamps_unix_nano);
-            out.extend(pairs.map(|(value, time)| Sample { time, weight: weight(value), ..common.clone() }));
-        }
-        // What stands for no period says nothing.
-        let none_before = out[first..].iter().all(|sample| sample.weight > 0);
-        if !none_before {
-            let added = out.split_off(first);
-            out.extend(added.into_iter().filter(|sample| sample.weight > 0));
+            let pairs =
+                timestamps_unix_nano.into_iter().zip(values.into_iter().map(|value| measure.value(value)));
+            out.extend(pairs.filter(|(_, value)| *value > 0).map(|(time, value)| one(time, value)));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use opentelemetry_proto::tonic::profiles::v1development as otlp;
 
 use super::{BUILD_ID_GNU, BUILD_ID_GO, BUILD_ID_HTLHASH, FIDELITY, FRAME_TYPE, IS_RETURN};
 use crate::export::table::{Interned, Location, Mark, Tables};
+use crate::profile::sample_type::ValueName;
 use crate::profile::{Link, Mapping, Stack};
 
 /// An attribute; its key is an index of a text.
@@ -58,7 +59,7 @@ impl<'a> Dictionary<'a> {
         index(self.links.insert(link.map(|link| (link.trace_id, link.span_id))))
     }
 
-    pub(super) fn value_type(&mut self, kind: &str, unit: &str) -> otlp::ValueType {
+    pub(super) fn value_type(&mut self, (kind, unit): ValueName) -> otlp::ValueType {
         otlp::ValueType { type_strindex: self.text(kind), unit_strindex: self.text(unit) }
     }
 

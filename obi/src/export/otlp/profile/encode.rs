@@ -18,11 +18,11 @@ use super::dictionary::{Dictionary, Value, index};
 use super::{CPU, LOST_SAMPLES, METHOD, REQUEST_BYTES, ROUTE, THREAD_ID, THREAD_NAME};
 use crate::export::otlp::resource::{SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION};
 use crate::export::table::Interned;
-use crate::profile::{Origin, Sample, Selection};
+use crate::profile::{Origin, Sample, SampleType, Selection};
 use crate::span::AttributeValue;
 
 /// A sample of more periods than this has a value instead of so many timestamps.
-const REPEATED: u32 = 64;
+const REPEATED: u64 = 64;
 /// Namespace of profile ids, made for them.
 const PROFILE_IDS: Uuid = uuid!("0d2c7d6e-6a5f-4b52-9a3c-8f1f1c7c5c11");
 
@@ -50,7 +50,7 @@ pub fn encode_within(selection: &Selection, limit: usize) -> Vec<Request> {
         end: selection.end,
         samples: &selection.samples,
         lost: selection.lost,
-        period: selection.period,
+        selection,
     };
     part.encode(limit, &mut requests);
     requests
@@ -63,7 +63,7 @@ struct Part<'a> {
     end: u64,
     samples: &'a [Sample],
     lost: u64,
-    period: u64,
+    selection: &'a Selection,
 }
 
 impl Part<'_> {
@@ -106,9 +106,9 @@ impl Part<'_> {
 
     fn data(self) -> (otlp::ProfilesData, u64) {
         let mut builder = Builder::default();
-        // What stands for no period says nothing.
-        for sample in self.samples.iter().filter(|sample| sample.weight > 0) {
-            builder.push(sample);
+        // A value of nothing says nothing.
+        for sample in self.samples.iter().filter(|sample| sample.value > 0) {
+            builder.push(sample, self.selection.type_of(sample.kind));
         }
         builder.finish(self)
     }
@@ -148,6 +148,7 @@ struct Thread {
 #[derive(PartialEq, Eq, Hash)]
 struct Identity {
     group: usize,
+    list: usize,
     stack: u32,
     attributes: u32,
     link: i32,
@@ -158,14 +159,30 @@ struct Group {
     resource: Resource,
     /// `resource` in bytes.
     key: Vec<u8>,
-    /// Told by timestamps.
-    light: Vec<otlp::Sample>,
-    /// With values: of many periods.
-    heavy: Vec<otlp::Sample>,
+    /// A list becomes a profile.
+    lists: Vec<(List, Vec<otlp::Sample>)>,
+}
+
+/// Which samples of a process are in one profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct List {
+    of: SampleType,
+    form: Form,
+}
+
+/// How samples say how much they are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Form {
+    /// By timestamps: one for each period.
+    Timestamps,
+    /// As many periods.
+    Counts,
+    /// By their value.
+    Values,
 }
 
 impl<'a> Builder<'a> {
-    fn push(&mut self, sample: &'a Sample) {
+    fn push(&mut self, sample: &'a Sample, of: SampleType) {
         let group = self.group(&sample.origin);
         let stack = self.dictionary.stack(&sample.stack);
         let (attributes, link) = self.thread(sample);
@@ -176,22 +193,29 @@ impl<'a> Builder<'a> {
             link_index: link,
             ..otlp::Sample::default()
         };
-        if sample.weight > REPEATED {
-            let heavy = otlp::Sample {
-                values: vec![sample.weight.into()],
+        let count = of.count(sample.value);
+        let (form, value) = match (of.period, count) {
+            (0, _) => (Form::Values, sample.value),
+            (_, ..=REPEATED) => (Form::Timestamps, 0),
+            _ => (Form::Counts, count),
+        };
+        let group_lists = &mut self.groups[group].lists;
+        let list = place_of(group_lists, List { of, form });
+        let samples = &mut group_lists[list].1;
+        if form != Form::Timestamps {
+            samples.push(otlp::Sample {
+                values: vec![i64::try_from(value).unwrap_or(i64::MAX)],
                 timestamps_unix_nano: vec![sample.time],
                 ..entry()
-            };
-            self.groups[group].heavy.push(heavy);
+            });
             return;
         }
-        let light = &mut self.groups[group].light;
-        let place = *self.samples.entry(Identity { group, stack, attributes, link }).or_insert_with(|| {
-            light.push(entry());
-            light.len() - 1
+        let identity = Identity { group, list, stack, attributes, link };
+        let place = *self.samples.entry(identity).or_insert_with(|| {
+            samples.push(entry());
+            samples.len() - 1
         });
-        let times = &mut light[place].timestamps_unix_nano;
-        times.extend(std::iter::repeat_n(sample.time, sample.weight as usize));
+        samples[place].timestamps_unix_nano.extend((0..count).map(|_| sample.time));
     }
 
     fn group(&mut self, origin: &Arc<Origin>) -> usize {
@@ -202,7 +226,7 @@ impl<'a> Builder<'a> {
         let key = resource.encode_to_vec();
         let groups = &mut self.groups;
         let group = *self.resources.entry(key).or_insert_with_key(|key| {
-            groups.push(Group { resource, key: key.clone(), light: Vec::new(), heavy: Vec::new() });
+            groups.push(Group { resource, key: key.clone(), lists: Vec::new() });
             groups.len() - 1
         });
         self.origins.insert(Arc::as_ptr(origin), group);
@@ -238,12 +262,10 @@ impl<'a> Builder<'a> {
         let mut lost = part.lost;
         let mut n_profiles = 0;
         let mut resource_profiles = Vec::with_capacity(groups.len());
-        for Group { resource, key, light, heavy } in groups {
+        for Group { resource, key, mut lists } in groups {
             let mut profiles = Vec::new();
-            for (number, samples) in [light, heavy].into_iter().enumerate() {
-                if samples.is_empty() {
-                    continue;
-                }
+            lists.sort_by_key(|(list, _)| *list);
+            for (List { of, form }, samples) in lists {
                 let lost = std::mem::take(&mut lost);
                 let attribute_indices = if lost > 0 {
                     let lost = i64::try_from(lost).unwrap_or(i64::MAX);
@@ -252,15 +274,18 @@ impl<'a> Builder<'a> {
                     Vec::new()
                 };
                 let [low, high] = [start, end].map(u64::to_be_bytes);
-                let of = [&key[..], &low, &high, &[u8::from(number > 0)]].concat();
+                let number = of.kind as u8 * 3 + form as u8;
+                let of_id = [&key[..], &low, &high, &[number]].concat();
+                let (count, value) = (of.row().count, of.row().value);
+                let sample_type = if form == Form::Values { value } else { count };
                 profiles.push(otlp::Profile {
-                    sample_type: Some(dictionary.value_type("samples", "count")),
+                    sample_type: Some(dictionary.value_type(sample_type)),
                     samples,
                     time_unix_nano: start,
                     duration_nano: end - start,
-                    period_type: Some(dictionary.value_type("cpu", "nanoseconds")),
-                    period: i64::try_from(part.period).unwrap_or(i64::MAX),
-                    profile_id: Uuid::new_v5(&PROFILE_IDS, &of).as_bytes().to_vec(),
+                    period_type: Some(dictionary.value_type(value)),
+                    period: i64::try_from(of.period).unwrap_or(i64::MAX),
+                    profile_id: Uuid::new_v5(&PROFILE_IDS, &of_id).as_bytes().to_vec(),
                     attribute_indices,
                     ..otlp::Profile::default()
                 });
@@ -282,6 +307,14 @@ impl<'a> Builder<'a> {
         }
         (otlp::ProfilesData { resource_profiles, dictionary: Some(dictionary.finish()) }, n_profiles)
     }
+}
+
+/// Where samples of this kind are listed.
+fn place_of(lists: &mut Vec<(List, Vec<otlp::Sample>)>, wanted: List) -> usize {
+    lists.iter().position(|(list, _)| *list == wanted).unwrap_or_else(|| {
+        lists.push((wanted, Vec::new()));
+        lists.len() - 1
+    })
 }
 
 /// The resource of a process: that of its spans, with its number and its executable's name in any case.

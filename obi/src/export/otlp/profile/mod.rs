@@ -7,9 +7,10 @@
 //! Parca and the official conformance checker all accept:
 //!
 //! - One resource per process, with the attributes of its spans as plain text. All tables in one dictionary per request.
-//! - `samples`/`count` by `cpu`/`nanoseconds`. A sample says when it was taken; one that stands for several periods says
-//!   so as often, and one of very many is in a profile of its own, with its value: receivers are not at one about values
-//!   beside timestamps.
+//! - Each kind of samples is a profile of its own, by the names in [`crate::profile::sample_type`]: `samples`/`count` by
+//!   `cpu`/`nanoseconds`. A sample of a clock says when it was taken; one that stands for several periods says so as
+//!   often, and one of very many is in a profile of its own, with its value: receivers are not at one about values
+//!   beside timestamps. What has no clock has values.
 //! - Samples of a span link to it, and carry its route as `http.route`, or its method as `rpc.method`.
 //! - Mappings have all build ids known. A location's address is that of the instruction or the call, and its attributes
 //!   are `profile.frame.type`, [`FIDELITY`] and, behind calls, [`IS_RETURN`].
@@ -17,7 +18,7 @@
 //!
 //! `decode` gives back what `encode` was given, but for: attributes of service and instance, which come back as the
 //! instance's; the number of the service; samples of one thread, stack and moment, which come back as one with their
-//! weights added; the order of samples of one moment.
+//! values added; the order of samples of one moment.
 
 mod decode;
 mod dictionary;
