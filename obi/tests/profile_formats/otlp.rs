@@ -165,7 +165,7 @@ fn what_has_no_period_keeps_its_values() {
     }
     let requests = encode(&selection);
     let message = data(&requests[0].bytes);
-    assert_eq!(profile_rules::strict(&message), Vec::<String>::new());
+    assert_eq!(profile_rules::violations(&message), Vec::<String>::new());
     assert_eq!(content(&decode(&requests[0].bytes).unwrap()), content(&selection));
     assert_eq!(content(&pprof::decode(&pprof::encode(&selection)).unwrap()), content(&selection));
     let texts = &message.dictionary.as_ref().unwrap().string_table;
