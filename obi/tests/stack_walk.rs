@@ -8,9 +8,10 @@
 
 mod sampled;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use obi_ebpf::STACK_COMPLETE;
+use obi::capture::stack::StackSample;
+use obi_ebpf::{SAMPLE_CPU, STACK_COMPLETE};
 
 use self::sampled::{Busy, PATIENCE, Stack, deep, flavours, install, load, stacks};
 
@@ -37,6 +38,41 @@ fn every_frame_is_found_without_frame_pointers() {
         for program in profiler.measure() {
             println!("{program:?}");
         }
+    }
+}
+
+/// What found no room in the ring is in the value of what follows on its CPU: nothing is missing from the sum.
+#[test]
+fn samples_are_worth_their_period_and_that_of_lost_ones() {
+    const HERTZ: u32 = 997;
+    let period = u64::from(1_000_000_000 / HERTZ);
+    for flavour in flavours() {
+        let (profiler, mut maps) = load(flavour, HERTZ);
+        let busy = Busy::compile(&deep(400), &["-O2", "-fomit-frame-pointer"]);
+        install(&mut maps, busy.pid(), 1);
+        let started = Instant::now();
+        while profiler.counts().unwrap().lost < 100 {
+            assert!(started.elapsed() < PATIENCE, "{:?}", profiler.counts());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let looks = || profiler.counts().map(|counts| counts.told + counts.lost).unwrap();
+        let (mut periods, mut largest) = (0, 0);
+        loop {
+            let before = looks();
+            while let Some(record) = maps.stacks.next() {
+                let event = StackSample::decode(&record).unwrap().event;
+                assert_eq!((u32::from(event.kind), event.value % period), (SAMPLE_CPU, 0), "{event:?}");
+                periods += event.value / period;
+                largest = largest.max(event.value / period);
+            }
+            assert!(periods <= looks(), "{flavour:?}: {periods} periods of {}", looks());
+            if before <= periods {
+                break;
+            }
+            assert!(started.elapsed() < PATIENCE, "{flavour:?}: {periods} periods of {before}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(largest > 1, "{flavour:?}: no loss is in a value");
     }
 }
 
