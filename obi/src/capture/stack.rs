@@ -1,7 +1,8 @@
 //! Records of sampled stacks to [`StackSample`]s.
 //!
 //! In: bytes of a `stack_event`. Out: a sample whose addresses are those of its process and of the kernel, leaf first.
-//! A record of a kind that is not known here, or with such a frame, is an error. Refuses to know what lies at an address.
+//! A record of a kind that is not known here, or with such a frame, is an error. Refuses to know what lies at an
+//! address.
 
 use obi_ebpf::{
     FRAME_NATIVE, SAMPLE_KINDS, STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT, STACK_EXACT_BIT,

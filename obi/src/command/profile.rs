@@ -188,7 +188,7 @@ fn from_agent(
     duration: Duration,
 ) -> anyhow::Result<Recorded> {
     if let Some(service) = args.service.as_ref().filter(|_| !duration.is_zero()) {
-        is_known(address, service)?;
+        is_known(address, args, service)?;
     }
     let times = wait(duration);
     // All that is written can be made of pprof, which keeps everything.
@@ -210,7 +210,8 @@ fn from_agent(
     let rest = (args.slow && kind == Kind::Svg).then(|| wanted(Some(false))).transpose()?;
     let mut services = Vec::new();
     if selection.samples.is_empty() {
-        let summary: serde_json::Value = serde_json::from_slice(&ask(&[("format", "json".to_owned())])?)?;
+        let summary: serde_json::Value =
+            serde_json::from_slice(&ask(&[("type", args.kind.clone()), ("format", "json".to_owned())])?)?;
         let listed = summary["services"].as_array().into_iter().flatten();
         services.extend(listed.filter_map(|service| service["service"].as_str()).map(str::to_owned));
     }
@@ -219,10 +220,11 @@ fn from_agent(
 
 /// Refuses a service of which the agent has neither seen requests nor, in the last minute, samples: a wrong name is
 /// said now, and not when everything has been recorded.
-fn is_known(address: SocketAddr, service: &str) -> anyhow::Result<()> {
+fn is_known(address: SocketAddr, args: &ProfileArgs, service: &str) -> anyhow::Result<()> {
     let mut known = Vec::new();
+    let of_kind = [("type", args.kind.as_str()), ("format", "json")];
     for (path, parameters, field) in
-        [("/api/v1/profiles", [("format", "json")].as_slice(), "service"), ("/api/v1/status", &[], "name")]
+        [("/api/v1/profiles", of_kind.as_slice(), "service"), ("/api/v1/status", &[], "name")]
     {
         let answer: serde_json::Value =
             serde_json::from_slice(&patiently(|| ask_bytes(address, path, parameters))?)?;
@@ -291,10 +293,11 @@ const NAMED: usize = 8;
 fn nothing(args: &ProfileArgs, recorded: &Recorded) -> anyhow::Error {
     let requests = if args.slow { "slow requests of " } else { "" };
     let mut text = format!("no samples of {requests}{}: ", title(args));
-    text.push_str(match (args.pid, args.slow || args.route.is_some()) {
-        (_, true) => "no such request took CPU time, or none has ended",
-        (Some(_), _) => "there is no such process, or it used no CPU",
-        (None, _) => "no such service used a CPU",
+    let quantity = kind(args).row().quantity;
+    text.push_str(&match (args.pid, args.slow || args.route.is_some()) {
+        (_, true) => format!("no such request took {quantity}, or none has ended"),
+        (Some(_), _) => format!("there is no such process, or it took no {quantity}"),
+        (None, _) => format!("no such service took {quantity}"),
     });
     text.push_str(&among(&recorded.services));
     if recorded.selection.lost > 0 {

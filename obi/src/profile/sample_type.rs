@@ -3,8 +3,8 @@
 //! In: `enum sample_kind` of a record, names from files and parameters. Out: a [`SampleKind`], its [`Row`], and the
 //! arithmetic between a value and the samples that it stands for. Refuses to know who takes samples, and formats.
 //!
-//! A value is in the unit of its kind: CPU time is nanoseconds, also where the clock's period has changed in between, or
-//! samples were lost before. The period of a [`SampleType`] only says how many samples such a value stands for.
+//! A value is in the unit of its kind: CPU time is nanoseconds, also where the clock's period has changed in between,
+//! or samples were lost before. The period of a [`SampleType`] only says how many samples such a value stands for.
 //! A new kind is a program that makes its records, a row here, and what switches it on.
 
 use super::{Sample, Selection};
@@ -140,7 +140,7 @@ impl SampleType {
 }
 
 impl Selection {
-    /// The type that pictures and sums are of: its first. Whoever wants to see samples asks for one kind.
+    /// The type that pictures and sums are of: its first. Samples that are to be shown are asked for by kind.
     #[must_use]
     pub fn shown_type(&self) -> SampleType {
         self.types.first().copied().unwrap_or_default()

@@ -254,7 +254,7 @@ impl Reader {
             let value = place(row.value).map(|place| (place, false));
             let (place, is_count) = value.or_else(|| place(row.count).map(|place| (place, true)))?;
             let period = if row.kind == clock.kind { period } else { 0 };
-            // Samples of which nobody says what they stand for stand for one unit each: their shares are right.
+            // Where a period is missing, each sample stands for one unit: their shares are right.
             let period = period.max(is_count.into());
             Some(Column { place, of: SampleType { kind: row.kind, period }, is_count })
         };

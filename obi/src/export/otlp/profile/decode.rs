@@ -316,7 +316,7 @@ impl Tables {
         if !is_count && row.value != sample {
             return Ok(None);
         }
-        // Samples of which nobody says what they stand for stand for one unit each: their shares are right.
+        // Where a period is missing, each sample stands for one unit: their shares are right.
         let least = u64::from(is_count);
         let period = u64::try_from(profile.period).unwrap_or(0).max(least);
         if period > SampleType::LONGEST_PERIOD {
