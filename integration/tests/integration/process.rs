@@ -160,10 +160,12 @@ fn clients_that_live_briefly() {
     gate::assert_exact(&mut agent, &ledger);
 }
 
-/// Clients of which nothing is left when the agent looks, with few and with many variables in their environment.
+/// Clients of which nothing is left when the agent looks, with few and with many variables in their environment. A rule
+/// asks for the path of their executable.
 #[test]
 fn clients_that_are_gone_before_anybody_looks() {
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let rules = serde_json::json!([{"executable": "*/shape_*"}, {"executable": "/usr/bin/*"}, {"executable": "*/python*"}]);
+    let mut agent = Agent::start(Config::default().set("discover", "include", rules)).unwrap();
     let server = ShapeServer::start("shape", ServerPlan::default()).unwrap();
     let mut ledger = Ledger::default();
     let called = agent.stopped(|| {

@@ -157,8 +157,10 @@ enum {
 	SMALL_PIECE_BYTES = 344,
 	LARGE_PIECE_BYTES = 1880,
 	/* Of what a program is given; with ring header and process_event 4 and 32 KiB. The rest is not told. */
-	SMALL_GIVEN_BYTES = 4024,
-	LARGE_GIVEN_BYTES = 32696,
+	SMALL_GIVEN_BYTES = 4016,
+	LARGE_GIVEN_BYTES = 32688,
+	/* Of these at most: the path, which comes last. */
+	PATH_GIVEN_BYTES = 256,
 	/* Of it, arguments. */
 	SMALL_ARGUMENT_BYTES = 1024,
 	LARGE_ARGUMENT_BYTES = 4096,
@@ -334,9 +336,14 @@ struct process_event {
 	__u32 parent; /* tgid */
 	__u32 action;
 	__u8 comm[COMM_BYTES];
-	/* Of an exec, what the program was given; the bytes follow, arguments first. Both 0: not told. */
+	/*
+	 * Of an exec, what the program was given; the bytes follow: arguments, environment, and the path that the program
+	 * was executed by, as its caller gave it. All 0: not told.
+	 */
 	__u32 n_arguments;
 	__u32 n_environment;
+	__u32 n_path; /* with its NUL */
+	__u32 pad;
 };
 
 struct tally_key {

@@ -51,7 +51,8 @@ fuzz_target!(|input: &[u8]| {
         let bytes = zerocopy_bytes(&aligned, length);
         if let Ok(event) = decode(bytes) {
             if let Event::Process(process, bytes) = event {
-                let _ = Given::new(bytes, process.n_arguments as usize, process.header.flags == 0);
+                let parts = (process.n_arguments as usize, process.n_path as usize);
+                let _ = Given::new(bytes, parts, process.header.flags == 0);
             }
             // A WebSocket is an outcome beside its upgrade's; losses of HTTP/2 streams are counted by their numbers.
             n_heads += match event {

@@ -94,7 +94,10 @@ impl Pipeline {
                 // What others were given does not leave the ring, but for a few variables.
                 Ok(Event::Process(event, bytes)) => {
                     let is_whole = event.header.flags & GIVEN_CUT == 0;
-                    Some((*event, Given::new(bytes, event.n_arguments as usize, is_whole)))
+                    Some((
+                        *event,
+                        Given::new(bytes, (event.n_arguments as usize, event.n_path as usize), is_whole),
+                    ))
                 }
                 Ok(event) => {
                     self.outlet.stats.receive(Stage::Protocol, 1);

@@ -154,7 +154,7 @@ impl<N: Naming> Processes<N> {
     /// it has ended before we look.
     pub fn exec(&mut self, tgid: u32, comm: &[u8], given: &Given) -> Option<Verdict> {
         let facts = self.reader.facts(tgid).filter(|facts| !given.shows_end_of(facts));
-        let facts = facts.unwrap_or_else(|| self.remembered(tgid, comm));
+        let facts = facts.unwrap_or_else(|| self.remembered(tgid, comm, given));
         self.name(tgid, given.complete(facts));
         self.verdict_of(tgid)
     }
@@ -259,8 +259,10 @@ impl<N: Naming> Processes<N> {
     }
 
     /// What is known of a process that has ended: where the one ran that it was before, mostly a fork of its parent.
-    fn remembered(&self, tgid: u32, comm: &[u8]) -> Facts {
-        let facts = Facts { executable: proc_text::comm(comm), ..Facts::default() };
+    fn remembered(&self, tgid: u32, comm: &[u8], given: &Given) -> Facts {
+        let comm = proc_text::comm(comm);
+        let executable = given.executable(&comm).map_or_else(|| comm.clone(), str::to_owned);
+        let facts = Facts { executable, ..Facts::default() };
         let before =
             self.table.with(tgid, |before| (Arc::clone(&before.cgroup), Arc::clone(&before.particulars)));
         let Some((cgroup, particulars)) = before else { return facts };

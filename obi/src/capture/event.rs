@@ -72,7 +72,8 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
         EVENT_CLOSE => Ok(Event::Close(close_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
         EVENT_PROCESS => {
             let (process, rest) = process_event::ref_from_prefix(bytes).map_err(|_| short)?;
-            let given = u64::from(process.n_arguments) + u64::from(process.n_environment);
+            let given =
+                u64::from(process.n_arguments) + u64::from(process.n_environment) + u64::from(process.n_path);
             let given = usize::try_from(given).ok().and_then(|length| rest.get(..length)).ok_or(short)?;
             Ok(Event::Process(process, given))
         }

@@ -56,7 +56,7 @@ struct Seen {
 fn main() -> anyhow::Result<ExitCode> {
     let plan = arguments(std::env::args().skip(1))?;
     let server = files(Files::Sendfile)?;
-    let watched = json!([{"executable": "*/nginx"}, {"executable": "*/curl"}]);
+    let watched = json!([{"executable": "*/nginx*"}, {"executable": "*/curl"}]);
     let agent = Agent::start(Config::plain().set("discover", "include", watched))?;
     let load = Load::start(&server)?;
     let begun = Instant::now();

@@ -18,6 +18,8 @@ static __always_inline void fill_process(struct process_event *event, struct tas
 	bpf_probe_read_kernel(event->comm, sizeof(event->comm), task->comm);
 	event->n_arguments = 0;
 	event->n_environment = 0;
+	event->n_path = 0;
+	event->pad = 0;
 }
 
 static __always_inline int emit_process(struct task_struct *task, u32 parent, u32 action)
@@ -60,13 +62,19 @@ static __always_inline bool emit_given(struct task_struct *task, const struct gi
 	fill_process(event, task, task->real_parent->tgid, PROCESS_EXEC);
 	u8 *bytes = (u8 *)(event + 1);
 	u64 n_arguments = at_most(given->n_arguments, argument_bytes);
-	u64 n_environment = at_most(given->n_environment, given_bytes - argument_bytes);
+	u64 n_environment = at_most(given->n_environment, given_bytes - argument_bytes - PATH_GIVEN_BYTES);
+	long n_path;
 	if (!bpf_probe_read_user(bytes, n_arguments, (void *)given->arguments) &&
 	    !bpf_probe_read_user(bytes + n_arguments, n_environment, (void *)given->environment)) {
 		event->n_arguments = n_arguments;
 		event->n_environment = n_environment;
 		if (n_environment < given->n_environment)
 			event->header.flags = GIVEN_CUT;
+		/* execve() writes it right behind the environment, for the auxiliary vector (AT_EXECFN; fs/exec.c). */
+		n_path = bpf_probe_read_user_str(bytes + n_arguments + n_environment, PATH_GIVEN_BYTES,
+						 (void *)(given->environment + given->n_environment));
+		if (n_path > 0)
+			event->n_path = n_path;
 	}
 	bpf_ringbuf_submit(event, BPF_RB_FORCE_WAKEUP);
 	return true;
@@ -88,7 +96,7 @@ static __always_inline bool tell_given(struct task_struct *task)
 		.n_environment = mm->env_end - mm->env_start,
 	};
 	if (given.n_arguments <= SMALL_ARGUMENT_BYTES &&
-	    given.n_environment <= SMALL_GIVEN_BYTES - SMALL_ARGUMENT_BYTES)
+	    given.n_environment <= SMALL_GIVEN_BYTES - SMALL_ARGUMENT_BYTES - PATH_GIVEN_BYTES)
 		return emit_given(task, &given, SMALL_ARGUMENT_BYTES, SMALL_GIVEN_BYTES);
 	return emit_given(task, &given, LARGE_ARGUMENT_BYTES, LARGE_GIVEN_BYTES);
 }

@@ -47,7 +47,7 @@ fn who_is_asked_about_has_a_name_and_an_instance() {
     // A fork is who its parent is, until it runs another program.
     directory.fork(u32::MAX, tgid);
     assert_eq!(name(&mut directory, u32::MAX), "sleep");
-    directory.exec(u32::MAX, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"curl\0", 5, true));
+    directory.exec(u32::MAX, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"curl\0", (5, 0), true));
     assert_eq!(name(&mut directory, u32::MAX), "curl");
     // No one has spoken of it, and it is not there.
     assert_eq!(name(&mut directory, u32::MAX - 1), "unknown_service");

@@ -11,18 +11,31 @@ use super::proc_text::{self, Variables};
 pub struct Given {
     command: Vec<String>,
     variables: Variables,
+    /// The path that it was executed by; empty when it was not told.
+    path: String,
 }
 
 impl Given {
-    /// From `bytes`: `n_arguments` of arguments, and the environment behind them; `is_whole` when nothing of that was
-    /// cut. Nothing in the bytes makes it fail.
+    /// From `bytes`: `n_arguments` of arguments, the environment behind them, `n_path` of the path at their end; `is_whole`
+    /// when nothing of the environment was cut. Nothing in the bytes makes it fail.
     #[must_use]
-    pub fn new(bytes: &[u8], n_arguments: usize, is_whole: bool) -> Self {
-        let (arguments, environment) = bytes.split_at(n_arguments.min(bytes.len()));
+    pub fn new(bytes: &[u8], (n_arguments, n_path): (usize, usize), is_whole: bool) -> Self {
+        let (arguments, behind) = bytes.split_at(n_arguments.min(bytes.len()));
+        let (environment, path) = behind.split_at(behind.len().saturating_sub(n_path));
         Self {
             command: proc_text::command(arguments),
             variables: proc_text::environment(environment, is_whole),
+            path: proc_text::comm(path),
         }
+    }
+
+    /// Path of the executable, of a program that the kernel calls `comm`: not of a script, whose interpreter is another
+    /// file, nor of one that was called by a path from somewhere.
+    pub(super) fn executable(&self, comm: &str) -> Option<&str> {
+        let (_, name) = self.path.starts_with('/').then(|| self.path.rsplit_once('/'))??;
+        // The kernel hands it to its interpreter as an argument.
+        let is_script = self.command.iter().skip(1).any(|argument| *argument == self.path);
+        (!comm.is_empty() && name.starts_with(comm) && !is_script).then_some(&self.path)
     }
 
     /// Whether the process was about to end when `facts` were read: its memory goes before it does.
@@ -57,7 +70,7 @@ mod tests {
     fn what_was_read_stays_and_what_was_not_is_completed() {
         #[track_caller]
         fn check(bytes: &str, n_arguments: usize, read: (&str, &str), expected: (&str, &str)) {
-            let given = Given::new(bytes.as_bytes(), n_arguments, true);
+            let given = Given::new(bytes.as_bytes(), (n_arguments, 0), true);
             assert_eq!(given.complete(named(read.0, read.1)), named(expected.0, expected.1), "{bytes:?}");
         }
         const BYTES: &str = "a\0b\0OTEL_SERVICE_NAME=shop\0";
@@ -73,13 +86,34 @@ mod tests {
 
     #[test]
     fn a_variable_that_was_cut_is_not_looked_at() {
-        let name = |is_whole| Given::new(b"A=1\0OTEL_SERVICE_NAME=sh", 0, is_whole).variables.service_name;
+        let name =
+            |is_whole| Given::new(b"A=1\0OTEL_SERVICE_NAME=sh", (0, 0), is_whole).variables.service_name;
         assert_eq!((name(true), name(false)), ("sh".to_owned(), String::new()));
     }
 
     #[test]
+    fn the_path_is_that_of_the_executable_or_none() {
+        #[track_caller]
+        fn check(command: &str, path: &str, comm: &str, expected: Option<&str>) {
+            let bytes = [command, path].concat();
+            let given = Given::new(bytes.as_bytes(), (command.len(), path.len()), true);
+            assert_eq!(given.executable(comm), expected, "{command:?} {path:?}");
+        }
+        check("curl\0-s\0", "/usr/bin/curl\0", "curl", Some("/usr/bin/curl"));
+        check("a\0", "/opt/a-name-of-many-letters\0", "a-name-of-many-", Some("/opt/a-name-of-many-letters"));
+        check("/bin/sh\0/opt/job\0", "/opt/job\0", "job", None);
+        check("env\0sh\0/opt/job\0", "/opt/job\0", "job", None);
+        check("x\0", "./x\0", "x", None);
+        check("x\0", "/proc/self/fd/3\0", "x", None);
+        check("x\0", "", "x", None);
+        check("x\0", "/bin/x\0", "", None);
+        let given = Given::new(b"a\0", (1, usize::MAX), true);
+        assert_eq!(given.executable("a"), None);
+    }
+
+    #[test]
     fn memory_that_is_gone_shows_an_end() {
-        let given = Given::new(b"a\0", 2, true);
+        let given = Given::new(b"a\0", (2, 0), true);
         assert!(given.shows_end_of(&named("", "")));
         assert!(!given.shows_end_of(&named("a", "")));
         assert!(!Given::default().shows_end_of(&named("", "")));

@@ -155,10 +155,11 @@ fn who_has_ended_is_known_by_what_it_was_given_and_where_its_parent_ran() {
     };
     table.name(GONE - 1, pod);
     table.fork(GONE, GONE - 1);
-    let given = b"curl\0cart\0KUBERNETES_SERVICE_HOST=1\0HOSTNAME=cart-1\0OTEL_SERVICE_NAME=probe\0";
-    table.exec(GONE, b"curl\0", &Given::new(given, 10, true));
+    let given =
+        b"curl\0cart\0KUBERNETES_SERVICE_HOST=1\0HOSTNAME=cart-1\0OTEL_SERVICE_NAME=probe\0/bin/curl\0";
+    table.exec(GONE, b"curl\0", &Given::new(given, (10, 10), true));
     let expected = Facts {
-        executable: "curl".to_owned(),
+        executable: "/bin/curl".to_owned(),
         command: ["curl", "cart"].map(str::to_owned).to_vec(),
         otel_service_name: "probe".to_owned(),
         kubernetes: true,
