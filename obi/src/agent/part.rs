@@ -87,7 +87,9 @@ mod tests {
         spawn("panics", ending(Duration::from_secs(60)), || panic!("as it should")).unwrap().finish().await;
         let held = Arc::new(Barrier::new(2));
         let holds = Arc::clone(&held);
-        let running = spawn("hangs", ending(Duration::from_millis(1)), move || drop(holds.wait()));
+        let running = spawn("hangs", ending(Duration::from_millis(1)), move || {
+            holds.wait();
+        });
         running.unwrap().finish().await;
         held.wait();
     }

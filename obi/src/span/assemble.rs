@@ -65,7 +65,7 @@ impl Assembler {
 
     /// A call of a database. Nothing says who caused it.
     fn database(&mut self, exchange: &Exchange<'_>, said: &protocol::Database<'_>, span: &mut Span) {
-        let context = self.ids.context("");
+        let context = self.ids.context(exchange.number, exchange.started, "");
         (span.trace_id, span.span_id, span.parent_span_id) = (context.trace_id, context.span_id, None);
         span.trace_flags = context.flags;
         span.trace_state.clear();
@@ -83,7 +83,7 @@ impl Assembler {
     /// What HTTP tells: of the cause, of both ends, and of what was carried.
     fn http(&mut self, exchange: &Exchange<'_>, message: &protocol::Http<'_>, span: &mut Span) {
         let request = &message.request;
-        let context = self.context(exchange.number, message);
+        let context = self.context(exchange, message);
         let remote_state =
             if context.parent_span_id.is_some() { valid_tracestate(request.tracestate) } else { "" };
         span.trace_id = context.trace_id;
@@ -116,14 +116,15 @@ impl Assembler {
     }
 
     /// A request that is upgraded and what it is upgraded to come apart; their ids must find each other.
-    fn context(&mut self, number: u64, message: &protocol::Http<'_>) -> Context {
+    fn context(&self, exchange: &Exchange<'_>, message: &protocol::Http<'_>) -> Context {
+        let Exchange { number, started, .. } = *exchange;
         let traceparent = message.request.traceparent;
         match message.semantics {
             Semantics::WebSocket(_) => self.ids.tied(traceparent, number, Half::Socket),
             Semantics::Http if status_of(message) == Some(SWITCHING_PROTOCOLS) => {
                 self.ids.tied(traceparent, number, Half::Upgrade)
             }
-            _ => self.ids.context(traceparent),
+            _ => self.ids.context(number, started, traceparent),
         }
     }
 

@@ -126,13 +126,11 @@ fn is_member(member: &str) -> bool {
         && value.bytes().all(value_byte)
 }
 
-/// Maker of ids. Two generators of 64 bits each, so that trace ids of a fleet have 128 bits of randomness.
+/// Maker of ids. They follow from what is known of a request once its head was seen, so that who asks before the answer
+/// has come gets the same ones. Two keys of 64 bits each, so that trace ids of a fleet have 128 bits of randomness.
 #[derive(Debug, Clone)]
 pub struct Ids {
-    high: Rng,
-    low: Rng,
-    /// What ids are made of that have to be found again.
-    tie: [u64; 2],
+    keys: [u64; 2],
 }
 
 /// A request that was upgraded, or the WebSocket that it was upgraded to.
@@ -150,46 +148,58 @@ impl Ids {
     pub fn from_entropy() -> Self {
         // The hasher's keys come from the operating system's random number generator; each use differs.
         let seed = || std::hash::RandomState::new().hash_one(std::process::id());
-        Self { high: Rng::with_seed(seed()), low: Rng::with_seed(seed()), tie: [seed(), seed()] }
+        Self { keys: [seed(), seed()] }
     }
 
     /// Always the same ids, for tests.
     #[must_use]
     pub fn from_seed(seed: u64) -> Self {
-        Self { high: Rng::with_seed(seed), low: Rng::with_seed(!seed), tie: [seed, !seed] }
+        Self { keys: [seed, !seed] }
     }
 
-    /// A new span's place: below the caller's span when `traceparent` names one, else a new, sampled trace.
-    pub fn context(&mut self, traceparent: &str) -> Context {
-        let span_id = self.high.u64(1..).to_be_bytes();
-        match parse_traceparent(traceparent) {
-            Some(Parent { trace_id, span_id: parent, flags }) => {
-                Context { trace_id, span_id, parent_span_id: Some(parent), flags }
-            }
-            None => {
-                let trace_id = u128::from(self.high.u64(..)) << 64 | u128::from(self.low.u64(1..));
-                let trace_id = trace_id.to_be_bytes();
-                Context { trace_id, span_id, parent_span_id: None, flags: FLAG_SAMPLED | FLAG_RANDOM }
-            }
-        }
+    /// The place of the span of an exchange, by its number and when it `started`: below the caller's span when
+    /// `traceparent` names one, else a new, sampled trace. Numbers are used again after very many exchanges of one
+    /// connection, hence the time.
+    #[must_use]
+    pub fn context(&self, number: u64, started: u64, traceparent: &str) -> Context {
+        place(&mut self.generators(number, started), traceparent)
     }
 
     /// The place of one half of an upgraded exchange. Both halves carry the same number and the same header, so that the
     /// second, which may end hours later, finds the first without anyone remembering it.
     #[must_use]
     pub fn tied(&self, traceparent: &str, number: u64, half: Half) -> Context {
-        let mut ids = self.clone();
-        // An odd factor keeps numbers apart; those of one connection would differ in few bits.
-        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (ids.high, ids.low) = (Rng::with_seed(self.tie[0] ^ mixed), Rng::with_seed(self.tie[1] ^ mixed));
-        let upgrade = ids.context(traceparent);
+        // The WebSocket does not know when its request began.
+        let mut generators = self.generators(number, 0);
+        let upgrade = place(&mut generators, traceparent);
         match half {
             Half::Upgrade => upgrade,
             Half::Socket => Context {
-                span_id: ids.low.u64(1..).to_be_bytes(),
+                span_id: generators[1].u64(1..).to_be_bytes(),
                 parent_span_id: Some(upgrade.span_id),
                 ..upgrade
             },
+        }
+    }
+
+    /// Odd factors keep numbers and times apart, which differ in few bits.
+    fn generators(&self, number: u64, started: u64) -> [Rng; 2] {
+        let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ started.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(32);
+        self.keys.map(|key| Rng::with_seed(key ^ mixed))
+    }
+}
+
+fn place([high, low]: &mut [Rng; 2], traceparent: &str) -> Context {
+    let span_id = high.u64(1..).to_be_bytes();
+    match parse_traceparent(traceparent) {
+        Some(Parent { trace_id, span_id: parent, flags }) => {
+            Context { trace_id, span_id, parent_span_id: Some(parent), flags }
+        }
+        None => {
+            let trace_id = u128::from(high.u64(..)) << 64 | u128::from(low.u64(1..));
+            let trace_id = trace_id.to_be_bytes();
+            Context { trace_id, span_id, parent_span_id: None, flags: FLAG_SAMPLED | FLAG_RANDOM }
         }
     }
 }
@@ -258,16 +268,19 @@ mod tests {
 
     #[test]
     fn ids_differ_and_are_never_zero() {
-        let mut ids = Ids::from_entropy();
+        let ids = Ids::from_entropy();
         let mut seen = std::collections::HashSet::new();
-        for _ in 0..10_000 {
-            let context = ids.context("");
+        for nth in 0..10_000 {
+            // Exchanges of a few connections, a microsecond apart; now and then with a number that was used before.
+            let (number, started) = (((nth % 7) << 24) | (nth % 1_000), 1_000 * nth);
+            let context = ids.context(number, started, "");
+            assert_eq!(context, ids.context(number, started, ""));
             assert!(context.trace_id != [0; 16] && context.span_id != [0; 8]);
             assert_eq!((context.parent_span_id, context.flags), (None, FLAG_SAMPLED | FLAG_RANDOM));
             assert!(seen.insert(context.trace_id.to_vec()) && seen.insert(context.span_id.to_vec()));
         }
-        assert_ne!(Ids::from_entropy().context(""), Ids::from_entropy().context(""));
-        let child = ids.context("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
+        assert_ne!(Ids::from_entropy().context(1, 1, ""), Ids::from_entropy().context(1, 1, ""));
+        let child = ids.context(1, 1, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
         assert_eq!(child.parent_span_id, Some(0xb7ad_6b71_6920_3331_u64.to_be_bytes()));
         assert_eq!((child.trace_id[0], child.flags), (0x0a, 0));
     }
