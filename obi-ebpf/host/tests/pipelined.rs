@@ -4,7 +4,7 @@
 mod property;
 
 use obi_ebpf::*;
-use obi_ebpf_host::ledger::Fate;
+use obi_ebpf_host::ledger::{Account, Fate};
 use obi_ebpf_host::line::{Line, ids, is_counted};
 use obi_ebpf_host::{Faults, Segment};
 use proptest::prelude::*;
@@ -124,34 +124,69 @@ fn play(batches: &[Batch], server: bool) -> Line {
     line
 }
 
+/// Of many answers without a request that end together, kernels before 5.17 take back the first eight (`SWEEP_LIMIT`). The
+/// agent forgets the others by their age. All of them are counted.
+fn is_left_behind(account: &Account) -> bool {
+    cfg!(feature = "portable") && account.fate == Fate::Open && account.ahead && !account.request.begun
+}
+
+/// Every exchange is told as it was, or counted.
+fn check(batches: &[Batch], server: bool) -> Result<(), TestCaseError> {
+    let line = play(batches, server);
+    let exchanges: Vec<&Exchange> = batches.iter().flat_map(|batch| &batch.exchanges).collect();
+    for (number, account) in &line.ledger.accounts {
+        if account.fate != Fate::Whole {
+            let is_told = is_counted(account) || is_left_behind(account);
+            prop_assert!(is_told, "{number:#x} is {:?}: {account:?}", account.fate);
+            continue;
+        }
+        let (Some(asked), Some(answered)) = ids(account) else {
+            return Err(TestCaseError::fail(format!("a head without its id: {account:?}")));
+        };
+        prop_assert_eq!(asked, answered, "{:?}", account);
+        let truth = exchanges[asked];
+        prop_assert_eq!(account.request.ended, Some(truth.request_body.into()), "{:?}", account);
+        prop_assert_eq!(account.response.ended, Some(truth.response_body.into()), "{:?}", account);
+    }
+    let delivered = line.ledger.delivered();
+    let lost = line.ledger.abandoned() + line.kernel.lost();
+    let n = exchanges.len() as u64;
+    prop_assert!(delivered + lost <= n, "{delivered} told, {lost} lost of {n}");
+    // With one direction whole, that one is counted by; its end is known when nothing is missing there.
+    let damaged =
+        |way: usize| batches.iter().any(|batch| batch.damage[way].iter().any(|d| *d != Damage::None));
+    if !damaged(0) || !damaged(1) {
+        prop_assert_eq!(delivered + lost, n, "{} told, {} lost", delivered, lost);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(cases(3000))]
 
     #[test]
     fn no_request_gets_the_answer_to_another(batches in batches(), server in any::<bool>()) {
-        let line = play(&batches, server);
-        let exchanges: Vec<&Exchange> = batches.iter().flat_map(|batch| &batch.exchanges).collect();
-        for (number, account) in &line.ledger.accounts {
-            if account.fate != Fate::Whole {
-                prop_assert!(is_counted(account), "{number:#x} is {:?}: {account:?}", account.fate);
-                continue;
-            }
-            let (Some(asked), Some(answered)) = ids(account) else {
-                return Err(TestCaseError::fail(format!("a head without its id: {account:?}")));
-            };
-            prop_assert_eq!(asked, answered, "{:?}", account);
-            let truth = exchanges[asked];
-            prop_assert_eq!(account.request.ended, Some(truth.request_body.into()), "{:?}", account);
-            prop_assert_eq!(account.response.ended, Some(truth.response_body.into()), "{:?}", account);
-        }
-        let delivered = line.ledger.delivered();
-        let lost = line.ledger.abandoned() + line.kernel.lost();
-        let n = exchanges.len() as u64;
-        prop_assert!(delivered + lost <= n, "{delivered} told, {lost} lost of {n}");
-        // With one direction whole, that one is counted by; its end is known when nothing is missing there.
-        let damaged = |way: usize| batches.iter().any(|batch| batch.damage[way].iter().any(|d| *d != Damage::None));
-        if !damaged(0) || !damaged(1) {
-            prop_assert_eq!(delivered + lost, n, "{} told, {} lost", delivered, lost);
-        }
+        check(&batches, server)?;
+    }
+}
+
+/// Requests that pass unseen, several at once, and answers that are all seen: the last answers have no request to wait for
+/// when the connection ends.
+#[test]
+fn answers_without_a_request_end_with_their_connection() {
+    let exchange =
+        |goes_on| Exchange { request_body: 0, request_is_chunked: false, response_body: 0, goes_on };
+    let batch = |goes_on: &[bool], missed: &[usize]| {
+        let mut damage = [vec![Damage::None; MOST], vec![Damage::None; MOST]];
+        missed.iter().for_each(|nth| damage[0][*nth] = Damage::Missed);
+        Batch { exchanges: goes_on.iter().copied().map(exchange).collect(), damage }
+    };
+    let batches = [
+        batch(&[true, false], &[]),
+        batch(&[false, true, true, false], &[3]),
+        batch(&[true, true, false, true, true, false], &[2, 5]),
+    ];
+    for server in [false, true] {
+        check(&batches, server).unwrap();
     }
 }
