@@ -10,7 +10,8 @@ const SECRET: &str = "zqsecretzq";
 fuzz_target!(|text: &str| {
     let read = Statement::read(text);
     assert!(read.summary.len() <= 255 && read.text.len() <= text.len());
-    // Behind a literal anything may come.
+    // Behind a literal anything may come, but for what would spell the secret.
+    let text = text.replace(['z', 'Z'], "y");
     let read = Statement::read(&format!("SELECT a FROM t WHERE b = '{SECRET}' AND {text}"));
     assert!(!read.text.contains(SECRET) && !read.summary.contains(SECRET));
 });
