@@ -30,8 +30,11 @@ pub fn read<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Reading 
             }
             Err(SyntaxError { line, column, message }) => {
                 let place = Place { file, line, key: String::new() };
-                let what = format!("not valid YAML at column {column}: {message}");
-                let instead = String::new();
+                let (what, instead) = match message.split_once(", expected ") {
+                    Some((what, wanted)) => (what, format!("expected {wanted}")),
+                    None => (&*message, "check brackets, quotes and indentation there".to_owned()),
+                };
+                let what = format!("not valid YAML at column {column}: {what}");
                 reading.findings.push(Finding { place, severity: Severity::Error, what, instead });
             }
         }
