@@ -1,8 +1,8 @@
 //! The crate `h2` as peer and oracle: what its client and its server have said to each other is what the kernel side's
 //! own code and the agent read from the same bytes, at either end.
 //!
-//! In: random requests, over memory, with DATA and HEADERS padded on their way, which the crate itself does not do. Out: a
-//! failure where method, path, trace, status, sizes, calls of gRPC or ends differ.
+//! In: random requests, over memory, with DATA and HEADERS padded on their way, which the crate itself does not do.
+//! Out: a failure where method, path, trace, status, sizes, calls of gRPC or ends differ.
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails by panicking; functions beside `#[test]` functions are not exempt"

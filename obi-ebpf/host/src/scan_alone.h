@@ -51,7 +51,7 @@ void host_chunk(const u8 *bytes, u32 length, struct host_chunk *chunk)
 	*chunk = (struct host_chunk){ c.remaining, result, used, c.mode };
 }
 
-/* Bytes of payload that a header of this shape tells. */
+/* Reads the payload's length, bytes, from a header of this shape. */
 u32 host_prefixed_payload(const struct prefix *row, const u8 *header)
 {
 	return prefixed_payload(row, header);

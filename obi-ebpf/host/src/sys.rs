@@ -94,7 +94,7 @@ pub struct State {
     pub send_mode: u32,
 }
 
-/// A header of a fixed size that tells how long the payload behind it is: `struct prefix`.
+/// `struct prefix`: where a header of fixed size holds the length of its payload.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {

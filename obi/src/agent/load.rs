@@ -1,7 +1,7 @@
 //! Everything that needs privileges, and the pipeline made of it.
 //!
-//! In: a checked configuration, what the kernel supports. Out: attached programs, the pipeline that reads them, and parts
-//! that wait for their start. Refuses to start a thread.
+//! In: a checked configuration, what the kernel supports. Out: attached programs, the pipeline that reads them, and
+//! parts that wait for their start. Refuses to start a thread.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The pipeline thread: the one owner of all state, from the ring buffer to the series.
 //!
-//! In: kernel records, questions of the web, ticks. Out: answers. Opens no file. Waits for no one but, within bounds, for
-//! the name of a process that is new.
+//! In: kernel records, questions of the web, ticks. Out: answers. Opens no file. Waits for no one but, within bounds,
+//! for the name of a process that is new.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The thread that reads `/proc` for the pipeline: who processes are, what our own maps take.
 //!
 //! In: the kernel's news of processes, questions about them. Out: the table of processes, which the pipeline reads, and
-//! who is watched, for the kernel. The pipeline itself opens no file, and waits for this thread for a bounded time only:
-//! a program that holds its memory lock must not stop capture on the machine.
+//! who is watched, for the kernel. The pipeline itself opens no file, and waits for this thread for a bounded time
+//! only: a program that holds its memory lock must not stop capture on the machine.
 //!
 //! ```text
 //! pipeline ── Notice: exec, fork, exit, a question ──▶ processes ──▶ /proc

@@ -45,7 +45,8 @@ fn marker(reason: &str) -> Frame {
     Frame { address: 0, is_return: false, mapping: None, symbol: Arc::new(symbol) }
 }
 
-/// Names all samples; `types` are those that are taken. `name` is asked once for each frame of each distinct stack, with the process.
+/// Names all samples; `types` are those that are taken. `name` is asked once for each frame of each distinct stack,
+/// with the process.
 pub fn selection<P: Eq + Hash>(
     chosen: &Chosen<P>,
     clock: &Clock,

@@ -1,7 +1,7 @@
 //! How long the requests of a service take, for quantiles that are shown.
 //!
-//! In: durations, each as it was. Out: quantiles, at most 1 % off. Refuses to decide about objectives: those are counted
-//! request by request.
+//! In: durations, each as it was. Out: quantiles, at most 1 % off. Refuses to decide about objectives: those are
+//! counted request by request.
 //!
 //! Two significant digits: three would take eight times the memory, of every service.
 

@@ -24,7 +24,8 @@ use crate::profile::choose::Pace;
 
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-/// Parameters: `type`, `service`, `from`, `to`, `route`, `span`, `trace`, `pid`, `slow=true|false`, `format=svg|pprof|otlp|json`.
+/// Parameters: `type`, `service`, `from`, `to`, `route`, `span`, `trace`, `pid`, `slow=true|false`,
+/// `format=svg|pprof|otlp|json`.
 pub(super) async fn serve(
     State(state): State<super::State>,
     headers: HeaderMap,

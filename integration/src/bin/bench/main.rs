@@ -1,7 +1,7 @@
 //! Benchmarks of the whole agent on this machine: `bench [--seconds N] [--pairs N] [--only PART]`; one table on stdout.
 //!
-//! In: a built agent, nginx, wrk, PostgreSQL. Out: what the agent costs, per exchange and side, beside what the machine's noise
-//! is. Progress goes to stderr. Judges nothing: the bars are printed beside the figures.
+//! In: a built agent, nginx, wrk, PostgreSQL. Out: what the agent costs, per exchange and side, beside what the
+//! machine's noise is. Progress goes to stderr. Judges nothing: the bars are printed beside the figures.
 
 mod crowd;
 mod fleet;

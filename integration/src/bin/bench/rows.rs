@@ -1,7 +1,7 @@
 //! Rows of PostgreSQL: what the kernel programs take for each 64 KiB of them, small rows beside large ones.
 //!
-//! In: an effort. Out: rows of the table, by the side that is watched. Refuses to know what a call costs: of each answer
-//! there is one, and 100 and more times 64 KiB.
+//! In: an effort. Out: rows of the table, by the side that is watched. Refuses to know what a call costs: of each
+//! answer there is one, and 100 and more times 64 KiB.
 
 use anyhow::bail;
 use integration::agent::Agent;

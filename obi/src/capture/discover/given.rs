@@ -16,8 +16,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// From `bytes`: `n_arguments` of arguments, the environment behind them, `n_path` of the path at their end; `is_whole`
-    /// when nothing of the environment was cut. Nothing in the bytes makes it fail.
+    /// From `bytes`: `n_arguments` of arguments, the environment behind them, `n_path` of the path at their end;
+    /// `is_whole` when nothing of the environment was cut. Nothing in the bytes makes it fail.
     #[must_use]
     pub fn new(bytes: &[u8], (n_arguments, n_path): (usize, usize), is_whole: bool) -> Self {
         let (arguments, behind) = bytes.split_at(n_arguments.min(bytes.len()));

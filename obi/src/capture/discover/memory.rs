@@ -1,9 +1,9 @@
 //! The memory of other processes, read on a thread that they can keep waiting.
 //!
-//! In: the directory of a process. Out: its arguments and a few variables, or nothing in time. `cmdline` and `environ` are
-//! memory of the process: the kernel takes that process's memory lock and may have to bring in pages. A process that sits
-//! on its lock keeps the reading thread as long as it likes; another thread takes its place, up to a limit. The buffer is
-//! wiped after each process.
+//! In: the directory of a process. Out: its arguments and a few variables, or nothing in time. `cmdline` and `environ`
+//! are memory of the process: the kernel takes that process's memory lock and may have to bring in pages. A process
+//! that sits on its lock keeps the reading thread as long as it likes; another thread takes its place, up to a limit.
+//! The buffer is wiped after each process.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;

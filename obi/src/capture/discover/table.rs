@@ -1,7 +1,7 @@
 //! The table of processes, as every thread reads it.
 //!
-//! In: entries of the one thread that discovers. Out: what is known of a process now. Nobody holds a lock for longer than
-//! it takes to copy an entry, and nobody waits for `/proc` here.
+//! In: entries of the one thread that discovers. Out: what is known of a process now. Nobody holds a lock for longer
+//! than it takes to copy an entry, and nobody waits for `/proc` here.
 
 use std::sync::Arc;
 

@@ -97,7 +97,8 @@ impl Total {
             sum = sum.saturating_add(value);
             squares += (value as f64 / period).powi(2);
         }
-        // Of periods. What is not looked at now and then, but measured each time, is not off by chance: its period is 0.
+        // Of periods. What is not looked at now and then, but measured each time, is not off by chance: its period is
+        // 0.
         let error = f64::sqrt(squares) * unit.shown(of.period as f64);
         Self { samples, sum: unit.shown(sum as f64), error }
     }

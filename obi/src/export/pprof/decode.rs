@@ -1,7 +1,7 @@
 //! pprof to a selection.
 //!
-//! In: a file from anywhere, compressed or not. Out: a [`Selection`] of its samples of known kinds, or an error. What it unpacks to,
-//! and what that is made into, is bounded. Refuses to know who wrote it.
+//! In: a file from anywhere, compressed or not. Out: a [`Selection`] of its samples of known kinds, or an error. What
+//! it unpacks to, and what that is made into, is bounded. Refuses to know who wrote it.
 
 use std::collections::HashMap;
 use std::io::Read as _;

@@ -1,7 +1,8 @@
 //! An export request to a selection.
 //!
-//! In: bytes of `ExportProfilesServiceRequest` or `ProfilesData`, from anywhere. Out: a [`Selection`] of the profiles in
-//! it whose kind of samples is known, or an error; its size is bounded by that of the bytes. Refuses to know connections and compression.
+//! In: bytes of `ExportProfilesServiceRequest` or `ProfilesData`, from anywhere. Out: a [`Selection`] of the profiles
+//! in it whose kind of samples is known, or an error; its size is bounded by that of the bytes. Refuses to know
+//! connections and compression.
 
 use std::sync::Arc;
 
