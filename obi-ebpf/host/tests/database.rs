@@ -130,7 +130,7 @@ impl Script {
                 script.copy_in(rng);
             } else if rng.bool() {
                 let text = format!("SELECT {nth} FROM t WHERE {}\0", "a ".repeat(rng.usize(..1500)));
-                let told = &text.as_bytes()[..text.len().min(1920)];
+                let told = &text.as_bytes()[..text.len().min(1896)];
                 script.message(true, b'Q', text.as_bytes(), Some(told));
                 script.answer(rng);
             } else {

@@ -43,7 +43,7 @@ fn size(rng: &mut fastrand::Rng, cut: u8, most: usize) -> usize {
     let size = match cut {
         0 => 1,
         1 => rng.usize(1..12),
-        2 => [9, 128, 129, 1920, 1921, rng.usize(1..50), rng.usize(1..3000), most][rng.usize(..8)],
+        2 => [9, 128, 129, 1896, 1897, rng.usize(1..50), rng.usize(1..3000), most][rng.usize(..8)],
         _ => most,
     };
     size.clamp(1, most)

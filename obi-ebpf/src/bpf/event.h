@@ -62,6 +62,7 @@ enum event_flag {
 	FLAG_TUNNEL = 128,            /* 101 or a successful CONNECT: not HTTP/1 from here on */
 	FLAG_HTTP2 = 256,             /* with FLAG_TUNNEL: `Upgrade: h2c`; the answer to this request comes on stream 1 */
 	FLAG_WEBSOCKET = 512,         /* with FLAG_TUNNEL: a WebSocket; its websocket_event will follow */
+	FLAG_CAUSE = 1024,            /* with FLAG_FIRST_PIECE: `carry` begins with a struct cause */
 };
 
 /* event_header.flags of EVENT_FRAME */
@@ -80,6 +81,24 @@ enum frame_flag {
 	 * where the numbers are known.
 	 */
 	FRAME_APART = 16,
+	FRAME_CAUSE = 32, /* `cause` is filled */
+};
+
+/* What the kernel knows of what caused a message, when its first byte is read or sent: facts, which the agent judges. */
+struct cause {
+	__u64 candidate; /* the exchange whose request the thread has read last, until it is answered; 0: none */
+	/* With CAUSE_BASES, sequence numbers of the first byte each way: what one end receives begins where the other sends. */
+	__u32 received_base;
+	__u32 sent_base;
+	__u32 flags; /* enum cause_flag */
+	__u32 pad;
+};
+
+enum cause_flag {
+	CAUSE_WAITS_MANY = 1, /* the thread has waited for more than a few descriptors at once since it lives */
+	CAUSE_BASES = 2,      /* received_base and sent_base are known */
+	CAUSE_COUNTED = 4,     /* joined in the middle: if this end has called connect(), the first byte sent has the next number */
+	CAUSE_NO_POSITION = 8, /* plain bytes of TLS, not seen from the first on: positions say nothing */
 };
 
 /* event_header.flags of EVENT_CLOSE */
@@ -195,7 +214,7 @@ struct head_event {
 	__u8 pad[4];
 	__u8 local_address[ADDRESS_BYTES]; /* IPv4 as ::ffff:a.b.c.d */
 	__u8 remote_address[ADDRESS_BYTES];
-	__u8 carry[CARRY_BYTES]; /* bytes before this piece; its last `lead` bytes belong to the payload */
+	__u8 carry[CARRY_BYTES]; /* bytes before this piece; its last `lead` bytes belong to the payload. Or see FLAG_CAUSE */
 	/* the rest of the payload follows */
 };
 
@@ -249,6 +268,7 @@ struct frame_event {
 	__u16 remote_port; /* host order */
 	__u8 local_address[ADDRESS_BYTES]; /* IPv4 as ::ffff:a.b.c.d */
 	__u8 remote_address[ADDRESS_BYTES];
+	struct cause cause; /* with FRAME_CAUSE */
 	/* the payload follows */
 };
 
@@ -431,10 +451,13 @@ enum walk_program {
 /* Value of the `thread` map: what a thread is serving. */
 struct thread_state {
 	__u64 exchange;   /* current exchange number, 0: none */
+	__u64 serving;    /* the exchange whose request head it has read last, until its response ends; 0: none */
 	__u64 call;       /* what its system call is about: the user's array of a sendmmsg or recvmmsg, or (kprobe) the socket */
 	__u64 walk;       /* (portable) the socket whose walk goes on in another program */
 	__u32 mmsg_index; /* message within the array that comes next */
 	__u32 sending;    /* 1: that walk is along what is sent */
+	__u32 flags;      /* CAUSE_WAITS_MANY */
+	__u32 pad;
 };
 
 /* The programs' global variables, shared with the agent. */

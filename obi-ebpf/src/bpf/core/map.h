@@ -80,7 +80,7 @@ enum note_flag {
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 16384);
+	__uint(max_entries, 6144);
 	__type(key, u64);
 	__type(value, u32);
 } note SEC(".maps");
@@ -223,6 +223,9 @@ struct connection {
 	u8 encrypted;   /* 1: its bytes are read at a TLS library */
 	u8 websocket_closed; /* as in websocket_event.closed */
 	u8 pipelined;   /* 1: two requests have come in one segment: answers are not waited for */
+	u8 causes;      /* enum cause_flag of the connection */
+	u32 received_base; /* as in struct cause */
+	u32 sent_base;
 	/* Of HTTP/2: */
 	u32 last_stream; /* highest identifier of a stream that a request has opened */
 	u32 last_ended;  /* the stream whose response has ended last */

@@ -150,13 +150,22 @@ static __always_inline struct connection *open_connection(struct sock *sk, struc
 	if (tcp) {
 		k->receive.next = read_position(sk, tcp) - n_received;
 		k->send.next = FIELD(tcp, write_seq) - n_sent;
-		if (received_before(tcp, k->receive.next))
+		u32 n_received_before = received_before(tcp, k->receive.next);
+		if (n_received_before)
 			k->receive.mode = MODE_RESYNC;
 		u32 n_sent_before = sent_before(tcp, k->send.next);
-		if (n_sent_before > 1 && !n_sent && !k->receive.mode && is_sending(tcp))
+		k->causes = CAUSE_BASES;
+		if (n_sent_before > 1 && !n_sent && !k->receive.mode && is_sending(tcp)) {
 			k->send.next -= n_sent_before - 1; /* its first byte, of a client */
-		else if (n_sent_before > 1)
+			n_sent_before = 0;
+		} else if (n_sent_before > 1) {
 			k->send.mode = MODE_RESYNC;
+			k->causes |= CAUSE_COUNTED;
+		} else {
+			n_sent_before = 0;
+		}
+		k->received_base = k->receive.next - n_received_before;
+		k->sent_base = k->send.next - n_sent_before;
 		if (k->receive.mode || k->send.mode)
 			k->flags |= CONNECTION_JOINED;
 		count_open(k);

@@ -14,6 +14,7 @@
 #include <bpf/bpf_tracing.h>
 #include "hook/movement.h"
 #include "hook/process.h"
+#include "hook/wait.h"
 #include "tls/tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

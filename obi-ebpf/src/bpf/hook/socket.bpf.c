@@ -11,6 +11,7 @@
 #include "hook/message.h"
 #include "hook/registers.h"
 #include "hook/process.h"
+#include "hook/wait.h"
 #include "tls/tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -12,6 +12,7 @@
 #include "hook/call.h"
 #include "hook/descriptor.h"
 #include "hook/process.h"
+#include "hook/wait.h"
 #include "tls/tls.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -23,13 +24,7 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 #define MESSAGES_MOST 64
 #endif
 
-/* As /sys/kernel/tracing/events/{syscalls,raw_syscalls}/…/format has it. */
-struct call_begun {
-	u64 common;
-	u64 number;
-	u64 argument[6];
-};
-
+/* As `call_begun`. */
 struct call_done {
 	u64 common;
 	u64 number;

@@ -49,6 +49,9 @@ SHARED int join_tls(struct connection *k, u64 object)
 	t->connection.local_port = k->local_port;
 	t->connection.remote_port = k->remote_port;
 	__builtin_memcpy(t->connection.local_address, k->local_address, 2 * ADDRESS_BYTES);
+	t->connection.received_base = k->received_base;
+	t->connection.sent_base = k->sent_base;
+	t->connection.causes = k->causes | (t->connection.flags & CONNECTION_JOINED ? CAUSE_NO_POSITION : 0);
 	if (awaits_tls(k) && k->flags & CONNECTION_REPORTED)
 		tally_add(k->tgid, (u32)k->side << 16 | TALLY_READ_LATE << 8 | UNCOVERED_TLS, 1);
 	k->tls |= TLS_READ;

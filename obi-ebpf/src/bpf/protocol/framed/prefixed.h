@@ -6,11 +6,12 @@
 #ifndef OBI_PREFIXED_H
 #define OBI_PREFIXED_H
 
+#include "core/cause.h"
 #include "core/segment.h"
 #include "protocol/framed/content.h"
 
-/* Room for payload in the two record sizes; with ring header 256 and 2048 bytes. */
-enum { FRAME_SMALL_BYTES = 128, FRAME_LARGE_BYTES = 1920 };
+/* Room for payload in the two record sizes; with ring header 280 and 2048 bytes. */
+enum { FRAME_SMALL_BYTES = 128, FRAME_LARGE_BYTES = 1896 };
 
 struct small_frame {
 	struct frame_event frame;
@@ -58,6 +59,10 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 	r->type = f->type;
 	r->flags = f->flags;
 	fill_ends(k, r, s->sending);
+	if (flags & FRAME_FIRST_PIECE) {
+		fill_cause(k, &r->cause);
+		r->header.flags |= FRAME_CAUSE;
+	}
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 #ifndef OBI_HEAD_H
 #define OBI_HEAD_H
 
+#include "core/cause.h"
 #include "core/segment.h"
 #include "protocol/http1/ending.h"
 
@@ -348,6 +349,11 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 		r->position = position;
 		r->length = length;
 		r->lead = c->unsent;
+		/* What has waited in the cursor lies where the cause would. */
+		if (flags & FLAG_FIRST_PIECE && !c->unsent) {
+			fill_cause(k, (struct cause *)r->carry);
+			r->header.flags |= FLAG_CAUSE;
+		}
 		c->flags |= CURSOR_PIECES | CURSOR_TOLD;
 	}
 	c->unsent = 0;
