@@ -6,7 +6,7 @@
 use divan::{Bencher, black_box, counter::ItemsCount};
 use obi::capture::event::decode;
 use obi::protocol::{Exchange, Exchanges, Limits, Loss, Sink};
-use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods};
+use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, method::KnownMethods};
 use obi_ebpf::{MESSAGE_REQUEST, MESSAGE_RESPONSE};
 use std::sync::Arc;
 use wire::{Record, WHOLE, Wire};
@@ -55,7 +55,7 @@ impl Sink for Spans {
 
 impl Spans {
     fn new() -> Self {
-        let assembler = Assembler::new(Ids::from_entropy(), KnownMethods::default(), DEFAULT_ROUTES);
+        let assembler = Assembler::new(KnownMethods::default(), DEFAULT_ROUTES);
         Self { assembler, service: Arc::new(Service::default()), span: Span::blank(), n_spans: 0 }
     }
 }

@@ -20,6 +20,7 @@ mod pipeline;
 mod process;
 pub mod profile;
 mod reload;
+mod room;
 mod route_state;
 mod tally;
 mod tls;

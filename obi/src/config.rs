@@ -33,7 +33,7 @@ pub use self::load::{Source, load, read_text};
 pub use self::profile::Profile;
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::slo::{Endpoint, Slo};
-pub use self::value::Hooks;
+pub use self::value::{Hooks, Parents};
 
 /// Where the running kernel tells its types.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -178,6 +178,10 @@ pub struct Trace {
     /// when its directory does not exist. Default: `/var/lib/obi/routes.json`. Example: `/data/obi/routes.json`.
     #[serde(deserialize_with = "value::optional_path")]
     pub route_state: PathBuf,
+    /// Which parents are looked for where no header names one: `on` takes what the behaviour of a program shows (strong
+    /// evidence), `certain` only what cannot be otherwise (both ends of one connection, a trace that the application has
+    /// passed on), `off` none. A parent that is not sure is not given. Default: `on`. Example: `certain`.
+    pub parents: Parents,
 }
 
 /// Section `metrics`.
@@ -257,6 +261,7 @@ impl Default for Trace {
             known_methods: KNOWN_METHODS.map(str::to_owned).to_vec(),
             routes: Vec::new(),
             route_state: PathBuf::from("/var/lib/obi/routes.json"),
+            parents: Parents::On,
         }
     }
 }

@@ -19,6 +19,7 @@
 
 pub mod agent;
 pub mod capture;
+pub mod cause;
 pub mod clock;
 pub mod command;
 pub mod config;

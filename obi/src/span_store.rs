@@ -4,11 +4,13 @@
 //! Refuses to know URLs and JSON.
 
 mod filter;
+mod trace;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::size_of;
 
 pub use filter::{Filter, StatusFilter};
+pub use trace::{First, Placed, Trace, TraceQuery, tree};
 
 use crate::span::{Detail, Span};
 
@@ -162,6 +164,18 @@ impl Store {
             _ => self.last,
         };
         Page { spans, next, evicted: (first - 1).saturating_sub(after), stored: self.spans.len() }
+    }
+
+    /// Finds the traces that a query asks for, and up to which sequence every span has been looked at.
+    #[must_use]
+    pub fn traces(&self, query: &TraceQuery) -> (Vec<Trace>, u64) {
+        let kept = self.kept.values().filter_map(|(_, stored)| stored.as_ref());
+        let traces = trace::find(kept.chain(&self.spans), query);
+        let next = match (query.after, traces.last()) {
+            (Some(_), Some(last)) if traces.len() == query.limit => last.last,
+            _ => self.last,
+        };
+        (traces, next)
     }
 
     fn evict(&mut self) {

@@ -169,6 +169,7 @@ pub struct Stats {
     lost: HashMap<OwnedLoss, Counter, RandomState>,
     uncovered: Vec<(&'static str, Counter)>,
     read_late: Vec<(&'static str, Counter)>,
+    unknown_parents: Vec<(&'static str, Counter)>,
     reloads: Reloads,
     snapshots: u64,
 }
@@ -216,6 +217,11 @@ impl Stats {
         add(&mut self.read_late, reason, n, self.snapshots);
     }
 
+    /// Counts a span whose parent is not known.
+    pub fn orphan(&mut self, reason: &'static str) {
+        add(&mut self.unknown_parents, reason, 1, self.snapshots);
+    }
+
     /// Counts a configuration that was read again.
     pub fn reload(&mut self, applied: bool) {
         let Reloads { applied: n_applied, refused: n_refused, .. } = self.reloads;
@@ -239,6 +245,7 @@ impl Stats {
             lost,
             uncovered: self.uncovered.clone(),
             read_late: self.read_late.clone(),
+            unknown_parents: self.unknown_parents.clone(),
             lost_process_events: self.lost_process_events,
             late_processes: self.late_processes,
             reloads: self.reloads,
@@ -277,6 +284,8 @@ pub struct Snapshot {
     pub uncovered: Vec<(&'static str, Counter)>,
     /// Those of them that were read later, by reason.
     pub read_late: Vec<(&'static str, Counter)>,
+    /// Spans whose parent is not known, by reason.
+    pub unknown_parents: Vec<(&'static str, Counter)>,
     /// Beginnings and ends of processes of which the kernel could not tell.
     pub lost_process_events: u64,
     /// Times that a process was not read in time, so that what it did has the name known until then.

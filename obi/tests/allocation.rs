@@ -5,7 +5,7 @@
 
 use obi::capture::event::decode;
 use obi::protocol::{Exchange, Exchanges, Limits, Loss, Sink};
-use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods};
+use obi::span::{Assembler, Service, Span, assemble::DEFAULT_ROUTES, method::KnownMethods};
 use obi_ebpf::{
     CLOSE_ABANDONED, CLOSE_RESET, FLAG_FIRST_PIECE, FLAG_LAST_PIECE, FLAG_MESSAGE_END, FLAG_TRUNCATED,
     MESSAGE_REQUEST, MESSAGE_RESPONSE,
@@ -168,7 +168,7 @@ fn round_of_http1(exchanges: &mut Exchanges, batches: &[Vec<Record>], spans: &mu
 fn nothing_is_allocated_per_exchange_in_steady_state() {
     const ROUND: u64 = 500;
     let batches: Vec<_> = (0..ROUND).map(records).collect();
-    let assembler = Assembler::new(Ids::from_entropy(), KnownMethods::default(), DEFAULT_ROUTES);
+    let assembler = Assembler::new(KnownMethods::default(), DEFAULT_ROUTES);
     let service = Arc::new(Service { name: "shop".into(), ..Service::default() });
     let mut spans = Spans { assembler, service, span: Span::blank(), n_spans: 0, n_lost: 0 };
     let mut exchanges = Exchanges::new(Limits::default());

@@ -12,9 +12,7 @@ use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
 use obi::protocol::{Endpoints, Exchange, Http, Message, Request, Response, Semantics, Side};
 use obi::red::{Limits, Registry};
-use obi::span::{
-    Assembler, Detail, Service, Span, assemble::DEFAULT_ROUTES, context::Ids, method::KnownMethods,
-};
+use obi::span::{Assembler, Detail, Service, Span, assemble::DEFAULT_ROUTES, method::KnownMethods};
 use obi::stats::Stats;
 
 const URLS: u64 = 1_000_000;
@@ -63,6 +61,8 @@ fn exchange(url: &str, failed: bool, n: u64) -> Exchange<'_> {
         side: Side::Server,
         tgid: 7,
         tid: 7,
+        cause: obi::protocol::Cause::default(),
+        answerer: None,
         endpoints: Endpoints::Ip { local: address, remote: SocketAddr::from(([127, 0, 0, 1], 40_000)) },
         arrival: started,
         started,
@@ -83,7 +83,7 @@ fn run(before: u64, urls: u64, raw_routes: bool) {
     let services: Vec<_> = (0..SERVICES)
         .map(|id| Arc::new(Service { name: format!("service-{id}"), id, ..Service::default() }))
         .collect();
-    let mut assembler = Assembler::new(Ids::from_entropy(), KnownMethods::default(), DEFAULT_ROUTES);
+    let mut assembler = Assembler::new(KnownMethods::default(), DEFAULT_ROUTES);
     let limits = Limits::default();
     let mut registry = Registry::new(limits);
     let mut span = Span::blank();

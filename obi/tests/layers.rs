@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In flow order, what everyone may know first; each may use only those before it.
-const STAGES: [&str; 15] = [
+const STAGES: [&str; 16] = [
     "clock",
     "counter",
     "shutdown",
@@ -16,6 +16,7 @@ const STAGES: [&str; 15] = [
     "config",
     "capture",
     "protocol",
+    "cause",
     "span",
     "red",
     "profile",

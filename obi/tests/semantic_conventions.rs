@@ -19,7 +19,7 @@ use obi::red::{Limits, Registry};
 use obi::span::service::{Host, Services};
 use obi::span::{
     Assembler, AttributeValue, Detail, Resource, Span, SpanKind, Status, assemble::DEFAULT_ROUTES,
-    context::Ids, method::KnownMethods,
+    method::KnownMethods,
 };
 use obi::stats::Stats;
 use serde::Deserialize;
@@ -102,6 +102,8 @@ fn exchange() -> Exchange<'static> {
         side: Side::Server,
         tgid: 42,
         tid: 43,
+        cause: obi::protocol::Cause::default(),
+        answerer: None,
         endpoints: Endpoints::Ip {
             local: "192.0.2.1:8080".parse().expect("an address"),
             remote: "[2001:db8::2]:5000".parse().expect("an address"),
@@ -225,7 +227,7 @@ fn call(change: &dyn Fn(&mut Rpc<'static>)) -> Exchange<'static> {
 }
 
 fn spans() -> Vec<(Exchange<'static>, Span)> {
-    let mut assembler = Assembler::new(Ids::from_seed(1), KnownMethods::default(), DEFAULT_ROUTES);
+    let mut assembler = Assembler::new(KnownMethods::default(), DEFAULT_ROUTES);
     let (service, instance) = described();
     let assemble = |exchange: Exchange<'static>| {
         let mut span = Span::blank();

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use obi::span::context::{parse_traceparent, valid_tracestate};
+use obi::cause::context::{parse_traceparent, valid_tracestate};
 
 fuzz_target!(|input: &[u8]| {
     let header = String::from_utf8_lossy(input);

@@ -15,6 +15,7 @@ use super::misses::Misses;
 use super::outlet::Outlet;
 use super::pipeline::Pipeline;
 use super::reload::Reload;
+use super::room::Room;
 use super::route_state::RouteState;
 use super::tally::Tallies;
 use super::wait::Wait;
@@ -25,6 +26,7 @@ use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
 use crate::capture::select::{self, Selection, State, Verdict};
 use crate::capture::support::Support;
 use crate::capture::support::blind_spot::BlindSpot;
+use crate::cause::{Causes, context::Ids};
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
 use crate::export::otlp::Tap;
@@ -32,7 +34,6 @@ use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
 use crate::red::Registry;
 use crate::span::assemble::Assembler;
-use crate::span::context::Ids;
 use crate::span::method::KnownMethods;
 use crate::span::route::Patterns;
 use crate::span::service::{Host, Services};
@@ -84,7 +85,7 @@ pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow:
     drop(support);
     return_memory();
     let Inputs { commands, reloads, tap, stopping } = inputs;
-    let mut outlet = outlet(config, processes, tap)?;
+    let mut outlet = outlet(config, processes, tap, programs.sees_waits())?;
     outlet.stats.hook_set = programs.set().name();
     outlet.stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
     outlet.stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
@@ -98,6 +99,7 @@ pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow:
         misses: Misses::default(),
         ignored: HashSet::new(),
         commands,
+        asked: Vec::new(),
         reloads,
         wait,
         stopping,
@@ -133,15 +135,22 @@ fn exchanges(config: &Config) -> Exchanges {
     exchanges
 }
 
-fn outlet(config: &Config, processes: process::Directory, tap: Tap) -> anyhow::Result<Outlet> {
+fn outlet(
+    config: &Config,
+    processes: process::Directory,
+    tap: Tap,
+    sees_waits: bool,
+) -> anyhow::Result<Outlet> {
     let route_limit = config.metrics.route_limit as usize;
     let methods = KnownMethods::from_list(&config.trace.known_methods.join(","));
-    let mut assembler = Assembler::new(Ids::from_entropy(), methods, route_limit);
+    let mut assembler = Assembler::new(methods, route_limit);
     let routes = assembler.routes_mut();
     routes.configure(Patterns::new(&config.trace.routes)?, route_limit);
     let route_state = RouteState::open(&config.trace.route_state, routes);
     Ok(Outlet {
         processes,
+        causes: Causes::new(Ids::from_entropy(), config.trace.parents, sees_waits),
+        room: Room::default(),
         assembler,
         route_state,
         registry: Registry::new(crate::red::Limits {

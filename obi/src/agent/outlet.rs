@@ -4,23 +4,30 @@
 
 use super::process::{Directory, Identity};
 use super::profile::{Report, Tell};
+use super::room::{self, Held, Room};
 use super::route_state::RouteState;
-use crate::clock::Clock;
+use crate::cause::{Causes, Ended, Place};
+use crate::clock::{Clock, monotonic_ns};
 use crate::export::otlp::Tap;
 use crate::objective::record::Recorder;
 use crate::profile::Origin;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
-use crate::protocol::{Endpoints, Exchange, Exchanges, Side, Sink};
+use crate::protocol::{Begun, Endpoints, Exchange, Exchanges, Side, Sink};
 use crate::red::{ActiveLabels, Registry};
 use crate::span::assemble::{Assembler, scheme, server_of};
 use crate::span::{Span, SpanKind};
 use crate::span_store::Store;
 use crate::stats::{self, Stage, Stats};
+use std::hash::BuildHasher as _;
 
 /// Everything right of the protocol stage.
 #[derive(Debug)]
 pub(super) struct Outlet {
     pub(super) processes: Directory,
+    /// What caused what.
+    pub(super) causes: Causes,
+    /// Spans whose causes are not known yet.
+    pub(super) room: Room,
     pub(super) assembler: Assembler,
     pub(super) route_state: RouteState,
     pub(super) registry: Registry,
@@ -115,24 +122,58 @@ impl Outlet {
     }
 }
 
-impl Sink for Outlet {
-    fn exchange(&mut self, exchange: &Exchange<'_>) {
-        self.note_port(exchange);
-        let Identity { service, instance, is_watched, .. } = self.processes.identity(exchange.tgid);
-        if !is_watched {
+impl Outlet {
+    /// Spans whose places are known by now go on their way.
+    pub(super) fn settle(&mut self) {
+        if self.room.is_empty() {
             return;
         }
-        self.stats.receive(Stage::Span, 1);
-        let mut span = self.spare.take().unwrap_or_else(Span::blank);
-        // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
-        let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
-        self.assembler.assemble(exchange, &service, wall_offset, &mut span);
-        span.instance = instance;
+        let Self { room, causes, .. } = self;
+        for (held, place) in room.settle(causes, monotonic_ns()) {
+            self.emit(held.span, held.wall_offset, &place);
+        }
+    }
+
+    /// So do all others: nothing more will be seen.
+    pub(super) fn settle_all(&mut self) {
+        self.settle();
+        for held in self.room.clear() {
+            self.emit_now(held);
+        }
+    }
+
+    /// Its edge in the service graph.
+    fn connect(&mut self, span: &Span) {
+        let peer =
+            self.causes.peer(span.exchange).map(|(number, tgid)| (number, self.processes.identity(tgid)));
+        match span.kind {
+            SpanKind::Server => {
+                let caller = peer.as_ref().map(|(number, identity)| (*number, &identity.service));
+                self.registry.served(span, caller);
+            }
+            SpanKind::Client => {
+                self.registry.called(span, peer.as_ref().map(|(_, identity)| &identity.service))
+            }
+        }
+    }
+
+    fn emit_now(&mut self, held: Held) {
+        let place = self.causes.place_now(&held.end.borrowed());
+        self.emit(held.span, held.wall_offset, &place);
+    }
+
+    /// A span that is complete: counted, exported, kept.
+    fn emit(&mut self, mut span: Span, wall_offset: u64, place: &Place) {
+        span.put(place);
+        if let Some(reason) = place.origin.reason() {
+            self.stats.orphan(reason);
+        }
         if let Some(profile) = &mut self.profile {
-            profile.ended(exchange, &span);
+            profile.ended(&span, wall_offset);
         }
         let kept = self.tap.sample(&mut span);
         self.registry.record(&span);
+        self.connect(&span);
         if let Some(kept) = kept {
             self.tap.push(&span, kept);
         }
@@ -142,6 +183,50 @@ impl Sink for Outlet {
         self.spare = self.store.push(span);
         if let Some(objectives) = &mut self.objectives {
             objectives.stored(&mut self.store);
+        }
+    }
+}
+
+/// A number for a service and a route of it.
+fn route_number(span: &Span) -> u64 {
+    let operation = span.detail.operation();
+    foldhash::quality::FixedState::default().hash_one((span.service.id, operation.verb, &**operation.place))
+}
+
+impl Sink for Outlet {
+    fn begun(&mut self, begun: &Begun<'_>) {
+        // Nobody will see the span of one that is ignored: it is no one's parent.
+        if self.processes.identity(begun.tgid).is_watched {
+            self.causes.begun(begun);
+        }
+    }
+
+    fn forgotten(&mut self, number: u64) {
+        self.causes.forget(number);
+    }
+
+    fn exchange(&mut self, exchange: &Exchange<'_>) {
+        self.note_port(exchange);
+        let Identity { service, instance, is_watched, .. } = self.processes.identity(exchange.tgid);
+        if !is_watched {
+            return self.causes.forget(exchange.number);
+        }
+        self.stats.receive(Stage::Span, 1);
+        let mut span = self.spare.take().unwrap_or_else(Span::blank);
+        // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
+        let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
+        self.assembler.assemble(exchange, &service, wall_offset, &mut span);
+        span.instance = instance;
+        let ended: Ended<'_> = room::ended(exchange, route_number(&span));
+        self.causes.ended(&ended);
+        let now = monotonic_ns();
+        match self.causes.place(&ended, now) {
+            Ok(place) => self.emit(span, wall_offset, &place),
+            Err(waits) => {
+                if let Some(first) = self.room.hold(span, wall_offset, &ended, (waits, now)) {
+                    self.emit_now(first);
+                }
+            }
         }
     }
 

@@ -53,6 +53,8 @@ pub(super) struct Pipeline {
     /// Processes that the kernel side has been told to ignore.
     pub(super) ignored: HashSet<u32>,
     pub(super) commands: mpsc::Receiver<Command>,
+    /// Scrapes, and when they came: they wait for spans that wait for a little longer.
+    pub(super) asked: Vec<(Command, u64)>,
     pub(super) reloads: mpsc::Receiver<Reload>,
     pub(super) wait: Wait,
     pub(super) stopping: Arc<AtomicBool>,
@@ -66,7 +68,7 @@ impl Pipeline {
         let mut next_round = Instant::now() + HOUSEKEEPING;
         let mut idle = false;
         loop {
-            self.wait.sleep(if idle { IDLE_POLL } else { POLL });
+            self.wait.sleep(if idle && self.asked.is_empty() { IDLE_POLL } else { POLL });
             let stopping = self.stopping.load(Ordering::Acquire);
             idle = self.take_records() == 0;
             self.outlet.exchange_with_profile();
@@ -74,8 +76,12 @@ impl Pipeline {
                 self.keep_house();
                 next_round = Instant::now() + HOUSEKEEPING;
             }
+            self.outlet.settle();
+            if stopping {
+                self.outlet.settle_all();
+            }
             self.outlet.tap.tick();
-            self.answer();
+            self.answer(stopping);
             if stopping {
                 let Outlet { assembler, route_state, .. } = &mut self.outlet;
                 route_state.finish(assembler.routes_mut());
@@ -229,6 +235,7 @@ impl Pipeline {
         self.misses.read(&measured, &mut self.outlet.stats);
         self.misses.warn(self.programs.set(), &measured);
         self.exchanges.sweep(now, EXCHANGE_AGE, &mut self.outlet);
+        self.outlet.causes.sweep(now);
         self.outlet.processes.tick();
         let Counts { dropped, late } = self.outlet.processes.take_counts();
         self.outlet.stats.lost_process_events += dropped;
@@ -241,15 +248,27 @@ impl Pipeline {
         self.outlet.hand_over();
     }
 
-    fn answer(&mut self) {
+    fn answer(&mut self, stopping: bool) {
         while let Ok(reload) = self.reloads.try_recv() {
             reload.take_effect(&mut self.outlet);
             self.take_news();
         }
+        let mut ready: Vec<Command> = Vec::new();
         while let Ok(command) = self.commands.try_recv() {
+            match command {
+                Command::Metrics(_) => {
+                    // A scrape tells everything up to now.
+                    self.take_records();
+                    self.asked.push((command, monotonic_ns()));
+                }
+                _ => ready.push(command),
+            }
+        }
+        let Self { asked, outlet, .. } = self;
+        let is_due = |since| stopping || outlet.room.is_quiet_since(since);
+        ready.extend(asked.extract_if(.., |(_, since)| is_due(*since)).map(|(command, _)| command));
+        for command in ready {
             if matches!(command, Command::Metrics(_)) {
-                // A scrape tells everything up to now.
-                self.take_records();
                 self.tallies.read(&mut self.maps, &mut self.outlet);
                 self.outlet.count_active(&mut self.exchanges);
                 self.outlet.exchange_with_profile();

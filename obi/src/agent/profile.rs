@@ -43,7 +43,6 @@ use crate::profile::store::Store;
 use crate::profile::symbol::{Bounds, Symbols};
 use crate::profile::view::View;
 use crate::profile::{Origin, SampleKind, SampleType, Selection};
-use crate::protocol::Exchange;
 use crate::red::CpuSamples;
 use crate::span::{Detail, Http, Span, SpanKind};
 
@@ -229,7 +228,7 @@ fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> anyhow::Re
 
 impl Tell {
     /// A span is complete. Only what a thread can be seen to serve is told: requests over HTTP/1.
-    pub(super) fn ended(&mut self, exchange: &Exchange<'_>, span: &Span) {
+    pub(super) fn ended(&mut self, span: &Span, wall_offset: u64) {
         let is_plain = |http: &Http| matches!(http.version, "1.0" | "1.1");
         let Detail::Http(http) = &span.detail else { return };
         if !is_plain(http) {
@@ -240,9 +239,9 @@ impl Tell {
             return;
         }
         self.spans.push(Ended {
-            exchange: exchange.number,
-            start: exchange.arrival,
-            end: exchange.ended,
+            exchange: span.exchange,
+            start: span.start.saturating_sub(wall_offset),
+            end: span.end.saturating_sub(wall_offset),
             trace_id: span.trace_id,
             span_id: span.span_id,
             route: Arc::clone(span.detail.operation().place),

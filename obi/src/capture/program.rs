@@ -290,6 +290,14 @@ impl Programs {
         Ok(names)
     }
 
+    /// The kernel side tells which threads wait for many things at once.
+    #[must_use]
+    pub fn sees_waits(&self) -> bool {
+        let is_attached = |name: &&str| self.loaded.attached.iter().any(|it| it.entry.name == *name);
+        // Every architecture has these two, in whose place some have others besides.
+        ["sys_enter_epoll_pwait", "sys_enter_ppoll"].iter().all(is_attached)
+    }
+
     /// The set in use.
     #[must_use]
     pub fn set(&self) -> HookSet {

@@ -18,12 +18,12 @@ use thiserror::Error;
 use self::output::{Kind, read};
 use super::slo::agent::{Place, Refusal, address, ask_bytes};
 use crate::agent::profile::alone;
+use crate::cause::context::parse_id;
 use crate::config;
 use crate::export::{flame, otlp, pprof};
 use crate::profile::Selection;
 use crate::profile::choose::Filter;
 use crate::profile::sample_type::{ROWS, SampleKind};
-use crate::span::context::parse_id;
 
 /// Record what a process or a service does
 ///

@@ -113,7 +113,7 @@ impl<'de> Deserialize<'de> for PortRange {
         let range = match scalar(deserializer)? {
             Some(Scalar::Number(number)) => Self::parse(&number.to_string()),
             Some(Scalar::Text(text)) => Self::parse(&text),
-            None => None,
+            Some(Scalar::Truth(_)) | None => None,
         };
         range.ok_or_else(|| {
             D::Error::custom(

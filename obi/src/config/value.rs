@@ -51,6 +51,44 @@ impl<'de> Deserialize<'de> for Hooks {
     }
 }
 
+/// `trace.parents`: which parents of calls are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Parents {
+    /// All that can be shown.
+    #[default]
+    On,
+    /// Those that cannot be otherwise.
+    Certain,
+    /// None: a parent is what a header says.
+    Off,
+}
+
+impl Parents {
+    const ALL: [(Self, &str); 3] = [(Self::On, "on"), (Self::Certain, "certain"), (Self::Off, "off")];
+}
+
+impl Serialize for Parents {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = Self::ALL.iter().find(|(parents, _)| parents == self).map_or("", |(_, name)| *name);
+        serializer.serialize_str(name)
+    }
+}
+
+impl<'de> Deserialize<'de> for Parents {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "on, certain or off";
+        let found = match scalar(deserializer)? {
+            Some(Scalar::Truth(true)) => Some(Self::On),
+            Some(Scalar::Truth(false)) => Some(Self::Off),
+            Some(Scalar::Text(written)) => {
+                Self::ALL.into_iter().find(|(_, name)| *name == written).map(|(parents, _)| parents)
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
+    }
+}
+
 /// A whole number from `MIN` to `MAX`.
 pub(super) fn number<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
     deserializer: D,
@@ -72,7 +110,7 @@ pub(super) fn bytes<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
     let size = match scalar(deserializer)? {
         Some(Scalar::Number(number)) => Some(number),
         Some(Scalar::Text(text)) => parse_bytes(&text),
-        None => None,
+        Some(Scalar::Truth(_)) | None => None,
     };
     size.filter(|size| (MIN..=MAX).contains(size)).and_then(|size| u32::try_from(size).ok()).ok_or_else(
         || {
@@ -223,14 +261,16 @@ pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -
     }
 }
 
-/// A number or a text, as the YAML parser found it.
+/// A number, a text or a truth, as the YAML parser found it.
 #[derive(Debug)]
 pub(super) enum Scalar {
     Number(u64),
     Text(String),
+    /// `true`; `on` and `yes` are the same to YAML's older versions.
+    Truth(bool),
 }
 
-/// The scalar there, or `None` for anything that is neither text nor a whole number.
+/// The scalar there, or `None` for anything else; a number is a whole one.
 pub(super) fn scalar<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Scalar>, D::Error> {
     deserializer.deserialize_any(ScalarVisitor)
 }
@@ -256,8 +296,8 @@ impl<'de> Visitor<'de> for ScalarVisitor {
         Ok(None)
     }
 
-    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
-        Ok(None)
+    fn visit_bool<E>(self, truth: bool) -> Result<Self::Value, E> {
+        Ok(Some(Scalar::Truth(truth)))
     }
 
     fn visit_unit<E>(self) -> Result<Self::Value, E> {

@@ -6,7 +6,8 @@
 use super::http1::{Parsed, RequestText, STATUS_LINE_BYTES, parse_response};
 use super::http2::Upgraded;
 use super::{
-    Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics, Side, UnderWay, grpc,
+    Answerer, Begun, Cause, Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics,
+    Side, UnderWay, grpc,
 };
 use obi_ebpf::{
     FLAG_CLOSE_DELIMITED, FLAG_HTTP2, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, FLAG_TUNNEL,
@@ -30,6 +31,10 @@ pub(super) struct Entry {
     pub(super) touched: u64,
     pub(super) tgid: u32,
     tid: u32,
+    cause: Cause,
+    answerer: Option<Answerer>,
+    /// Who takes exchanges knows of it, and waits to hear more.
+    pub(super) is_told: bool,
     pub(super) side: Option<Side>,
     endpoints: Option<Endpoints>,
     encrypted: bool,
@@ -100,6 +105,7 @@ impl Entry {
     pub(super) fn begin_request(&mut self, head: &head_event) {
         self.identify(head);
         self.tid = head.header.tid;
+        self.cause = Cause::of_head(head, self.side);
         self.started = head.started;
         let known_and_earlier = head.arrival != 0 && head.arrival < self.started;
         self.arrival = if known_and_earlier { head.arrival } else { self.started };
@@ -167,8 +173,22 @@ impl Entry {
     }
 
     /// A response head begins: a record of an earlier attempt at one (1xx) is forgotten.
-    pub(super) fn begin_response(&mut self) {
+    pub(super) fn begin_response(&mut self, head: &head_event) {
         self.status_line_length = 0;
+        self.answerer = Answerer::of_head(head);
+    }
+
+    /// The request, as soon as its head is there; `None` when the records did not tell the side.
+    pub(super) fn begun(&self) -> Option<Begun<'_>> {
+        Some(Begun {
+            number: self.number,
+            side: self.side?,
+            tgid: self.tgid,
+            tid: self.tid,
+            started: self.started,
+            traceparent: self.text.request().traceparent,
+            cause: self.cause,
+        })
     }
 
     /// Both messages are complete.
@@ -201,6 +221,8 @@ impl Entry {
             side: self.side?,
             tgid: self.tgid,
             tid: self.tid,
+            cause: self.cause,
+            answerer: self.answerer,
             endpoints: self.endpoints?,
             encrypted: self.encrypted,
             arrival: self.arrival,

@@ -11,7 +11,7 @@ use super::http2::Http2;
 use super::loss::{self, Loss};
 use super::table::{Limits, RequestStep, Table};
 use super::websocket::WebSockets;
-use super::{Exchange, Failure, Side, UnderWay};
+use super::{Begun, Exchange, Failure, Side, UnderWay};
 use crate::capture::event::Event;
 use obi_ebpf::{
     CLOSE_ABANDONED, CLOSE_DATABASE, CLOSE_HTTP2, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, CLOSE_TIMEOUT,
@@ -22,6 +22,14 @@ use std::time::Duration;
 
 /// Where the outcomes go.
 pub trait Sink {
+    /// A request's head has come. Before its [`Self::exchange`] or [`Self::forgotten`]; not of every exchange.
+    fn begun(&mut self, begun: &Begun<'_>) {
+        let _ = begun;
+    }
+    /// A request that had begun will not be heard of again: it is lost, and counted.
+    fn forgotten(&mut self, number: u64) {
+        let _ = number;
+    }
     /// An exchange is over.
     fn exchange(&mut self, exchange: &Exchange<'_>);
     /// An exchange happened that will never be handed over. Once per exchange.
@@ -107,6 +115,7 @@ impl Exchanges {
             Event::WebSocket(end) => self.websockets.end(end, sink),
             Event::Process(..) => {}
         }
+        self.table.tell_forgotten(sink);
     }
 
     /// Streams of HTTP/2 that are open on the connection of exchange `number`.
@@ -141,6 +150,7 @@ impl Exchanges {
                 _ => {}
             }
         }
+        self.table.tell_forgotten(sink);
     }
 
     /// Drops an exchange that the kernel side has reported as lost; the number of a connection stands for all its
@@ -151,10 +161,11 @@ impl Exchanges {
         }
         if let Some(slot) = self.table.find(number) {
             self.table.release(slot);
+            self.table.tell_forgotten(sink);
             return true;
         }
         let is_connection = number.is_multiple_of(1 << ORDINAL_BITS);
-        let was_http2 = is_connection && self.http2.forget(number);
+        let was_http2 = is_connection && self.http2.forget(number, sink);
         was_http2 | self.websockets.forget(number)
     }
 
@@ -225,10 +236,22 @@ impl Exchanges {
                 return self.table.give_up(slot);
             }
         }
+        self.tell_begun(slot, sink);
         if flags & FLAG_MESSAGE_END != 0 {
             self.table.entry(slot).end_request(head.body_bytes);
         }
         self.finish_if_whole(slot, sink);
+    }
+
+    /// The head of a request is there.
+    fn tell_begun(&mut self, slot: usize, sink: &mut impl Sink) {
+        // What was lost before has the number still.
+        self.table.tell_forgotten(sink);
+        let entry = self.table.entry(slot);
+        if let Some(begun) = entry.begun() {
+            sink.begun(&begun);
+            entry.is_told = true;
+        }
     }
 
     fn response_piece(&mut self, head: &head_event, payload: &[u8], sink: &mut impl Sink) {
@@ -250,7 +273,7 @@ impl Exchanges {
             entry.place(head);
         }
         if first {
-            entry.begin_response();
+            entry.begin_response(head);
         }
         let step = entry.response_piece(head, payload);
         if step == ResponseStep::Unparsable && !entry.given_up {
@@ -359,9 +382,13 @@ impl Exchanges {
         // Answered before the request head was complete (408, 431): an exchange all the same. Its
         // request can only have ended by FLAG_REQUEST_INCOMPLETE.
         let cut = entry.request_head == RequestHead::Partial && entry.request_ended && !entry.given_up;
-        if cut && entry.response_ended.is_some() && !self.table.cut_request_head(slot) {
-            sink.lost(entry_loss(loss::UNPARSABLE, self.table.entry(slot)));
-            self.table.give_up(slot);
+        if cut && entry.response_ended.is_some() {
+            if self.table.cut_request_head(slot) {
+                self.tell_begun(slot, sink);
+            } else {
+                sink.lost(entry_loss(loss::UNPARSABLE, self.table.entry(slot)));
+                self.table.give_up(slot);
+            }
         }
         let entry = self.table.entry(slot);
         if let Some(ended) = entry.response_ended.filter(|_| entry.is_whole() || entry.given_up) {
@@ -376,7 +403,10 @@ impl Exchanges {
             match entry.exchange(ended, failure) {
                 // Its answer is still to come.
                 Some(_) if upgrade == Some(Upgrade::Http2) => {}
-                Some(exchange) => sink.exchange(&exchange),
+                Some(exchange) => {
+                    sink.exchange(&exchange);
+                    self.table.entry(slot).is_told = false;
+                }
                 None => sink.lost(entry_loss(loss::UNPARSABLE, entry)),
             }
             if let Some(upgrade) = upgrade {

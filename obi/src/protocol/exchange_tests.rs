@@ -94,6 +94,69 @@ fn whole_exchanges_are_handed_over_once() {
     check(&[Wire::server(0).head(REQUEST, END, GET), server.end(RESPONSE, 0, 1)], &[]);
 }
 
+/// What is told of exchanges beside their ends.
+#[derive(Default)]
+struct Story(Vec<String>);
+
+impl Sink for Story {
+    fn begun(&mut self, begun: &Begun<'_>) {
+        let Begun { number, side, tid, started, traceparent, .. } = begun;
+        self.0.push(format!("begun {} {side:?} {tid} {started} {traceparent}", number - FIRST));
+    }
+
+    fn forgotten(&mut self, number: u64) {
+        self.0.push(format!("forgotten {}", number - FIRST));
+    }
+
+    fn exchange(&mut self, exchange: &Exchange<'_>) {
+        let answerer = exchange.answerer.map(|answerer| answerer.tid);
+        self.0.push(format!("ended {} {answerer:?}", exchange.number - FIRST));
+    }
+
+    fn lost(&mut self, loss: Loss) {
+        self.0.push(format!("lost {}", loss.reason));
+    }
+}
+
+/// The records, and then a sweep of everything, tell this.
+fn check_story(records: &[Record], expected: &[&str]) {
+    let (mut exchanges, mut story) = (Exchanges::new(Limits::default()), Story::default());
+    for record in records {
+        exchanges.accept(&decode(record.bytes()).unwrap(), &mut story);
+    }
+    exchanges.sweep(u64::MAX, Duration::from_secs(1), &mut story);
+    assert_eq!(story.0, expected);
+}
+
+#[test]
+fn what_has_begun_ends_or_is_forgotten() {
+    let server = Wire::server(FIRST);
+    let begun = "begun 0 Server 4243 20 ";
+    check_story(&[request(server), response(server)], &[begun, "ended 0 None"]);
+    check_story(&[response(server), request(server)], &[begun, "ended 0 None"]);
+    // Each head by itself, in whatever pieces.
+    let head = "GET /a HTTP/1.1\r\ntraceparent: 00-1\r\n\r\n";
+    let (first, rest) = head.split_at(11);
+    let pieces = [
+        server.at(20).piece(REQUEST, FLAG_FIRST_PIECE, 0, 0, first.as_bytes()),
+        server.at(25).piece(REQUEST, FLAG_LAST_PIECE | END, 0, 11, rest.as_bytes()),
+        response(server),
+    ];
+    check_story(&pieces, &["begun 0 Server 4243 20 00-1", "ended 0 None"]);
+    check_story(&pieces[..1], &[]);
+    // Never answered.
+    check_story(&[request(server)], &[begun, "forgotten 0"]);
+    let lost = server.at(40).close(CLOSE_ABANDONED, 1, |close| close.loss = 1);
+    check_story(&[request(server), lost], &[begun, "lost ring_full", "forgotten 0"]);
+    let unreadable = server.piece(RESPONSE, WHOLE, 0, 0, b"HTTP/1.1 2\r\n\r\n");
+    check_story(&[request(server), unreadable], &[begun, "lost unparsable", "forgotten 0"]);
+    // The number is used again, before the end of the first was seen.
+    check_story(
+        &[request(server), request(server)],
+        &[begun, "lost superseded", "forgotten 0", begun, "forgotten 0"],
+    );
+}
+
 #[test]
 fn request_bodies_are_waited_for() {
     let server = Wire::server(FIRST);

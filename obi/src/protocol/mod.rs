@@ -3,7 +3,7 @@
 //! In: [`crate::capture::event::Event`]. Out: whole exchanges, borrowed from the table that assembled them,
 //! and [`Loss`]es, each handed to a [`Sink`]. Refuses to know services, routes, ids and metrics.
 //!
-//! - [`exchange`]: the table of open exchanges.
+//! - [`exchange`]: the table of open exchanges. [`cause`]: what the kernel says of why one began.
 //! - [`http2`]: frames to streams, header blocks to fields; `grpc`: what some of the fields mean.
 //! - `websocket`: what comes of a request that was upgraded to one.
 //! - [`database`]: messages of PostgreSQL and Redis to calls; literals of statements end here.
@@ -13,6 +13,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+pub mod cause;
 pub mod database;
 mod entry;
 pub mod exchange;
@@ -25,6 +26,7 @@ pub mod redact;
 mod table;
 mod websocket;
 
+pub use cause::{Answerer, Begun, Cause, Wire};
 pub use exchange::{Evicted, Exchanges, Sink};
 pub use loss::Loss;
 pub use table::{Limits, MAX_HEAD_BYTES};
@@ -130,6 +132,10 @@ pub struct Exchange<'a> {
     pub tgid: u32,
     /// Thread that read (server) or sent (client) the request head.
     pub tid: u32,
+    /// What the kernel says of why it was asked.
+    pub cause: Cause,
+    /// Who sent the response's head; `None` when that is not known.
+    pub answerer: Option<Answerer>,
     /// Addresses.
     pub endpoints: Endpoints,
     /// The bytes were read at a TLS library.

@@ -5,6 +5,7 @@
 //! exchange and who counts it.
 
 use super::entry::{Entry, RequestHead};
+use super::exchange::Sink;
 use super::http1::{Parsed, RequestText, parse_request, terminate_truncated};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -53,6 +54,8 @@ pub(super) struct Table {
     spare: Vec<Vec<u8>>,
     /// Capacity of all texts and unfinished heads of `entries`, free ones included.
     held_bytes: usize,
+    /// Numbers that others know and will not hear of again.
+    forgotten: Vec<u64>,
 }
 
 impl Table {
@@ -64,6 +67,7 @@ impl Table {
             free: Vec::new(),
             spare: Vec::new(),
             held_bytes: 0,
+            forgotten: Vec::new(),
         }
     }
 
@@ -107,7 +111,20 @@ impl Table {
         Some(slot as usize)
     }
 
+    /// Tells which exchanges that had begun will not be heard of again.
+    pub(super) fn tell_forgotten(&mut self, sink: &mut impl Sink) {
+        self.forgotten.drain(..).for_each(|number| sink.forgotten(number));
+    }
+
+    fn note_forgotten(&mut self, slot: usize) {
+        let entry = &mut self.entries[slot];
+        if std::mem::take(&mut entry.is_told) {
+            self.forgotten.push(entry.number);
+        }
+    }
+
     pub(super) fn release(&mut self, slot: usize) {
+        self.note_forgotten(slot);
         self.recycle_partial(slot);
         let entry = &mut self.entries[slot];
         self.slots.remove(&entry.number);
@@ -121,6 +138,7 @@ impl Table {
 
     /// Keeps the entry only to swallow the rest of its records.
     pub(super) fn give_up(&mut self, slot: usize) {
+        self.note_forgotten(slot);
         self.recycle_partial(slot);
         let entry = &mut self.entries[slot];
         entry.given_up = true;
@@ -129,6 +147,7 @@ impl Table {
 
     /// The entry's number goes to another exchange.
     pub(super) fn restart(&mut self, slot: usize) {
+        self.note_forgotten(slot);
         self.recycle_partial(slot);
         let number = self.entries[slot].number;
         self.entries[slot].reset(number);

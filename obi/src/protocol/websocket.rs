@@ -6,7 +6,7 @@
 use super::exchange::close_failure;
 use super::http2::Upgraded;
 use super::loss::{self, Loss};
-use super::{Exchange, Failure, Http, Limits, Message, Response, Semantics, Side, Sink, WebSocket};
+use super::{Cause, Exchange, Failure, Http, Limits, Message, Response, Semantics, Side, Sink, WebSocket};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use obi_ebpf::{CLOSE_ABANDONED, websocket_event};
@@ -100,6 +100,8 @@ fn exchange<'a>(request: &'a Upgraded, end: &websocket_event) -> Exchange<'a> {
         side: request.side,
         tgid: request.tgid,
         tid: request.tid,
+        cause: Cause::default(),
+        answerer: None,
         endpoints: request.endpoints,
         encrypted: request.encrypted,
         arrival: request.ended,

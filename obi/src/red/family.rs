@@ -4,7 +4,8 @@
 //! formats.
 
 use super::label::{
-    DB_COLLECTION, DB_NAMESPACE, DB_OPERATION, DB_STATUS, DB_SUMMARY, DB_SYSTEM, ERROR_TYPE, Label, METHOD,
+    CONNECTION_TYPE, DB_COLLECTION, DB_NAMESPACE, DB_OPERATION, DB_STATUS, DB_SUMMARY, DB_SYSTEM,
+    EDGE_CLIENT, EDGE_CLIENT_NAMESPACE, EDGE_SERVER, EDGE_SERVER_NAMESPACE, ERROR_TYPE, Label, METHOD,
     OVERFLOW, ROUTE, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SCHEME, SERVER_ADDRESS, SERVER_PORT, SPAN_KIND,
     SPAN_NAME, SPAN_STATUS, STATUS, VERSION, prometheus_name,
 };
@@ -46,6 +47,14 @@ pub enum Source {
     CpuTime,
     /// Samples that it rests on.
     CpuSamples,
+    /// Calls between two nodes.
+    EdgeTotal,
+    /// Those of them that failed.
+    EdgeFailed,
+    /// How long they took by their servers.
+    EdgeServed,
+    /// How long they took by their clients.
+    EdgeCalled,
 }
 
 /// One metric.
@@ -65,7 +74,7 @@ pub struct Family {
     pub source: Source,
     /// Spans of this kind only; `None` where both are in it, or the source has one.
     pub kind: Option<SpanKind>,
-    /// What series are told apart by, beside service and namespace.
+    /// What series are told apart by, beside service and namespace; edges have no others.
     pub labels: &'static [&'static Label],
 }
 
@@ -98,6 +107,8 @@ static DATABASE: &[&Label] = &[
     &OVERFLOW,
 ];
 static SPAN: &[&Label] = &[&SPAN_NAME, &SPAN_KIND, &SPAN_STATUS, &OVERFLOW];
+static EDGE: &[&Label] =
+    &[&EDGE_CLIENT, &EDGE_CLIENT_NAMESPACE, &EDGE_SERVER, &EDGE_SERVER_NAMESPACE, &CONNECTION_TYPE];
 static ACTIVE_OF_SERVER: &[&Label] = &[&METHOD, &SCHEME];
 static ACTIVE_OF_CLIENT: &[&Label] = &[&METHOD, &SERVER_ADDRESS, &SERVER_PORT, &SCHEME];
 
@@ -165,6 +176,14 @@ families! {
          root of the number of samples";
     "obi.server.request.cpu_samples", "{sample}", Counter, CpuSamples, SERVER, &[&ROUTE],
         "Samples that the CPU time of server requests rests on";
+    "traces.service.graph.request", "", Counter, EdgeTotal, None, EDGE,
+        "Calls of one node to another, each once";
+    "traces.service.graph.request.failed", "", Counter, EdgeFailed, None, EDGE,
+        "Of these calls, those that either end calls failed";
+    "traces.service.graph.request.server", "s", Histogram, EdgeServed, None, EDGE,
+        "Duration of these calls by their servers";
+    "traces.service.graph.request.client", "s", Histogram, EdgeCalled, None, EDGE,
+        "Duration of these calls by their clients";
 }
 
 #[cfg(test)]
@@ -200,6 +219,7 @@ mod tests {
         let mut registry = Registry::new(Limits::default());
         for kind in [SpanKind::Server, SpanKind::Client] {
             registry.record(&span_with(kind, |_| ()));
+            registry.served(&span_with(kind, |_| ()), None);
             registry.record(&call_with(kind, |_| ()));
             let detail = Detail::Database(Database { system: "redis", ..Database::default() });
             registry.record(&span_with(kind, |span| span.detail = detail.clone()));
@@ -220,6 +240,9 @@ mod tests {
                 Source::CallDuration => snapshot.calls[0].labels.each(&mut take),
                 Source::DatabaseDuration => snapshot.databases[0].labels.each(&mut take),
                 Source::SpanCount | Source::SpanDuration => snapshot.spans[0].labels.each(&mut take),
+                Source::EdgeTotal | Source::EdgeFailed | Source::EdgeServed | Source::EdgeCalled => {
+                    snapshot.edges[0].each(&mut take);
+                }
                 Source::ActiveRequests | Source::QueueWait | Source::CpuTime | Source::CpuSamples => continue,
             }
             let promised: Vec<_> =

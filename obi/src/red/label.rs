@@ -100,6 +100,16 @@ labels! {
     SPAN_KIND = "span.kind";
     /// Status of the span.
     SPAN_STATUS = "status.code";
+    /// Name of the node that calls.
+    EDGE_CLIENT = "client";
+    /// Its namespace.
+    EDGE_CLIENT_NAMESPACE = "client.service.namespace";
+    /// Name of the node that is called.
+    EDGE_SERVER = "server";
+    /// Its namespace.
+    EDGE_SERVER_NAMESPACE = "server.service.namespace";
+    /// What kind of edge it is.
+    CONNECTION_TYPE = "connection.type";
     /// The series stands for all that found no room.
     OVERFLOW = "otel.metric.overflow";
 }

@@ -43,6 +43,7 @@ mod call_series;
 mod cpu;
 mod database_series;
 pub mod family;
+pub mod graph;
 mod histogram;
 pub mod label;
 mod native;
@@ -60,6 +61,8 @@ pub use call_series::CallLabels;
 pub use cpu::{CpuSamples, CpuTime, RouteKey, RouteRef};
 pub use database_series::DatabaseLabels;
 pub use family::{FAMILIES, Family, Instrument, Source};
+pub use graph::Edge;
+use graph::{Graph, When};
 pub use histogram::{
     BUCKETS, Bounds, Buckets, DATABASE_BOUNDS, DURATION_BOUNDS, Exemplar, Histogram, QUEUE_WAIT_BOUNDS,
     SIZE_BOUNDS, SIZE_BUCKETS, Sizes, seconds,
@@ -124,6 +127,9 @@ pub struct Bodies {
     pub sizes: Sizes,
 }
 
+/// `obi.parent.evidence` by value.
+pub const EVIDENCE: [&str; 3] = ["certain", "strong", "unknown"];
+
 /// What is counted per service, whatever happens to its series.
 #[derive(Debug, Clone)]
 pub struct ServiceTotals {
@@ -135,6 +141,8 @@ pub struct ServiceTotals {
     pub client_spans: Counter,
     /// Of the server spans, then of the client spans: those whose request head was not seen whole.
     pub truncated_heads: [Counter; 2],
+    /// By how sure their parents are, in the order of [`EVIDENCE`].
+    pub parents: [Counter; EVIDENCE.len()],
     /// Queue wait of its server spans, with [`QUEUE_WAIT_BOUNDS`]. Born with `server_spans`.
     pub queue_wait: Buckets,
     /// Durations of the HTTP requests that it answered without an error, since its series exist; shared with snapshots.
@@ -154,6 +162,7 @@ impl ServiceTotals {
             server_spans: none,
             client_spans: none,
             truncated_heads: [none; 2],
+            parents: [none; EVIDENCE.len()],
             queue_wait: Buckets::default(),
             took: None,
             created,
@@ -182,6 +191,10 @@ pub struct Snapshot {
     pub active: Vec<ActiveRequests>,
     /// CPU time of server requests, as far as CPUs are sampled.
     pub cpu: Vec<CpuTime>,
+    /// Edges of the service graph.
+    pub edges: Vec<Arc<Edge>>,
+    /// Server spans in no edge: a header names their caller, which is elsewhere.
+    pub unpaired: u64,
     /// Who spends the budget, and what found no room.
     pub usage: Usage,
 }
@@ -205,6 +218,7 @@ pub struct Registry {
     spans: Table<SpanLabels, Histogram>,
     active: Active,
     cpu: CpuTimes,
+    graph: Graph,
     /// Indexed by `Service::id`.
     services: Vec<Option<ServiceTotals>>,
     other: ServiceTotals,
@@ -231,6 +245,7 @@ impl Registry {
             spans: Table::new(),
             active: Active::default(),
             cpu: CpuTimes::default(),
+            graph: Graph::default(),
             services: Vec::new(),
             other,
             snapshots: 0,
@@ -268,6 +283,10 @@ impl Registry {
         if span.is_truncated {
             totals.truncated_heads[usize::from(span.kind == SpanKind::Client)].add(1, born);
         }
+        if let Some(nth) = span.origin.evidence().and_then(|name| EVIDENCE.iter().position(|it| *it == name))
+        {
+            totals.parents[nth].add(1, born);
+        }
         match span.kind {
             SpanKind::Server => {
                 totals.server_spans.add(1, born);
@@ -281,6 +300,18 @@ impl Registry {
             }
             SpanKind::Client => totals.client_spans.add(1, born),
         }
+    }
+
+    /// Counts a server span as the end of an edge: of the call of that number and service, if it is known.
+    pub fn served(&mut self, span: &Span, caller: Option<(u64, &Arc<Service>)>) {
+        let when = When { now: self.now, born: self.snapshots };
+        self.graph.served(span, caller, when);
+    }
+
+    /// The same of a client span: of an edge to the service that answers it on this machine, if one does.
+    pub fn called(&mut self, span: &Span, server: Option<&Arc<Service>>) {
+        let when = When { now: self.now, born: self.snapshots };
+        self.graph.called(span, server, when);
     }
 
     /// Says which requests are under way, one by one. To be called before a snapshot is taken.
@@ -304,6 +335,7 @@ impl Registry {
             self.begin(now);
         }
         self.now = now;
+        self.graph.advance(When { now, born: self.snapshots });
         if now < self.next_expiry {
             return;
         }
@@ -317,6 +349,7 @@ impl Registry {
         expire_series(&mut self.spans, &mut self.budget, (before, tight_before));
         self.active.expire(before);
         self.cpu.expire(before);
+        self.graph.expire(before);
         for totals in self.services.iter_mut().flatten() {
             totals.idle = totals.touched < before;
             totals.took.take_if(|_| totals.idle);
@@ -329,6 +362,7 @@ impl Registry {
         self.databases.touch_all(now);
         self.spans.touch_all(now);
         self.cpu.touch_all(now);
+        self.graph.touch_all(now);
         self.services.iter_mut().flatten().for_each(|totals| totals.touched = now);
     }
 
@@ -345,6 +379,8 @@ impl Registry {
             services: self.services.iter().flatten().chain(other).cloned().collect(),
             active: self.active.to_vec(),
             cpu: self.cpu.to_vec(),
+            edges: self.graph.to_vec(),
+            unpaired: self.graph.unpaired(),
             usage: self.budget.usage(),
         }
     }

@@ -6,11 +6,11 @@
 //! [`websocket`](super::websocket). Refuses to know who reads the span.
 
 use super::call::{Call, Calls};
-use super::context::{Context, Half, Ids, valid_tracestate};
 use super::database::{Database, Words};
 use super::method::{KnownMethods, OTHER};
 use super::route::{self, Routes};
 use super::{ClientEnd, Detail, Http, Rpc, Service, Span, SpanKind, WebSocket, grpc, websocket};
+use crate::cause::context::{parse_traceparent, valid_tracestate};
 use crate::protocol::{self, Endpoints, Exchange, Message, Semantics, Side, UnderWay, Version};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,6 @@ use std::sync::Arc;
 /// Writes spans. Owned by one task.
 #[derive(Debug)]
 pub struct Assembler {
-    ids: Ids,
     methods: KnownMethods,
     routes: Routes,
     calls: Calls,
@@ -34,12 +33,12 @@ pub const UNIX_ADDRESS: &str = "unix";
 impl Assembler {
     /// `routes` is the bound on distinct routes per service.
     #[must_use]
-    pub fn new(ids: Ids, methods: KnownMethods, routes: usize) -> Self {
-        Self { ids, methods, routes: Routes::new(routes), calls: Calls::default(), words: Words::default() }
+    pub fn new(methods: KnownMethods, routes: usize) -> Self {
+        Self { methods, routes: Routes::new(routes), calls: Calls::default(), words: Words::default() }
     }
 
-    /// Writes the span of `exchange` over `span`. `wall_offset` is what to add to `CLOCK_MONOTONIC` for
-    /// nanoseconds since the Unix epoch.
+    /// Writes the span of `exchange` over `span`, all but its place in a trace ([`Span::put`]). `wall_offset` is what to
+    /// add to `CLOCK_MONOTONIC` for nanoseconds since the Unix epoch.
     pub fn assemble(
         &mut self,
         exchange: &Exchange<'_>,
@@ -63,11 +62,8 @@ impl Assembler {
         }
     }
 
-    /// A call of a database. Nothing says who caused it.
+    /// A call of a database.
     fn database(&mut self, exchange: &Exchange<'_>, said: &protocol::Database<'_>, span: &mut Span) {
-        let context = self.ids.context(exchange.number, exchange.started, "");
-        (span.trace_id, span.span_id, span.parent_span_id) = (context.trace_id, context.span_id, None);
-        span.trace_flags = context.flags;
         span.trace_state.clear();
         span.is_truncated = false;
         write_ends(span, exchange, "");
@@ -80,17 +76,11 @@ impl Assembler {
         };
     }
 
-    /// What HTTP tells: of the cause, of both ends, and of what was carried.
+    /// What HTTP tells: of both ends, and of what was carried.
     fn http(&mut self, exchange: &Exchange<'_>, message: &protocol::Http<'_>, span: &mut Span) {
         let request = &message.request;
-        let context = self.context(exchange, message);
-        let remote_state =
-            if context.parent_span_id.is_some() { valid_tracestate(request.tracestate) } else { "" };
-        span.trace_id = context.trace_id;
-        span.span_id = context.span_id;
-        span.parent_span_id = context.parent_span_id;
-        span.trace_flags = context.flags;
-        replace(&mut span.trace_state, remote_state);
+        let is_passed_on = parse_traceparent(request.traceparent).is_some();
+        replace(&mut span.trace_state, if is_passed_on { valid_tracestate(request.tracestate) } else { "" });
         span.is_truncated = request.is_truncated;
         write_ends(span, exchange, request.host);
         let (service, said) = (&*span.service, Said { exchange, message });
@@ -112,19 +102,6 @@ impl Assembler {
                 socket.closed_by = ended.closed_by.map(kind_of);
                 span.error_type = websocket::error_type(&ended, exchange.failure, exchange.side);
             }
-        }
-    }
-
-    /// A request that is upgraded and what it is upgraded to come apart; their ids must find each other.
-    fn context(&self, exchange: &Exchange<'_>, message: &protocol::Http<'_>) -> Context {
-        let Exchange { number, started, .. } = *exchange;
-        let traceparent = message.request.traceparent;
-        match message.semantics {
-            Semantics::WebSocket(_) => self.ids.tied(traceparent, number, Half::Socket),
-            Semantics::Http if status_of(message) == Some(SWITCHING_PROTOCOLS) => {
-                self.ids.tied(traceparent, number, Half::Upgrade)
-            }
-            _ => self.ids.context(number, started, traceparent),
         }
     }
 
@@ -216,9 +193,6 @@ struct Said<'a> {
 fn status_of(message: &protocol::Http<'_>) -> Option<u16> {
     message.response.and_then(|response| response.status)
 }
-
-/// The status of a request that becomes something else.
-const SWITCHING_PROTOCOLS: u16 = 101;
 
 fn kind_of(side: Side) -> SpanKind {
     match side {

@@ -81,6 +81,8 @@ impl Span {
         if self.kind == SpanKind::Server && !matches!(self.detail, Detail::WebSocket(_)) {
             out.number(QUEUE_WAIT, self.queue_wait);
         }
+        out.text("obi.parent.evidence", self.origin.evidence().unwrap_or_default());
+        out.text("obi.parent.reason", self.origin.reason().unwrap_or_default());
     }
 }
 

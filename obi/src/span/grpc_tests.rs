@@ -14,6 +14,8 @@ fn exchange(side: Side, failure: Option<Failure>) -> Exchange<'static> {
         side,
         tgid: 42,
         tid: 43,
+        cause: crate::protocol::Cause::default(),
+        answerer: None,
         endpoints: Endpoints::Unix,
         encrypted: false,
         arrival: 0,

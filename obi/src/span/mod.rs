@@ -1,11 +1,10 @@
-//! Exchanges to spans: semantic-convention attributes, ids, parents, routes, service names.
+//! Exchanges to spans: semantic-convention attributes, routes, service names.
 //!
-//! In: [`crate::protocol::Exchange`] and what is known of its process. Out: [`Span`].
+//! In: [`crate::protocol::Exchange`], its [`crate::cause::Place`] and what is known of its process. Out: [`Span`].
 //! Refuses to know metrics, exporters and the kernel.
 //!
 //! - [`assemble`]: the [`Assembler`], which makes a [`Span`] of an exchange and its service.
 //! - [`attribute`]: name, status and attributes of a span, once for all exporters.
-//! - [`context`]: parents from `traceparent`, ids.
 //! - [`service`]: what a process is called; its attributes are a [`resource`].
 //! - [`grpc`]: statuses of gRPC, which of them are errors. [`call`]: methods of remote procedure calls.
 //! - [`database`]: calls of databases.
@@ -13,13 +12,13 @@
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, learned [`segment`] by segment.
 #![forbid(unsafe_code)]
 
+use crate::cause::{Origin, Place};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 pub mod assemble;
 pub mod attribute;
 pub mod call;
-pub mod context;
 pub mod database;
 pub mod detail;
 pub mod grpc;
@@ -76,8 +75,10 @@ pub struct Span {
     pub trace_id: [u8; 16],
     /// 8 bytes, never all zero.
     pub span_id: [u8; 8],
-    /// The caller's span from `traceparent`; `None` for a root.
+    /// The span that caused it; `None` for a root.
     pub parent_span_id: Option<[u8; 8]>,
+    /// How that was found out, or why not.
+    pub origin: Origin,
     /// W3C trace flags; bit 0 is "sampled".
     pub trace_flags: u8,
     /// Whether it leaves this agent: head sampling's word, always true while no destination takes spans. What is not
@@ -137,13 +138,14 @@ pub struct ClientEnd {
 }
 
 impl Span {
-    /// A span to be written over by [`Assembler::assemble`]; its ids are not valid before.
+    /// A span to be written over by [`Assembler::assemble`]; its ids are not valid before [`Self::put`].
     #[must_use]
     pub fn blank() -> Self {
         Self {
             trace_id: [0; 16],
             span_id: [0; 8],
             parent_span_id: None,
+            origin: Origin::Root,
             trace_flags: 0,
             sampled: true,
             trace_state: String::new(),
@@ -163,6 +165,13 @@ impl Span {
             is_truncated: false,
             detail: Detail::Http(Http::default()),
         }
+    }
+
+    /// Puts it into its place in a trace.
+    pub fn put(&mut self, place: &Place) {
+        let Place { trace_id, span_id, parent_span_id, flags, origin } = *place;
+        (self.trace_id, self.span_id, self.parent_span_id) = (trace_id, span_id, parent_span_id);
+        (self.trace_flags, self.origin) = (flags, origin);
     }
 
     /// The resource of this span: attributes of its instance, then those of its service that the instance does not

@@ -51,6 +51,11 @@ pub enum Error {
          sampled, or its samples have given way to newer ones"
     )]
     NotSampled(String),
+    /// 404: a trace that is asked for by its id.
+    #[error(
+        "no span of trace {0} is held: it was not seen here, has not ended, or has given way to newer ones"
+    )]
+    NoTrace(String),
     /// 503: there are no samples, or they could not be named in time.
     #[error(transparent)]
     Profiles(#[from] AskError),
@@ -71,7 +76,7 @@ struct Body<'a> {
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let status = match &self {
-            Self::NoRoute(_) | Self::NotSampled(_) => StatusCode::NOT_FOUND,
+            Self::NoRoute(_) | Self::NotSampled(_) | Self::NoTrace(_) => StatusCode::NOT_FOUND,
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::QueryTooLong(_) => StatusCode::URI_TOO_LONG,

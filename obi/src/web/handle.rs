@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::Error;
 use crate::export::Metrics;
 use crate::red::Registry;
-use crate::span_store::{Page, Query, Store};
+use crate::span_store::{Page, Query, Store, Trace, TraceQuery};
 use crate::stats::Stats;
 
 /// How long an answer may take.
@@ -25,6 +25,8 @@ pub enum Command {
     Metrics(oneshot::Sender<Metrics>),
     /// Recent spans.
     Spans(Query, oneshot::Sender<Page>),
+    /// Recent traces, and where to go on.
+    Traces(TraceQuery, oneshot::Sender<(Vec<Trace>, u64)>),
 }
 
 /// What answers are made from, borrowed from its owner.
@@ -49,7 +51,10 @@ impl Command {
             Self::Spans(query, reply) if !reply.is_closed() => {
                 let _ = reply.send(sources.store.page(&query));
             }
-            Self::Metrics(_) | Self::Spans(..) => {}
+            Self::Traces(query, reply) if !reply.is_closed() => {
+                let _ = reply.send(sources.store.traces(&query));
+            }
+            Self::Metrics(_) | Self::Spans(..) | Self::Traces(..) => {}
         }
     }
 }

@@ -11,6 +11,7 @@
 mod accept;
 mod cardinality;
 mod error;
+mod graph;
 pub mod handle;
 pub mod host;
 mod index;
@@ -21,6 +22,7 @@ pub mod scraper;
 pub mod spans;
 mod status;
 mod suggestion;
+mod traces;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -131,6 +133,9 @@ pub fn router(state: State) -> Router {
         .route("/api/v1/profiles", get(profiles::serve))
         .route("/api/v1/profiles/compare", get(profiles::compare))
         .route("/api/v1/spans", get(spans::serve))
+        .route("/api/v1/traces", get(traces::search))
+        .route("/api/v1/traces/{trace_id}", get(traces::one))
+        .route("/api/v1/service-graph", get(graph::serve))
         .route("/api/v1/status", get(status::serve))
         .route("/api/v1/cardinality", get(cardinality::serve))
         .fallback(async |request: Request| Error::NoRoute(request.uri().path().to_owned()))

@@ -2,8 +2,8 @@
 //!
 //! In: query parameters. Out: a page of spans with all their attributes. Refuses to know the store's inside.
 
-mod json;
-mod parameter;
+pub(super) mod json;
+pub(super) mod parameter;
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;

@@ -92,7 +92,7 @@ impl Entry {
         let is_other = |it: &Self| it.name != self.name && it.hook.target() == self.hook.target();
         let has_others =
             || attached.into_iter().any(|it| is_other(&it) && (it.is_again() || self.is_again()));
-        let is_life = LIFE.iter().any(|it| it.name == self.name);
+        let is_life = LIFE.iter().chain(&WAITS).any(|it| it.name == self.name);
         self.need == Need::Last || !(is_life || has_others())
     }
 
@@ -103,7 +103,7 @@ impl Entry {
 
 /// The programs of a set, in the order in which they are attached.
 pub fn programs(set: HookSet, preemption: Preemption) -> impl Iterator<Item = Entry> {
-    LIFE.into_iter().chain(own(set, preemption))
+    LIFE.into_iter().chain(WAITS).chain(own(set, preemption))
 }
 
 /// What an object is to know of preemption: the portable one of `syscall` has only the usual programs. No kernel that needs
@@ -167,6 +167,24 @@ pub const LIFE: [Entry; 5] = [
     tracepoint("sched_process_exit"),
     tracepoint("inet_sock_set_state"),
     tracepoint("tcp_destroy_sock"),
+];
+
+const fn wait(name: &'static str) -> Entry {
+    optional(name, Hook::SyscallTracepoint(name))
+}
+
+/// Which threads wait for many things at once: without them, on a kernel that lacks one, who waits that way is taken
+/// for a thread that waits for what it reads. Not every architecture has all of them, nor every kernel
+/// (`epoll_pwait2`: 5.11).
+pub const WAITS: [Entry; 8] = [
+    wait("sys_enter_epoll_wait"),
+    wait("sys_enter_epoll_pwait"),
+    wait("sys_enter_epoll_pwait2"),
+    wait("sys_enter_io_uring_enter"),
+    wait("sys_enter_poll"),
+    wait("sys_enter_ppoll"),
+    wait("sys_enter_select"),
+    wait("sys_enter_pselect6"),
 ];
 
 /// `tcp_rcv_space_adjust` shows splice from a socket: without it, from the start, bytes that passed would look like

@@ -148,6 +148,20 @@ fn gather(snapshot: &Snapshot, family: &'static Family, when: When, gathered: &m
                 gathered.add(&cpu.service, family, data);
             }
         }
+        Source::EdgeTotal | Source::EdgeFailed | Source::EdgeServed | Source::EdgeCalled => {
+            for edge in &snapshot.edges {
+                let (own, time) = (attributes(&|visit| edge.each(visit)), time(edge.created));
+                let durations =
+                    |histogram, own| point::durations((histogram, &DURATION_BOUNDS), own, time, histograms);
+                let data = match family.source {
+                    Source::EdgeTotal => point::calls(edge.total, own, time),
+                    Source::EdgeFailed => point::calls(edge.failed, own, time),
+                    Source::EdgeServed => durations(&edge.served, own),
+                    _ => durations(&edge.called, own),
+                };
+                gathered.add(&edge.service, family, data);
+            }
+        }
     }
 }
 

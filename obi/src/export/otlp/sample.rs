@@ -16,8 +16,8 @@ use std::hash::BuildHasher as _;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use crate::cause::context::FLAG_SAMPLED;
 use crate::config::export::Sampling;
-use crate::span::context::FLAG_SAMPLED;
 use crate::span::{Span, Status};
 
 /// Thresholds and the randomness of trace ids have 56 bits.

@@ -14,11 +14,11 @@ use thiserror::Error;
 use super::message::{Label, Location, Profile, ValueType};
 use super::note::{self, Note};
 use super::{CPU, PROCESS_ID, RESOURCE, ROUTE, SERVICE, SPAN_ID, THREAD, THREAD_ID, TIMESTAMP, TRACE_ID};
+use crate::cause::context::parse_id;
 use crate::export::table::{Mark, fidelity_of};
 use crate::profile::sample_type::{ROWS, Row, SampleKind, SampleType};
 use crate::profile::{Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack};
 use crate::span::Service;
-use crate::span::context::parse_id;
 
 /// Largest profile, unpacked.
 const PLAIN_BYTES: u64 = 64 << 20;

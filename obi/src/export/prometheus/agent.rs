@@ -17,7 +17,7 @@ use super::label;
 use crate::counter::Counter;
 use crate::export::{Metrics, Unseen};
 use crate::profile::view::View as Profile;
-use crate::red::{self, ServiceTotals, seconds};
+use crate::red::{self, EVIDENCE, ServiceTotals, seconds};
 use crate::stats::{HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
 
 #[derive(Debug)]
@@ -68,31 +68,47 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
     let help = "Connections counted as uncovered that the agent has read from some time on";
     out.counter(("obi_uncovered_connections_read_later", help, None), late)?;
 
+    let unknown =
+        stats.unknown_parents.iter().map(|(reason, counter)| ([("reason", *reason)], shown(counter)));
+    let help = "Calls of processes that were serving requests, whose parent is not known";
+    out.counter(("obi_unknown_parents", help, None), unknown)?;
+
     let help = "Forks, execs and exits that were lost; what they told is read from /proc";
     out.counter(("obi_lost_process_events", help, None), [([], stats.lost_process_events)])?;
     let help = "Times that a process was not read in time; what it did has the name known until then";
     out.counter(("obi_late_processes", help, None), [([], stats.late_processes)])
 }
 
-/// Services of one name in several namespaces share a series: its labels do not tell them apart.
 fn write_spans(out: &mut Families<'_>, services: &[ServiceTotals], unseen: Unseen) -> fmt::Result {
-    let mut write = |header: Header, counters: fn(&ServiceTotals) -> [Counter; 2]| {
-        let mut sums = BTreeMap::<(&str, &str), u64>::new();
-        for totals in services {
-            for (side, counter) in ["server", "client"].into_iter().zip(counters(totals)) {
-                if counter.value > 0 {
-                    let shown = if unseen.in_red(counter.born) { 0 } else { counter.value };
-                    *sums.entry((side, &totals.service.name)).or_default() += shown;
-                }
+    const SIDES: (&str, [&str; 2]) = ("side", ["server", "client"]);
+    let made = |totals: &ServiceTotals| [totals.server_spans, totals.client_spans];
+    out.counter(("obi_spans", "Spans made", None), by_service(services, unseen, SIDES, made))?;
+    let help = "Spans whose request head was longer than capture.head_limit: what lay beyond was not seen";
+    let truncated = by_service(services, unseen, SIDES, |totals| totals.truncated_heads);
+    out.counter(("obi_truncated_heads", help, None), truncated)?;
+    let help = "Spans whose parent had to be found, as no header names it, by how sure it is";
+    let parents = by_service(services, unseen, ("evidence", EVIDENCE), |totals| totals.parents);
+    out.counter(("obi_parents", help, None), parents)
+}
+
+/// Counters of services, each by a label with few values. Services of one name in several namespaces share a series: its
+/// labels do not tell them apart.
+fn by_service<'a, const N: usize>(
+    services: &'a [ServiceTotals],
+    unseen: Unseen,
+    (label, values): (&'static str, [&'static str; N]),
+    counters: impl Fn(&ServiceTotals) -> [Counter; N],
+) -> impl Iterator<Item = ([(&'static str, &'a str); 2], u64)> {
+    let mut sums = BTreeMap::<(&'static str, &'a str), u64>::new();
+    for totals in services {
+        for (value, counter) in values.into_iter().zip(counters(totals)) {
+            if counter.value > 0 {
+                let shown = if unseen.in_red(counter.born) { 0 } else { counter.value };
+                *sums.entry((value, &totals.service.name)).or_default() += shown;
             }
         }
-        let samples =
-            sums.into_iter().map(|((side, service), n)| ([("side", side), ("service_name", service)], n));
-        out.counter(header, samples)
-    };
-    write(("obi_spans", "Spans made", None), |totals| [totals.server_spans, totals.client_spans])?;
-    let help = "Spans whose request head was longer than capture.head_limit: what lay beyond was not seen";
-    write(("obi_truncated_heads", help, None), |totals| totals.truncated_heads)
+    }
+    sums.into_iter().map(move |((value, service), n)| ([(label, value), ("service_name", service)], n))
 }
 
 /// What the series budget came to; `/api/v1/cardinality` tells more.

@@ -149,6 +149,18 @@ fn write_item(
             };
             out.sample(&|sink| write_labels(&time.service, sink, &|visit| time.each(visit)), point);
         }
+        Source::EdgeTotal | Source::EdgeFailed | Source::EdgeServed | Source::EdgeCalled => {
+            let Some(edge) = red.edges.get(item) else { return false };
+            let (created, new) = (edge.created, unseen.in_red(edge.born));
+            let count = |value| Point::Counter { value: if new { 0 } else { value }, created };
+            let point = match family.source {
+                Source::EdgeTotal => count(edge.total),
+                Source::EdgeFailed => count(edge.failed),
+                Source::EdgeServed => durations(&edge.served, created, new),
+                _ => durations(&edge.called, created, new),
+            };
+            out.sample(&|sink| write_own(sink, &|visit| edge.each(visit)), point);
+        }
     }
     true
 }
@@ -178,9 +190,14 @@ fn service_labels(service: &Service, sink: &mut LabelSink<'_>) {
     sink("service_name", &service.name);
 }
 
-/// The service's labels, and those that `each` visits; what has no value is an empty text.
+/// The service's labels, and those that `each` visits.
 fn write_labels(service: &Service, sink: &mut LabelSink<'_>, each: &dyn Fn(&mut Visit<'_>)) {
     service_labels(service, sink);
+    write_own(sink, each);
+}
+
+/// The labels that `each` visits; what has no value is an empty text.
+fn write_own(sink: &mut LabelSink<'_>, each: &dyn Fn(&mut Visit<'_>)) {
     each(&mut |label, value| {
         let text = match value {
             LabelValue::Text(text) => Cow::Borrowed(text),

@@ -5,7 +5,7 @@
 use super::postgres::Postgres;
 use super::redis::Redis;
 use super::{About, System};
-use crate::protocol::{Endpoints, Side};
+use crate::protocol::{Cause, Endpoints, Side};
 use obi_ebpf::{
     FRAME_FIRST_PIECE, FRAME_JOINED, FRAME_LAST_PIECE, PROTOCOL_POSTGRES, PROTOCOL_REDIS, close_event,
     frame_event,
@@ -33,6 +33,7 @@ pub(super) struct Message<'a> {
     pub(super) turn: u32,
     pub(super) payload: &'a [u8],
     pub(super) tid: u32,
+    pub(super) cause: Cause,
     pub(super) arrival: u64,
     /// When its first byte was read or sent.
     pub(super) started: u64,
@@ -54,7 +55,14 @@ struct Direction {
     is_behind_gap: bool,
     /// Pieces of a message that has not come to its end.
     partial: Vec<u8>,
-    started: u64,
+    begun: Beginning,
+}
+
+/// Of a message's first byte.
+#[derive(Debug, Clone, Copy, Default)]
+struct Beginning {
+    time: u64,
+    cause: Cause,
 }
 
 impl Connection {
@@ -102,15 +110,16 @@ impl Connection {
     ) -> (&'a mut About, &'a mut Session, Option<Message<'a>>) {
         let is_request = (frame.sent != 0) == (self.about.side == Side::Client);
         let direction = &mut self.directions[usize::from(is_request)];
-        let message = direction.take(frame, piece).map(|(payload, is_behind_gap, started)| Message {
+        let message = direction.take(frame, piece).map(|(payload, is_behind_gap, begun)| Message {
             is_request,
             is_behind_gap,
             kind: frame.type_,
             turn: frame.stream,
             payload,
             tid: frame.header.tid,
+            cause: begun.cause,
             arrival: frame.arrival,
-            started,
+            started: begun.time,
             ended: frame.header.time,
         });
         (&mut self.about, &mut self.session, message)
@@ -144,7 +153,7 @@ impl Connection {
 
 impl Direction {
     /// The payload that ends with this piece, whether records are missing before it, and when it began.
-    fn take<'a>(&'a mut self, frame: &frame_event, piece: &'a [u8]) -> Option<(&'a [u8], bool, u64)> {
+    fn take<'a>(&'a mut self, frame: &frame_event, piece: &'a [u8]) -> Option<(&'a [u8], bool, Beginning)> {
         let step = self.expected.map_or(0, |expected| frame.sequence.wrapping_sub(expected).cast_signed());
         if step < 0 {
             return None; // a later one has come already
@@ -155,16 +164,18 @@ impl Direction {
         self.is_behind_gap |= step > 0;
         if is_first {
             self.partial.clear();
-            self.started = frame.header.time;
+            // The other end counts its turns from where it was joined itself.
+            let cause = Cause { wire: None, ..Cause::of_frame(frame, None) };
+            self.begun = Beginning { time: frame.header.time, cause };
         } else if step > 0 || self.partial.is_empty() {
             self.partial.clear();
             return None; // its beginning is missing
         }
         if is_first && is_last {
-            return Some((piece, std::mem::take(&mut self.is_behind_gap), self.started));
+            return Some((piece, std::mem::take(&mut self.is_behind_gap), self.begun));
         }
         let room = MESSAGE_BYTES.saturating_sub(self.partial.len());
         self.partial.extend_from_slice(&piece[..piece.len().min(room)]);
-        is_last.then(|| (&*self.partial, std::mem::take(&mut self.is_behind_gap), self.started))
+        is_last.then(|| (&*self.partial, std::mem::take(&mut self.is_behind_gap), self.begun))
     }
 }

@@ -16,7 +16,7 @@ mod text;
 
 use super::exchange::close_failure;
 use super::loss::{self, Loss};
-use super::{Database, Exchange, Limits, Message, Side, Sink, System};
+use super::{Cause, Database, Exchange, Limits, Message, Side, Sink, System};
 use crate::config::Databases as Settings;
 use connection::{Connection, Session};
 use foldhash::fast::RandomState;
@@ -33,6 +33,7 @@ struct Asked {
     /// Of Redis, or of SQL whose text was not seen.
     operation: Arc<str>,
     tid: u32,
+    cause: Cause,
     arrival: u64,
     started: u64,
 }
@@ -220,6 +221,8 @@ impl About {
             side: self.side,
             tgid: self.tgid,
             tid: asked.tid,
+            cause: asked.cause,
+            answerer: None,
             endpoints: self.endpoints,
             encrypted: self.encrypted,
             arrival: asked.arrival.min(answer.ended),

@@ -286,6 +286,7 @@ fn asked(message: &Message<'_>, statement: Option<Arc<Statement>>) -> Asked {
         statement,
         operation: Arc::default(),
         tid: message.tid,
+        cause: message.cause,
         arrival: message.arrival,
         started: message.started,
     }

@@ -111,8 +111,8 @@ impl Redis {
         if self.pending.len() >= PENDING && self.pending.pop_front().is_some() {
             out.lost(PENDING_FULL, 1);
         }
-        let (tid, arrival, started) = (message.tid, message.arrival, message.started);
-        let asked = Asked { statement: None, operation, tid, arrival, started };
+        let Message { tid, cause, arrival, started, .. } = *message;
+        let asked = Asked { statement: None, operation, tid, cause, arrival, started };
         if effect == Effect::Unfollows {
             self.is_followed = false;
             out.lost(NOT_FOLLOWED, 1 + self.pending.len());

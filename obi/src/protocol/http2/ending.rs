@@ -35,12 +35,14 @@ impl Http2 {
             self.close_stream(slot, close, sink);
         }
         self.connections.release(at);
+        self.streams.tell_forgotten(sink);
     }
 
     /// Drops a connection whose streams the kernel side has reported as lost. `false` when it is not known.
-    pub(in crate::protocol) fn forget(&mut self, number: u64) -> bool {
+    pub(in crate::protocol) fn forget(&mut self, number: u64, sink: &mut impl Sink) -> bool {
         let Some(at) = self.connections.find(number >> ORDINAL_BITS) else { return false };
         self.drop_connection(at);
+        self.streams.tell_forgotten(sink);
         true
     }
 
@@ -82,6 +84,7 @@ impl Http2 {
                 self.drop_connection(at);
             }
         }
+        self.streams.tell_forgotten(sink);
     }
 
     fn close_stream(&mut self, slot: u32, close: &close_event, sink: &mut impl Sink) {

@@ -23,7 +23,7 @@ pub(super) use stream::Upgraded;
 
 use super::exchange::Evicted;
 use super::loss::{self, Loss};
-use super::{Failure, Limits, Sink, UnderWay};
+use super::{Cause, Failure, Limits, Sink, UnderWay};
 use connection::Connection;
 use connections::Connections;
 use direction::{Block, Spare};
@@ -86,6 +86,7 @@ impl Http2 {
             // What a direction may use of its table, it says itself (`hpack`), so SETTINGS tell us nothing.
             _ => {}
         }
+        self.streams.tell_forgotten(sink);
     }
 
     /// A request was answered by an upgrade: its answer will come on stream 1.
@@ -109,7 +110,9 @@ impl Http2 {
             stream.touched = request.ended;
             stream.adopt(request);
         });
+        self.tell_begun(slot, sink);
         self.finish_if_over(slot, sink);
+        self.streams.tell_forgotten(sink);
     }
 
     /// Calls `visit` with each request whose response has not ended.
@@ -195,9 +198,10 @@ impl Http2 {
         };
         let (request_gaps, response_gaps) = connection.gaps();
         let head = &self.head;
+        let cause = Cause::of_frame(frame, connection.side);
         self.streams.change(slot, |stream| {
             if is_new {
-                stream.ask(block, head);
+                stream.ask(block, head, cause);
                 if found.is_none() {
                     stream.response.gaps = response_gaps;
                 }
@@ -205,10 +209,23 @@ impl Http2 {
             stream.touched = frame.header.time;
             stream.request.note(frame, block.is_end, is_request_head(head), request_gaps);
         });
-        if connection.refused_above.is_some_and(|last| block.stream > last) {
+        let is_refused = connection.refused_above.is_some_and(|last| block.stream > last);
+        if is_new {
+            self.tell_begun(slot, sink);
+        }
+        if is_refused {
             return self.refuse(slot, frame.header.time, sink);
         }
         self.finish_if_over(slot, sink);
+    }
+
+    /// The head of a request is there.
+    fn tell_begun(&mut self, slot: u32, sink: &mut impl Sink) {
+        let stream = &mut self.streams[slot];
+        if let Some(begun) = stream.begun(&self.connections[stream.connection]) {
+            sink.begun(&begun);
+            stream.is_told = true;
+        }
     }
 
     /// A header block of the server: an interim head, the final one, or trailers.
@@ -336,14 +353,17 @@ impl Http2 {
         self.release(slot);
     }
 
-    fn hand_over(&self, slot: u32, end: End, sink: &mut impl Sink) {
-        let stream = &self.streams[slot];
+    fn hand_over(&mut self, slot: u32, end: End, sink: &mut impl Sink) {
+        let stream = &mut self.streams[slot];
         if stream.is_settled {
             return;
         }
         let connection = &self.connections[stream.connection];
         match stream.exchange(connection, end) {
-            Some(exchange) => sink.exchange(&exchange),
+            Some(exchange) => {
+                sink.exchange(&exchange);
+                stream.is_told = false;
+            }
             None => sink.lost(stream_loss(loss::RECORDS_MISSING, connection)),
         }
     }

@@ -11,7 +11,8 @@ use crate::protocol::grpc::{self, Content};
 use crate::protocol::http1::{RequestParts, RequestText};
 use crate::protocol::redact::{Target, host_of, split_target};
 use crate::protocol::{
-    Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics, Side, UnderWay, Version,
+    Begun, Cause, Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics, Side,
+    UnderWay, Version,
 };
 use obi_ebpf::{BODY_UNKNOWN, MESSAGES_UNKNOWN, ORDINAL_BITS, frame_event};
 
@@ -46,6 +47,9 @@ pub(super) struct Stream {
     pub(super) touched: u64,
     pub(super) tgid: u32,
     tid: u32,
+    cause: Cause,
+    /// Who takes exchanges knows of it, and waits to hear more.
+    pub(super) is_told: bool,
     arrival: u64,
     started: u64,
     pub(super) text: RequestText,
@@ -144,8 +148,8 @@ impl Stream {
     }
 
     /// Takes the request head.
-    pub(super) fn ask(&mut self, block: &Block, head: &Head) {
-        (self.tgid, self.tid) = (block.tgid, block.tid);
+    pub(super) fn ask(&mut self, block: &Block, head: &Head, cause: Cause) {
+        (self.tgid, self.tid, self.cause) = (block.tgid, block.tid, cause);
         (self.arrival, self.started) = (block.arrival, block.started);
         self.is_asked = true;
         self.is_truncated = block.is_cut;
@@ -163,6 +167,19 @@ impl Stream {
             content: head.get(Name::ContentType).map_or(Content::Other, Content::of),
             timeout: head.get(Name::GrpcTimeout).and_then(grpc::timeout),
         });
+    }
+
+    /// The request, as soon as its head is there; `None` when the records did not tell the side.
+    pub(super) fn begun(&self, connection: &Connection) -> Option<Begun<'_>> {
+        Some(Begun {
+            number: number(connection.number, self.id),
+            side: connection.side?,
+            tgid: self.tgid,
+            tid: self.tid,
+            started: self.started,
+            traceparent: self.text.request().traceparent,
+            cause: self.cause,
+        })
     }
 
     /// Takes a request that came over HTTP/1 and was answered by an upgrade (RFC 7540 §3.2).
@@ -249,6 +266,8 @@ impl Stream {
             side: connection.side?,
             tgid: self.tgid,
             tid: self.tid,
+            cause: self.cause,
+            answerer: None,
             endpoints: connection.endpoints,
             encrypted: connection.encrypted,
             arrival: self.arrival,

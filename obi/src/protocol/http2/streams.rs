@@ -4,8 +4,8 @@
 //! that nothing is allocated once the table has grown to its load. Refuses to know what ends a stream.
 
 use super::connection::Connection;
-use super::stream::Stream;
-use crate::protocol::Limits;
+use super::stream::{self, Stream};
+use crate::protocol::{Limits, Sink};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use std::ops::{Index, IndexMut};
@@ -18,11 +18,20 @@ pub(super) struct Streams {
     free: Vec<u32>,
     /// Capacity of all texts, those of free entries included.
     held_bytes: usize,
+    /// Exchange numbers that others know and will not hear of again.
+    forgotten: Vec<u64>,
 }
 
 impl Streams {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, slots: HashMap::default(), entries: Vec::new(), free: Vec::new(), held_bytes: 0 }
+        Self {
+            limits,
+            slots: HashMap::default(),
+            entries: Vec::new(),
+            free: Vec::new(),
+            held_bytes: 0,
+            forgotten: Vec::new(),
+        }
     }
 
     pub(super) fn find(&self, connection: u32, id: u32) -> Option<u32> {
@@ -52,7 +61,10 @@ impl Streams {
     }
 
     pub(super) fn release(&mut self, slot: u32, connection: &mut Connection) {
-        let Stream { id, connection: at, previous, next, .. } = self[slot];
+        let Stream { id, connection: at, previous, next, is_told, .. } = self[slot];
+        if is_told {
+            self.forgotten.push(stream::number(connection.number, id));
+        }
         match previous {
             Some(previous) => self[previous].next = next,
             None => connection.first = next,
@@ -67,6 +79,11 @@ impl Streams {
             self[slot] = Stream::default();
         }
         self.free.push(slot);
+    }
+
+    /// Tells which exchanges that had begun will not be heard of again.
+    pub(super) fn tell_forgotten(&mut self, sink: &mut impl Sink) {
+        self.forgotten.drain(..).for_each(|number| sink.forgotten(number));
     }
 
     /// Does something that may change what a stream holds.

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use jiff::Timestamp;
 
+use crate::cause::context::parse_id;
 use crate::profile::choose::{Filter, Pace};
 use crate::profile::sample_type::{ROWS, SampleKind};
-use crate::span::context::parse_id;
 use crate::web::Error;
 
 const UNKNOWN: &str =

@@ -22,7 +22,8 @@ impl Serialize for PageJson<'_> {
         struct Spans<'a>(&'a [Stored], bool);
         impl Serialize for Spans<'_> {
             fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-                out.collect_seq(self.0.iter().map(|stored| SpanJson(stored, self.1)))
+                let has_profiles = self.1;
+                out.collect_seq(self.0.iter().map(|stored| SpanJson { stored, has_profiles, place: None }))
             }
         }
         let Self { page, has_profiles } = *self;
@@ -35,13 +36,24 @@ impl Serialize for PageJson<'_> {
     }
 }
 
-struct SpanJson<'a>(&'a Stored, bool);
+/// One span.
+pub(in crate::web) struct SpanJson<'a> {
+    pub(in crate::web) stored: &'a Stored,
+    /// It says where its profile is.
+    pub(in crate::web) has_profiles: bool,
+    /// In a tree: how deep it is, and whether its parent is not held.
+    pub(in crate::web) place: Option<(usize, bool)>,
+}
 
 impl Serialize for SpanJson<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
-        let Stored { sequence, span } = self.0;
+        let Stored { sequence, span } = self.stored;
         let mut out = out.serialize_map(None)?;
         out.serialize_entry("sequence", sequence)?;
+        if let Some((depth, is_cut)) = self.place {
+            out.serialize_entry("depth", &depth)?;
+            out.serialize_entry("is_cut", &is_cut)?;
+        }
         out.serialize_entry("trace_id", &hex(&span.trace_id))?;
         out.serialize_entry("span_id", &hex(&span.span_id))?;
         out.serialize_entry("parent_span_id", &span.parent_span_id.map(|id| hex(&id)))?;
@@ -67,7 +79,7 @@ impl Serialize for SpanJson<'_> {
         out.serialize_entry("service", &ServiceJson(&span.service))?;
         out.serialize_entry("pid", &span.pid)?;
         out.serialize_entry("exchange", &Text(span.exchange))?;
-        if self.1 {
+        if self.has_profiles {
             out.serialize_entry("profile", &profile_path(&span.span_id))?;
         }
         out.serialize_entry("resource", &Resource(span))?;
@@ -84,7 +96,8 @@ impl<T: Display> Serialize for Text<T> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// As hexadecimal digits.
+pub(in crate::web) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         write!(text, "{byte:02x}").expect("writing to a string cannot fail");
@@ -92,7 +105,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-struct ServiceJson<'a>(&'a Service);
+/// Its name and namespace.
+pub(in crate::web) struct ServiceJson<'a>(pub(in crate::web) &'a Service);
 
 impl Serialize for ServiceJson<'_> {
     fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {

@@ -1,8 +1,8 @@
 //! Query parameters to a [`Query`]. Anything unknown, repeated or malformed is an error that names it.
 
 use super::{DEFAULT_LIMIT_AFTER, DEFAULT_LIMIT_NEWEST, MAX_LIMIT};
+use crate::cause::context::parse_id;
 use crate::span::SpanKind;
-use crate::span::context::parse_id;
 use crate::span::grpc::Code;
 use crate::span_store::{Filter, Order, Query, StatusFilter};
 use crate::web::Error;
@@ -36,7 +36,10 @@ pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Query, Error> {
     Ok(Query { filter, order, limit: limit.unwrap_or(default_limit) })
 }
 
-fn set<T>(field: &mut Option<T>, value: Result<T, &'static str>) -> Result<(), &'static str> {
+pub(in crate::web) fn set<T>(
+    field: &mut Option<T>,
+    value: Result<T, &'static str>,
+) -> Result<(), &'static str> {
     match field.replace(value?) {
         None => Ok(()),
         Some(_) => Err("given more than once"),
@@ -68,13 +71,13 @@ fn parse_trace_id(value: &str) -> Result<[u8; 16], &'static str> {
     parse_id(value).ok_or("expected 32 hexadecimal digits")
 }
 
-fn parse_milliseconds(value: &str) -> Result<u64, &'static str> {
+pub(in crate::web) fn parse_milliseconds(value: &str) -> Result<u64, &'static str> {
     let milliseconds = value.parse::<f64>().ok().filter(|value| (0.0..=1e12).contains(value));
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1e18")]
     milliseconds.map(|value| (value * 1e6).round() as u64).ok_or("expected a number of milliseconds from 0")
 }
 
-fn parse_after(value: &str) -> Result<u64, &'static str> {
+pub(in crate::web) fn parse_after(value: &str) -> Result<u64, &'static str> {
     let sequence = value.parse().ok().filter(|sequence| *sequence < u64::MAX);
     sequence.ok_or("expected a sequence number, 0 for the oldest")
 }

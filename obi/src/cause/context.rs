@@ -1,23 +1,10 @@
 //! W3C Trace Context: the caller's span from headers, and ids of our own.
 //!
-//! In: `traceparent` and `tracestate` as sent. Out: a [`Context`] for a new span; a header that breaks the
-//! specification makes a new trace, never an error. Refuses to know how headers travel.
+//! In: `traceparent` and `tracestate` as sent; numbers of exchanges. Out: the [`Parent`] that a header names, if it keeps to
+//! the specification; ids. Refuses to know how headers travel.
 
 use fastrand::Rng;
 use std::hash::BuildHasher;
-
-/// Place of a span in its trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Context {
-    /// Never all zero.
-    pub trace_id: [u8; 16],
-    /// Of the new span; never all zero.
-    pub span_id: [u8; 8],
-    /// The caller's span; `None` for a root.
-    pub parent_span_id: Option<[u8; 8]>,
-    /// Trace flags that this agent knows: sampled (1) and random trace id (2).
-    pub flags: u8,
-}
 
 /// The caller's span as `traceparent` tells it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,15 +120,6 @@ pub struct Ids {
     keys: [u64; 2],
 }
 
-/// A request that was upgraded, or the WebSocket that it was upgraded to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Half {
-    /// The request.
-    Upgrade,
-    /// The WebSocket, a child of the request.
-    Socket,
-}
-
 impl Ids {
     /// Seeded by the operating system.
     #[must_use]
@@ -157,29 +135,27 @@ impl Ids {
         Self { keys: [seed, !seed] }
     }
 
-    /// The place of the span of an exchange, by its number and when it `started`: below the caller's span when
-    /// `traceparent` names one, else a new, sampled trace. Numbers are used again after very many exchanges of one
-    /// connection, hence the time.
+    /// Of the span of an exchange, by its number and when it `started`. Numbers are used again after very many exchanges
+    /// of one connection, hence the time.
     #[must_use]
-    pub fn context(&self, number: u64, started: u64, traceparent: &str) -> Context {
-        place(&mut self.generators(number, started), traceparent)
+    pub fn span_id(&self, number: u64, started: u64) -> [u8; 8] {
+        self.generators(number, started)[0].u64(1..).to_be_bytes()
     }
 
-    /// The place of one half of an upgraded exchange. Both halves carry the same number and the same header, so that the
-    /// second, which may end hours later, finds the first without anyone remembering it.
+    /// Of a trace that begins with this exchange.
     #[must_use]
-    pub fn tied(&self, traceparent: &str, number: u64, half: Half) -> Context {
-        // The WebSocket does not know when its request began.
-        let mut generators = self.generators(number, 0);
-        let upgrade = place(&mut generators, traceparent);
-        match half {
-            Half::Upgrade => upgrade,
-            Half::Socket => Context {
-                span_id: generators[1].u64(1..).to_be_bytes(),
-                parent_span_id: Some(upgrade.span_id),
-                ..upgrade
-            },
-        }
+    pub fn trace_id(&self, number: u64, started: u64) -> [u8; 16] {
+        let [mut high, mut low] = self.generators(number, started);
+        let _span = high.u64(1..);
+        (u128::from(high.u64(..)) << 64 | u128::from(low.u64(1..))).to_be_bytes()
+    }
+
+    /// Of the span of a WebSocket, by the number of the exchange that was upgraded to it.
+    #[must_use]
+    pub fn socket_id(&self, number: u64, started: u64) -> [u8; 8] {
+        let [_, mut low] = self.generators(number, started);
+        let _trace = low.u64(1..);
+        low.u64(1..).to_be_bytes()
     }
 
     /// Odd factors keep numbers and times apart, which differ in few bits.
@@ -187,20 +163,6 @@ impl Ids {
         let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ^ started.wrapping_mul(0xd6e8_feb8_6659_fd93).rotate_left(32);
         self.keys.map(|key| Rng::with_seed(key ^ mixed))
-    }
-}
-
-fn place([high, low]: &mut [Rng; 2], traceparent: &str) -> Context {
-    let span_id = high.u64(1..).to_be_bytes();
-    match parse_traceparent(traceparent) {
-        Some(Parent { trace_id, span_id: parent, flags }) => {
-            Context { trace_id, span_id, parent_span_id: Some(parent), flags }
-        }
-        None => {
-            let trace_id = u128::from(high.u64(..)) << 64 | u128::from(low.u64(1..));
-            let trace_id = trace_id.to_be_bytes();
-            Context { trace_id, span_id, parent_span_id: None, flags: FLAG_SAMPLED | FLAG_RANDOM }
-        }
     }
 }
 
@@ -273,35 +235,17 @@ mod tests {
         for nth in 0..10_000 {
             // Exchanges of a few connections, a microsecond apart; now and then with a number that was used before.
             let (number, started) = (((nth % 7) << 24) | (nth % 1_000), 1_000 * nth);
-            let context = ids.context(number, started, "");
-            assert_eq!(context, ids.context(number, started, ""));
-            assert!(context.trace_id != [0; 16] && context.span_id != [0; 8]);
-            assert_eq!((context.parent_span_id, context.flags), (None, FLAG_SAMPLED | FLAG_RANDOM));
-            assert!(seen.insert(context.trace_id.to_vec()) && seen.insert(context.span_id.to_vec()));
+            let made = || {
+                (ids.trace_id(number, started), ids.span_id(number, started), ids.socket_id(number, started))
+            };
+            let (trace, span, socket) = made();
+            assert_eq!(made(), (trace, span, socket));
+            assert!(trace != [0; 16] && span != [0; 8] && socket != [0; 8]);
+            assert!(
+                seen.insert(trace.to_vec()) && seen.insert(span.to_vec()) && seen.insert(socket.to_vec())
+            );
         }
-        assert_ne!(Ids::from_entropy().context(1, 1, ""), Ids::from_entropy().context(1, 1, ""));
-        let child = ids.context(1, 1, "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00");
-        assert_eq!(child.parent_span_id, Some(0xb7ad_6b71_6920_3331_u64.to_be_bytes()));
-        assert_eq!((child.trace_id[0], child.flags), (0x0a, 0));
-    }
-
-    #[test]
-    fn the_halves_of_an_upgrade_find_each_other() {
-        let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let ids = Ids::from_entropy();
-        let mut seen = std::collections::HashSet::new();
-        for number in (0..1_000).map(|nth| nth << 24 | 1) {
-            for header in ["", caller] {
-                let upgrade = ids.tied(header, number, Half::Upgrade);
-                let socket = ids.tied(header, number, Half::Socket);
-                assert_eq!(upgrade, ids.tied(header, number, Half::Upgrade));
-                assert_eq!((socket.trace_id, socket.flags), (upgrade.trace_id, upgrade.flags));
-                assert_eq!(socket.parent_span_id, Some(upgrade.span_id));
-                assert_eq!(upgrade.parent_span_id.is_some(), !header.is_empty());
-                assert!(seen.insert((header, upgrade.span_id)) && seen.insert((header, socket.span_id)));
-            }
-        }
-        assert_ne!(Ids::from_entropy().tied("", 1, Half::Upgrade), ids.tied("", 1, Half::Upgrade));
+        assert_ne!(Ids::from_entropy().trace_id(1, 1), Ids::from_entropy().trace_id(1, 1));
     }
 
     proptest! {

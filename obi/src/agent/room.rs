@@ -1,0 +1,133 @@
+//! Spans that wait for their places in traces: their parents, or the traces of these, are not known yet.
+//!
+//! In: spans with what is known of their exchanges. Out: those that have waited long enough, or are too many. Refuses to
+//! know what a span waits for.
+
+use std::collections::VecDeque;
+
+use crate::cause::{Causes, Ended, Part, Place, Waits};
+use crate::protocol::{Answerer, Begun, Cause, Exchange, Message, Semantics, Side};
+use crate::span::Span;
+
+/// Spans that wait at most: some 3 MB.
+const ROOM: usize = 4_096;
+
+/// A span without a place, and what its place follows from.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) span: Span,
+    /// From `CLOCK_MONOTONIC` to the span's times.
+    pub(super) wall_offset: u64,
+    pub(super) end: OwnedEnd,
+    /// By the same clock: when it began to wait.
+    since: u64,
+    waits: Waits,
+}
+
+/// [`Ended`] without its texts, which are read when a request begins.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnedEnd {
+    number: u64,
+    side: Side,
+    tgid: u32,
+    tid: u32,
+    started: u64,
+    cause: Cause,
+    at: u64,
+    answerer: Option<Answerer>,
+    route: u64,
+    part: Part,
+}
+
+/// The status of a request that becomes something else.
+const SWITCHING_PROTOCOLS: u16 = 101;
+
+/// What the end of an exchange tells of causes. `route`: a number for its service and route.
+pub(super) fn ended<'a>(exchange: &Exchange<'a>, route: u64) -> Ended<'a> {
+    let (traceparent, part) = match &exchange.message {
+        Message::Http(http) => {
+            let status = http.response.and_then(|response| response.status);
+            let part = match http.semantics {
+                Semantics::WebSocket(_) => Part::Socket,
+                Semantics::Http if status == Some(SWITCHING_PROTOCOLS) => Part::Upgrade,
+                _ => Part::Whole,
+            };
+            (http.request.traceparent, part)
+        }
+        Message::Database(_) => ("", Part::Whole),
+    };
+    let Exchange { number, side, tgid, tid, started, cause, .. } = *exchange;
+    let begun = Begun { number, side, tgid, tid, started, traceparent, cause };
+    Ended { begun, at: exchange.ended, answerer: exchange.answerer, route, part }
+}
+
+impl OwnedEnd {
+    pub(super) fn of(ended: &Ended<'_>) -> Self {
+        let Begun { number, side, tgid, tid, started, cause, .. } = ended.begun;
+        let Ended { at, answerer, route, part, .. } = *ended;
+        Self { number, side, tgid, tid, started, cause, at, answerer, route, part }
+    }
+
+    pub(super) fn borrowed(&self) -> Ended<'static> {
+        let Self { number, side, tgid, tid, started, cause, at, answerer, route, part } = *self;
+        Ended {
+            begun: Begun { number, side, tgid, tid, started, traceparent: "", cause },
+            at,
+            answerer,
+            route,
+            part,
+        }
+    }
+}
+
+/// The spans, in the order of their ends.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    held: VecDeque<Held>,
+}
+
+impl Room {
+    /// Takes a span in. Returns the one that has waited longest when there is no room for both.
+    pub(super) fn hold(
+        &mut self,
+        span: Span,
+        wall_offset: u64,
+        ended: &Ended<'_>,
+        (waits, now): (Waits, u64),
+    ) -> Option<Held> {
+        let first = if self.held.len() >= ROOM { self.held.pop_front() } else { None };
+        let end = OwnedEnd::of(ended);
+        self.held.push_back(Held { span, wall_offset, end, since: now, waits });
+        first
+    }
+
+    /// Takes out those whose places are known by now.
+    pub(super) fn settle(&mut self, causes: &mut Causes, now: u64) -> Vec<(Held, Place)> {
+        let mut settled = Vec::new();
+        for _ in 0..self.held.len() {
+            let Some(mut held) = self.held.pop_front() else { break };
+            match causes.place(&held.end.borrowed(), now) {
+                Ok(place) => settled.push((held, place)),
+                Err(waits) => {
+                    held.waits = waits;
+                    self.held.push_back(held);
+                }
+            }
+        }
+        settled
+    }
+
+    /// All of them.
+    pub(super) fn clear(&mut self) -> VecDeque<Held> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Nobody waits who came before `time` and only needs a little longer.
+    pub(super) fn is_quiet_since(&self, time: u64) -> bool {
+        self.held.iter().all(|held| held.since > time || held.waits == Waits::Answer)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+}

@@ -1,0 +1,262 @@
+//! Exchanges that are open, and those that have ended lately: what may have caused something.
+//!
+//! In: beginnings and ends. Out: exchanges by number, by what they are on the wire, by the trace that a header gave them.
+//! Bounded. Refuses to know what follows from it.
+
+use super::context::Parent;
+use super::{Place, Recent};
+use crate::protocol::{Cause, Side, Wire};
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+use std::collections::VecDeque;
+
+/// Open at once. The parser has as many of each protocol at most.
+const OPEN: usize = 131_072;
+/// That have ended lately.
+const ENDED: usize = 16_384;
+/// And are remembered for so long at most, ns.
+const ENDED_NS: u64 = 30_000_000_000;
+/// Threads that have read requests.
+const THREADS: usize = 32_768;
+/// Requests of one process in one trace that are told apart; with more, none is taken.
+const SAME_TRACE: usize = 16;
+
+/// What is known of an exchange.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known {
+    pub(super) number: u64,
+    pub(super) side: Side,
+    pub(super) tgid: u32,
+    /// Thread that read or sent its request's head.
+    pub(super) tid: u32,
+    pub(super) started: u64,
+    pub(super) span_id: [u8; 8],
+    pub(super) header: Option<Parent>,
+    pub(super) cause: Cause,
+    /// Of a request: another one was open on its connection or thread.
+    pub(super) overlaps: bool,
+    /// Of a call: its process was serving something when it began.
+    pub(super) is_beside_others: bool,
+    pub(super) end: Option<End>,
+    pub(super) place: Option<Place>,
+}
+
+/// How an exchange ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct End {
+    pub(super) at: u64,
+    /// The thread that had read the request has answered it.
+    pub(super) by_reader: bool,
+    /// The one that has answered it had waited for many things at once by then.
+    pub(super) waits_many: bool,
+    pub(super) route: u64,
+    pub(super) is_upgrade: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Table {
+    known: HashMap<u64, Known, RandomState>,
+    /// Numbers in the order of their ends.
+    ended: VecDeque<u64>,
+    /// Calls, and requests, by what they are on the wire.
+    by_wire: HashMap<(Wire, Side), u64, RandomState>,
+    /// Requests, by process and the trace that their headers name.
+    by_trace: HashMap<(u32, [u8; 16]), Vec<u64>, RandomState>,
+    /// Requests open in each process.
+    open: HashMap<u32, u32, RandomState>,
+    /// The request that each thread has read last.
+    last_read: Recent<u32, u64>,
+}
+
+impl Known {
+    pub(super) fn new(
+        number: u64,
+        (side, tgid, tid): (Side, u32, u32),
+        (started, span_id): (u64, [u8; 8]),
+        (header, cause): (Option<Parent>, Cause),
+    ) -> Self {
+        let (overlaps, is_beside_others) = (false, false);
+        let (end, place) = (None, None);
+        Self {
+            number,
+            side,
+            tgid,
+            tid,
+            started,
+            span_id,
+            header,
+            cause,
+            overlaps,
+            is_beside_others,
+            end,
+            place,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.end.is_none()
+    }
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            known: HashMap::default(),
+            ended: VecDeque::new(),
+            by_wire: HashMap::default(),
+            by_trace: HashMap::default(),
+            open: HashMap::default(),
+            last_read: Recent::new(THREADS),
+        }
+    }
+}
+
+impl Table {
+    pub(super) fn get(&self, number: u64) -> Option<&Known> {
+        self.known.get(&number)
+    }
+
+    /// What finds no room is never anybody's cause.
+    pub(super) fn begin(&mut self, mut known: Known) {
+        self.remove(known.number);
+        if self.known.len() >= OPEN + ENDED {
+            return;
+        }
+        match known.side {
+            Side::Server => self.begin_request(&mut known),
+            Side::Client => {
+                known.is_beside_others = self.open.contains_key(&known.tgid);
+            }
+        }
+        if let Some(wire) = known.cause.wire {
+            self.by_wire.insert((wire, known.side), known.number);
+        }
+        self.known.insert(known.number, known);
+    }
+
+    fn begin_request(&mut self, known: &mut Known) {
+        *self.open.entry(known.tgid).or_default() += 1;
+        // On its connection the one before it has the number before it.
+        let before = [known.number.wrapping_sub(1), self.last_read.get(known.tid).copied().unwrap_or(0)];
+        for number in before {
+            if let Some(other) = self.known.get_mut(&number)
+                && other.side == Side::Server
+                && other.is_open()
+            {
+                other.overlaps = true;
+                known.overlaps = true;
+            }
+        }
+        self.last_read.put(known.tid, known.number);
+        if let Some(header) = known.header {
+            let same = self.by_trace.entry((known.tgid, header.trace_id)).or_default();
+            if same.len() < SAME_TRACE {
+                same.push(known.number);
+            }
+        }
+    }
+
+    pub(super) fn end(&mut self, number: u64, end: End) {
+        let Some(known) = self.known.get_mut(&number) else { return };
+        if known.end.replace(end).is_some() {
+            return;
+        }
+        if known.side == Side::Server {
+            let tgid = known.tgid;
+            self.close(tgid);
+        }
+        self.ended.push_back(number);
+        if self.ended.len() > ENDED {
+            self.let_go();
+        }
+    }
+
+    fn close(&mut self, tgid: u32) {
+        if let Some(n) = self.open.get_mut(&tgid) {
+            *n -= 1;
+            if *n == 0 {
+                self.open.remove(&tgid);
+            }
+        }
+    }
+
+    /// Keeps the place; `true` when it is that of a request that was upgraded.
+    pub(super) fn set_place(&mut self, number: u64, place: Place) -> bool {
+        let Some(known) = self.known.get_mut(&number) else { return false };
+        known.place = Some(place);
+        known.end.is_some_and(|end| end.is_upgrade)
+    }
+
+    pub(super) fn remove(&mut self, number: u64) {
+        let Some(known) = self.known.remove(&number) else { return };
+        if known.side == Side::Server && known.is_open() {
+            self.close(known.tgid);
+        }
+        if let Some(wire) = known.cause.wire
+            && self.by_wire.get(&(wire, known.side)) == Some(&number)
+        {
+            self.by_wire.remove(&(wire, known.side));
+        }
+        if let (Side::Server, Some(header)) = (known.side, known.header) {
+            let key = (known.tgid, header.trace_id);
+            if let Some(same) = self.by_trace.get_mut(&key) {
+                same.retain(|held| *held != number);
+                if same.is_empty() {
+                    self.by_trace.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// The other end of what is `side` of this exchange.
+    pub(super) fn peer(&self, wire: Wire, side: Side) -> Option<Known> {
+        let other = match side {
+            Side::Server => Side::Client,
+            Side::Client => Side::Server,
+        };
+        self.known.get(self.by_wire.get(&(wire, other))?).copied()
+    }
+
+    /// The one request of a process in a trace that was open at `time`; if there was none, the one that there was.
+    pub(super) fn served_in(&self, tgid: u32, trace_id: [u8; 16], time: u64) -> Option<Known> {
+        let same = self.by_trace.get(&(tgid, trace_id)).filter(|same| same.len() < SAME_TRACE)?;
+        let begun =
+            || same.iter().filter_map(|number| self.known.get(number)).filter(|it| it.started <= time);
+        let mut open = begun().filter(|it| it.end.is_none_or(|end| time <= end.at));
+        match (open.next(), open.next()) {
+            (Some(one), None) => Some(*one),
+            (Some(_), Some(_)) => None,
+            (None, _) => {
+                let mut ended = begun();
+                ended.next().filter(|_| ended.next().is_none()).copied()
+            }
+        }
+    }
+
+    /// Exchanges known now.
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Lets go of what ended long before `now`.
+    pub(super) fn sweep(&mut self, now: u64) {
+        for _ in 0..self.ended.len() {
+            let end = self.ended.front().and_then(|number| self.known.get(number)?.end);
+            if end.is_some_and(|end| now.saturating_sub(end.at) < ENDED_NS) {
+                break;
+            }
+            self.let_go();
+        }
+    }
+
+    /// The oldest that has ended goes, unless its place is still looked for.
+    fn let_go(&mut self) {
+        let Some(number) = self.ended.pop_front() else { return };
+        match self.known.get(&number) {
+            Some(known) if known.place.is_none() && known.end.is_some() => self.ended.push_back(number),
+            Some(known) if known.is_open() => {} // the number is used again
+            _ => self.remove(number),
+        }
+    }
+}
