@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels
+        bench-hooks bench-instructions soak check-profiles dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -72,6 +72,10 @@ kernel-smoke:
 test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes two hours)
 	$(CARGO) build --workspace --bins
 	tests=$(TESTS) && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
+
+test-causality: ## Which request made which call, 3,000 requests for each shape and number of clients
+	$(CARGO) build --workspace --bins
+	OBI_CAUSALITY_REQUESTS=3000 $(AS_ROOT) $(CARGO) test --package integration --test integration causality -- --nocapture
 
 fuzz-smoke:
 	script/fuzz 5

@@ -20,6 +20,7 @@
 pub mod accuracy;
 pub mod agent;
 pub mod alertmanager;
+pub mod causality;
 pub mod client;
 pub mod database;
 pub mod exposition;

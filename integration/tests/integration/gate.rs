@@ -32,7 +32,11 @@ impl Barrier {
         client::call(Kind::Shape, &self.0.server.address, std::slice::from_ref(&call), 1).unwrap();
         let is_seen =
             |span: &Span| span.request_id() == Some(&call.id) && span.service.name == self.0.server.service;
-        agent.spans_until(PATIENCE, |spans| spans.iter().any(is_seen)).unwrap().iter().any(is_seen)
+        let is_there =
+            agent.spans_until(PATIENCE, |spans| spans.iter().any(is_seen)).unwrap().iter().any(is_seen);
+        // A scrape waits for spans that wait for the other end of their connection.
+        agent.metrics().unwrap();
+        is_there
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod accuracy;
 mod cardinality;
+mod causality;
 mod commands;
 mod database;
 mod discovery;

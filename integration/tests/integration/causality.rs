@@ -1,0 +1,188 @@
+//! Parents without a header: calls to the requests that made them, requests to the calls at the other end.
+
+use std::collections::HashSet;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+
+use integration::agent::{Agent, Config};
+use integration::causality::{self, Score};
+use integration::exposition::Exposition;
+use integration::fetch;
+use integration::process::{Program, READY};
+use integration::program;
+use integration::seed::{note, request_id};
+use integration::server::service;
+use integration::span::{Kind, Span};
+
+use crate::gate;
+
+/// Requests of each run, unless `OBI_CAUSALITY_REQUESTS` says otherwise (`make test-causality`).
+const REQUESTS: usize = 400;
+
+fn n_requests() -> usize {
+    std::env::var("OBI_CAUSALITY_REQUESTS").map_or(REQUESTS, |text| text.parse().unwrap())
+}
+
+/// A program of `workload/causality` that listens.
+struct Listening {
+    program: Program,
+    service: String,
+    address: SocketAddr,
+}
+
+fn start(script: &str, arguments: &[&str]) -> Listening {
+    let service = service(script);
+    let mut command = Command::new("python3");
+    command.arg(program::source("causality").join(script)).args(arguments);
+    command.env("OTEL_SERVICE_NAME", &service);
+    let mut program = Program::spawn(script, command).unwrap();
+    let port: u16 = program.await_line("ready ", READY).unwrap().parse().unwrap();
+    Listening { program, service, address: SocketAddr::from(([127, 0, 0, 1], port)) }
+}
+
+/// One request after the other on one connection, each with an id of its own.
+fn ask(address: SocketAddr, kinds: &[&str], n: usize) -> Vec<String> {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    (0..n)
+        .map(|nth| {
+            let id = request_id();
+            let kind = kinds[nth % kinds.len()];
+            let head = format!("GET /{kind}/{id} HTTP/1.1\r\nhost: front\r\n\r\n");
+            (&stream).write_all(head.as_bytes()).unwrap();
+            let mut line = String::new();
+            while line != "\r\n" {
+                line.clear();
+                assert!(reader.read_line(&mut line).unwrap() > 0, "the front went away");
+            }
+            reader.read_exact(&mut [0; 2]).unwrap();
+            id
+        })
+        .collect()
+}
+
+/// What a run came to.
+struct Run {
+    score: Score,
+    /// Of requests and calls.
+    pairs: causality::Pairs,
+    spans: Vec<Span>,
+    ids: Vec<String>,
+    /// Services of the front and the back.
+    services: [String; 2],
+    agent: Agent,
+}
+
+/// `clients` at once ask a front of this model, with the agent started before it or after.
+#[track_caller]
+fn run(model: &str, kinds: &[&str], clients: usize, agent_last: bool) -> Run {
+    let early = (!agent_last).then(|| Agent::start(Config::default()).unwrap());
+    let back = start("back.py", &[]);
+    let files = tempfile::tempdir().unwrap();
+    let log = files.path().join("log");
+    let port = back.address.port().to_string();
+    let front = start("front.py", &[model, &port, log.to_str().unwrap()]);
+    let address = front.address;
+    let mut agent = early.unwrap_or_else(|| Agent::start(Config::default()).unwrap());
+    let each = n_requests().div_ceil(clients);
+    let asking: Vec<_> = (0..clients)
+        .map(|_| {
+            let kinds: Vec<String> = kinds.iter().map(|kind| (*kind).to_owned()).collect();
+            thread::spawn(move || ask(address, &kinds.iter().map(String::as_str).collect::<Vec<_>>(), each))
+        })
+        .collect();
+    let ids: Vec<String> = asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect();
+    // Ends what calls in the background.
+    drop(front.program);
+    let barrier = gate::Barrier::start();
+    assert!(barrier.pass(&mut agent), "the agent does not show what has passed");
+    let truth = causality::read_file(&log).unwrap();
+    let spans = agent.spans().unwrap().to_vec();
+    let score = causality::score(&truth, &spans);
+    let all = ids.iter().map(String::as_str).chain(truth.keys().map(String::as_str));
+    let pairs = causality::pairs(all, &spans);
+    note(&format!("causality {model}, {clients} clients, agent last {agent_last}: {score}; pairs {pairs:?}"));
+    Run { score, pairs, spans, ids, services: [front.service, back.service], agent }
+}
+
+/// Every call has its span; none has another's parent; `floor` of a hundred have their own. All ends are paired.
+#[track_caller]
+fn check(model: &str, kinds: &[&str], floor: f64) {
+    for (clients, agent_last) in [(1, false), (2, true), (3, false), (16, true), (64, false)] {
+        let Run { score, pairs, .. } = run(model, kinds, clients, agent_last);
+        assert_eq!((score.wrong, score.missing), (0, 0), "{model} by {clients}: {score}");
+        let share = 100.0 * score.right as f64 / score.calls() as f64;
+        assert!(share >= floor, "{model} by {clients}: {share} % of {score}");
+        assert_eq!((pairs.unknown, pairs.wrong), (0, 0), "{model} by {clients}: {pairs:?}");
+    }
+}
+
+#[test]
+fn a_thread_for_each_connection() {
+    check("threading", &["in"], 99.5);
+}
+
+#[test]
+fn threads_that_accept() {
+    check("pool", &["in"], 99.5);
+}
+
+#[test]
+fn processes_that_accept() {
+    check("prefork", &["in"], 99.5);
+}
+
+/// Nothing shows what belongs together: nothing is put together.
+#[test]
+fn requests_that_go_from_hand_to_hand() {
+    check("handover", &["in"], 0.0);
+    check("asyncio", &["in"], 0.0);
+    check("continued", &["async"], 0.0);
+    check("continued", &["sync", "async"], 0.0);
+}
+
+#[test]
+fn requests_that_stay_on_a_thread_of_a_pool() {
+    check("continued", &["sync"], 99.5);
+}
+
+/// What a request was sent by, what it sent and what that came to: one trace, told as a tree.
+#[test]
+fn a_request_is_one_trace() {
+    let Run { spans, ids, .. } = run("threading", &["in"], 4, false);
+    for id in &ids {
+        let path = format!("/in/{id}");
+        let of_path: Vec<&Span> = spans.iter().filter(|span| span.text("url.path") == Some(&path)).collect();
+        let traces: HashSet<&str> = of_path.iter().map(|span| span.trace_id.as_str()).collect();
+        assert_eq!((of_path.len(), traces.len()), (2, 1), "{path}");
+    }
+}
+
+/// Edges are what happened, each call once: clients to the front, the front to the back.
+#[test]
+fn the_graph_counts_each_call_once() {
+    let Run { spans, ids, services: [front, back], agent, .. } = run("pool", &["in"], 8, false);
+    let calls = spans.iter().filter(|span| span.kind == Kind::Client && span.service.name == front).count();
+    let edge = |metrics: &Exposition, name: &str, labels: &[(&str, &str)]| {
+        metrics.sum(&format!("traces_service_graph_request_{name}"), labels)
+    };
+    let into_front = [("server", front.as_str())];
+    let into_back = [("client", front.as_str()), ("server", back.as_str())];
+    let expected = [(&into_front[..], ids.len()), (&into_back[..], calls)];
+    let is_there =
+        |metrics: &Exposition| expected.iter().all(|(labels, n)| edge(metrics, "total", labels) == *n as f64);
+    let metrics = agent.metrics_until(gate::PATIENCE, is_there).unwrap();
+    let graph: serde_json::Value = fetch::json(agent.address(), "/api/v1/service-graph").unwrap();
+    for (labels, n) in expected {
+        for name in ["total", "server_seconds_count", "client_seconds_count"] {
+            assert_eq!(edge(&metrics, name, labels), n as f64, "{name} of {labels:?}: {graph}");
+        }
+        assert_eq!(edge(&metrics, "failed_total", labels), 0.0);
+    }
+    let edges = graph["edges"].as_array().unwrap();
+    let found = edges.iter().find(|edge| edge["client"]["name"] == front && edge["server"]["name"] == back);
+    assert_eq!(found.unwrap()["requests"], calls, "{graph}");
+}

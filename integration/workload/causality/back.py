@@ -1,0 +1,31 @@
+"""Answers `GET` of any path with 200, after up to three milliseconds. Prints `ready PORT`."""
+
+import http.server
+import random
+import socketserver
+import time
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def do_GET(self):
+        time.sleep(random.random() * 0.003)
+        self.send_response(200)
+        self.send_header("content-length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_):
+        pass
+
+
+class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
+    daemon_threads = True
+    request_queue_size = 1024
+
+
+server = Server(("127.0.0.1", 0), Handler)
+print("ready", server.server_port, flush=True)
+server.serve_forever()
