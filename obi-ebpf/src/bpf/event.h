@@ -84,10 +84,10 @@ enum frame_flag {
 	FRAME_CAUSE = 32, /* `cause` is filled */
 };
 
-/* What the kernel knows of what caused a message, when its first byte is read or sent: facts, which the agent judges. */
+/* Facts about what caused a message, at its first byte. The agent judges them. */
 struct cause {
 	__u64 candidate; /* the exchange whose request the thread has read last, until it is answered; 0: none */
-	/* With CAUSE_BASES, sequence numbers of the first byte each way: what one end receives begins where the other sends. */
+	/* With CAUSE_BASES: sequence numbers of the first byte each way. Both ends of a connection have the same two. */
 	__u32 received_base;
 	__u32 sent_base;
 	__u32 flags; /* enum cause_flag */
@@ -97,7 +97,7 @@ struct cause {
 enum cause_flag {
 	CAUSE_WAITS_MANY = 1, /* the thread has waited for more than a few descriptors at once since it lives */
 	CAUSE_BASES = 2,      /* received_base and sent_base are known */
-	CAUSE_COUNTED = 4,     /* joined in the middle: if this end has called connect(), the first byte sent has the next number */
+	CAUSE_COUNTED = 4,    /* joined in the middle: at the end that has called connect(), sent_base is that of its SYN */
 	CAUSE_NO_POSITION = 8, /* plain bytes of TLS, not seen from the first on: positions say nothing */
 };
 

@@ -257,7 +257,7 @@ impl Pipeline {
         while let Ok(command) = self.commands.try_recv() {
             match command {
                 Command::Metrics(_) => {
-                    // A scrape tells everything up to now.
+                    // The scrape is to hold every request that ended before it came.
                     self.take_records();
                     self.asked.push((command, monotonic_ns()));
                 }

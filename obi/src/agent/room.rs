@@ -42,7 +42,7 @@ pub(super) struct OwnedEnd {
 /// The status of a request that becomes something else.
 const SWITCHING_PROTOCOLS: u16 = 101;
 
-/// What the end of an exchange tells of causes. `route`: a number for its service and route.
+/// The end of an exchange as [`Causes`] takes it. `route` is a number for its service and route.
 pub(super) fn ended<'a>(exchange: &Exchange<'a>, route: u64) -> Ended<'a> {
     let (traceparent, part) = match &exchange.message {
         Message::Http(http) => {

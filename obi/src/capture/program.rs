@@ -290,7 +290,7 @@ impl Programs {
         Ok(names)
     }
 
-    /// The kernel side tells which threads wait for many things at once.
+    /// Whether the kernel programs mark threads that wait for many things at once.
     #[must_use]
     pub fn sees_waits(&self) -> bool {
         let is_attached = |name: &&str| self.loaded.attached.iter().any(|it| it.entry.name == *name);

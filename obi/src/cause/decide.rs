@@ -11,7 +11,7 @@ use super::evidence::Reason;
 /// What is known once the request was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Facts {
-    /// The kernel side tells who waits for many things at once.
+    /// The kernel programs mark threads that wait for many things at once.
     pub sees_waits: bool,
     /// The calling thread, by the call's head, or the one that answers, by its answer, has waited for many things at once.
     pub waits_many: bool,

@@ -81,8 +81,8 @@ pub enum Waits {
     Answer,
 }
 
-/// Records of the two ends of a connection are told by different processors: by so much apart at most, ns. Data is
-/// delivered inside of the call that sends it, which is told when it returns.
+/// So long a request waits for the record of the call at the other end, ns. The kernel delivers data inside of the call
+/// that sends it, and that call's record is written when it returns: its thread may be preempted in between.
 pub const PEER_WAIT_NS: u64 = 100_000_000;
 /// A call waits for the answer to the request that may have caused it no longer than this, ns.
 pub const ANSWER_WAIT_NS: u64 = 60_000_000_000;
@@ -126,11 +126,6 @@ impl Causes {
             foreign: Recent::new(FOREIGN),
             upgraded: Recent::new(UPGRADED),
         }
-    }
-
-    /// Follows another setting from now on.
-    pub fn set(&mut self, parents: Parents) {
-        self.parents = parents;
     }
 
     /// A request's head has come.
