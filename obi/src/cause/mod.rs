@@ -268,7 +268,8 @@ impl Causes {
         if let Some(header) = known.header {
             let place = self.by_header(known);
             // The application has passed on what it got: with which request, the trace tells.
-            return Ok(match self.table.served_in(known.tgid, header.trace_id, known.started) {
+            let served = self.table.served_in(known.tgid, header.trace_id, known.started);
+            return Ok(match served.filter(|served| self.table.admit(served.number, known.started)) {
                 Some(served) => Place {
                     parent_span_id: Some(served.span_id),
                     origin: Origin::Found(Evidence::Certain),

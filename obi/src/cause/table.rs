@@ -21,6 +21,9 @@ const THREADS: usize = 32_768;
 /// Requests of one process in one trace that are told apart; with more, none is taken.
 const SAME_TRACE: usize = 16;
 
+/// Calls below a request that began when it had been answered.
+const LATE: u16 = 256;
+
 /// What is known of an exchange.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
@@ -35,6 +38,8 @@ pub(super) struct Known {
     pub(super) cause: Cause,
     /// Of a request: another one was open on its connection or thread.
     pub(super) overlaps: bool,
+    /// Of a request: calls that began when it had been answered, and are below it all the same.
+    pub(super) n_late: u16,
     /// Of a call: its process was serving something when it began.
     pub(super) is_beside_others: bool,
     pub(super) end: Option<End>,
@@ -76,7 +81,7 @@ impl Known {
         (header, cause): (Option<Parent>, Cause),
     ) -> Self {
         let (overlaps, is_beside_others) = (false, false);
-        let (end, place) = (None, None);
+        let (end, place, n_late) = (None, None, 0);
         Self {
             number,
             side,
@@ -87,6 +92,7 @@ impl Known {
             header,
             cause,
             overlaps,
+            n_late,
             is_beside_others,
             end,
             place,
@@ -231,6 +237,17 @@ impl Table {
                 ended.next().filter(|_| ended.next().is_none()).copied()
             }
         }
+    }
+
+    /// Whether a call that began at `time` may be below this request. A request that was answered has room for a few:
+    /// what goes on for ever in its trace would make a trace without an end.
+    pub(super) fn admit(&mut self, number: u64, time: u64) -> bool {
+        let Some(known) = self.known.get_mut(&number) else { return false };
+        if known.end.is_none_or(|end| time <= end.at) {
+            return true;
+        }
+        known.n_late = known.n_late.saturating_add(1);
+        known.n_late <= LATE
     }
 
     /// Exchanges known now.

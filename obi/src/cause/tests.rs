@@ -273,6 +273,24 @@ fn a_trace_that_was_passed_on_names_its_request() {
 }
 
 #[test]
+fn a_request_that_was_answered_gets_a_bounded_number_of_calls() {
+    let mut causes = causes();
+    let request = Begun { traceparent: HEADER, ..served(1, 20, 2) };
+    causes.begun(&request);
+    causes.ended(&end(request, 3));
+    let found = (0..1_000_u64).filter(|nth| {
+        let calls = Begun { traceparent: HEADER, ..call(100 + nth, 21, 10 + nth, 0) };
+        causes.begun(&calls);
+        causes.ended(&end(calls, 20 + nth));
+        let place = causes.place(&end(calls, 20 + nth), 30 + nth).unwrap();
+        // Asking again gives the same, and takes no room.
+        assert_eq!(causes.place(&end(calls, 20 + nth), 30 + nth), Ok(place));
+        place.origin == Origin::Found(Evidence::Certain)
+    });
+    assert_eq!(found.count(), 256);
+}
+
+#[test]
 fn a_websocket_is_a_child_of_its_upgrade() {
     for traceparent in ["", HEADER] {
         for asks_first in [true, false] {

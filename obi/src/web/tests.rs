@@ -194,8 +194,28 @@ async fn errors_are_json_and_name_what_is_wrong() {
     check("GET", "/api/v1/spans?status=1", 400, named("status", "1")).await;
     check("GET", "/api/v1/spans?nonsense", 400, named("nonsense", "")).await;
     check("GET", "/api/v1/spans?limit=0&kind=server", 400, named("limit", "0")).await;
+    check("GET", "/api/v1/traces?limit=0", 400, named("limit", "0")).await;
+    check("GET", "/api/v1/traces?route=/a", 400, named("route", "/a")).await;
+    check("GET", "/api/v1/traces/12", 400, named("trace_id", "12")).await;
+    check("GET", &format!("/api/v1/traces/{}", "12".repeat(16)), 404, serde_json::json!({})).await;
     let long = format!("/api/v1/spans?path={}", "x".repeat(MAX_QUERY_BYTES));
     check("GET", &long, 414, serde_json::json!({"error": "query of 8197 bytes is longer than 8192"})).await;
+}
+
+#[tokio::test]
+async fn a_trace_is_told_from_its_first_span_on() {
+    let app = app(true);
+    let found = get(&app, "/api/v1/traces").await.json();
+    let [trace] = &found["traces"].as_array().unwrap()[..] else { panic!("one trace: {found}") };
+    assert_eq!((&trace["spans"], &trace["errors"], &found["next"]), (&2.into(), &1.into(), &2.into()));
+    assert_eq!(get(&app, "/api/v1/traces?error=false").await.json()["traces"], serde_json::json!([]));
+    assert_eq!(get(&app, "/api/v1/traces?after=2").await.json()["traces"], serde_json::json!([]));
+    let id = trace["trace_id"].as_str().unwrap();
+    let whole = get(&app, &format!("/api/v1/traces/{id}")).await.json();
+    assert_eq!((whole["trace_id"].as_str(), whole["spans"].as_array().map(Vec::len)), (Some(id), Some(2)));
+    for span in whole["spans"].as_array().unwrap() {
+        assert_eq!((&span["depth"], span["is_cut"].is_boolean()), (&0.into(), true));
+    }
 }
 
 #[tokio::test]
