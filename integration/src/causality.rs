@@ -1,7 +1,7 @@
 //! Which request made which call: the truth of handlers against parents of spans.
 //!
-//! In: logs of handlers, written by those who call, with ids drawn when they did; spans. Out: a [`Score`]. Ids are in paths,
-//! and in no trace header, so the agent can connect spans only by what happened. Refuses to know how the agent
+//! In: logs of handlers, written by those who call, with ids drawn when they did; spans. Out: a [`Score`]. Ids are in
+//! paths, and in no trace header, so the agent can connect spans only by what happened. Refuses to know how the agent
 //! finds parents.
 
 use std::collections::HashMap;

@@ -169,18 +169,19 @@ pub struct Trace {
     /// `[CONNECT, DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, QUERY, TRACE]`. Example: `[GET, POST, PURGE]`.
     #[serde(deserialize_with = "value::methods")]
     pub known_methods: Vec<String>,
-    /// Routes that you name, at most 1000: a segment `{name}` stands for any one segment, a last segment `*` for all that
-    /// follow. The most literal one that fits wins, over everything learned. Default: `[]`; routes are learned from the
-    /// paths. Example: `["/users/{user}/orders", "/files/*"]`.
+    /// Routes that you name, at most 1000: a segment `{name}` stands for any one segment, a last segment `*` for all
+    /// that follow. The most literal one that fits wins, over everything learned. Default: `[]`; routes are learned
+    /// from the paths. Example: `["/users/{user}/orders", "/files/*"]`.
     #[serde(deserialize_with = "value::routes")]
     pub routes: Vec<String>,
-    /// File that keeps the learned routes from one run to the next: an absolute path, or empty for none. Nothing is kept
-    /// when its directory does not exist. Default: `/var/lib/obi/routes.json`. Example: `/data/obi/routes.json`.
+    /// File that keeps the learned routes from one run to the next: an absolute path, or empty for none. Nothing is
+    /// kept when its directory does not exist. Default: `/var/lib/obi/routes.json`. Example: `/data/obi/routes.json`.
     #[serde(deserialize_with = "value::optional_path")]
     pub route_state: PathBuf,
-    /// Which parents are looked for where no header names one: `on` takes what the behaviour of a program shows (strong
-    /// evidence), `certain` only what cannot be otherwise (both ends of one connection, a trace that the application has
-    /// passed on), `off` none. A parent that is not sure is not given. Default: `on`. Example: `certain`.
+    /// Which parents are looked for where no header names one: `on` takes what the behaviour of a program shows
+    /// (strong evidence), `certain` only what cannot be otherwise (both ends of one connection, a trace that the
+    /// application has passed on), `off` none. A parent that is not sure is not given. Default: `on`. Example:
+    /// `certain`.
     pub parents: Parents,
 }
 
@@ -188,8 +189,9 @@ pub struct Trace {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
-    /// Series of all metrics together, 100 to 10000000 (a histogram is one; fewer than 450 are 450), shared fairly between
-    /// services; more fall into an overflow that keeps service, kind and status class. Default: `10000`. Example: `50000`.
+    /// Series of all metrics together, 100 to 10000000 (a histogram is one; fewer than 450 are 450), shared fairly
+    /// between services; more fall into an overflow that keeps service, kind and status class. Default: `10000`.
+    /// Example: `50000`.
     #[serde(deserialize_with = "value::number::<_, 100, 10_000_000>")]
     pub series_limit: u32,
     /// A series without a span for so many seconds is dropped, 60 to 31536000. Default: `3600`. Example: `86400`.

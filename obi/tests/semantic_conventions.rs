@@ -1,9 +1,9 @@
 //! Everything we emit, checked against the registry of the pinned version of the semantic conventions.
 //!
-//! In: `semantic_conventions.json`, facts of the registry (names, types, units, stability, requirement levels), and spans,
-//! resources and metrics made by the agent's own stages. Out: failure when a name is unknown or deprecated, a type, a
-//! value or a unit differs, something required is missing, or something recommended is without a reason.
-//! The data of another version is made of its `model/` folder: requirement levels with what groups inherit.
+//! In: `semantic_conventions.json`, facts of the registry (names, types, units, stability, requirement levels), and
+//! spans, resources and metrics made by the agent's own stages. Out: failure when a name is unknown or deprecated, a
+//! type, a value or a unit differs, something required is missing, or something recommended is without a reason. The
+//! data of another version is made of its `model/` folder: requirement levels with what groups inherit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,16 +1,16 @@
 """A service that calls another one: `front.py MODEL BACK_PORT LOG [CALLS_AT_MOST]`.
 
-Each request `GET /KIND/ID` makes some calls `GET /out/ID` to the port, each with an id drawn here, and is answered. Which
-request made which call goes to LOG, a line `REQUEST CALL` once the answer to the call has come; `- CALL` for calls that no
-request makes, `late REQUEST CALL` for those that a request makes after its own answer. Prints `ready PORT`. Knows
-nothing of the agent; ids are in no header that tells traces.
+Each request `GET /KIND/ID` makes some calls `GET /out/ID` to the port, each with an id drawn here, and is answered.
+LOG gets a line `REQUEST CALL` once the answer to the call has come; `- CALL` for calls that no request makes, and
+`late REQUEST CALL` for those that a request makes after its own answer. Prints `ready PORT`. Knows nothing of the
+agent; ids are in no trace header.
 
 Models, by who runs the code of a request:
   threading   a thread for each connection
   pool        four threads that accept, each with one connection at a time
   prefork     four processes that accept, each with one connection at a time
   handover    the thread that reads a request hands it to another, which calls and answers
-  continued   a pool of four threads; `/sync/…` stays on the one that has read it, `/async/…` goes on with any of them
+  continued   a pool of four threads; `/sync/…` stays on its reader, `/async/…` goes on with any of them
   asyncio     one thread, an event loop; calls one by one, or all at once
 """
 

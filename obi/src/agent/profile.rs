@@ -68,8 +68,8 @@ pub(super) enum Report {
 
 /// Messages that may wait, in each direction.
 const NOTICES: usize = 4_096;
-/// Spans that may wait to be linked, of 80 bytes each: those of a second at the most that a machine serves; more are not,
-/// and counted.
+/// Spans that may wait to be linked, of 80 bytes each: those of a second at the most that a machine serves; more are
+/// not, and counted.
 const SPANS: usize = 262_144;
 /// Jobs that may wait for names.
 const JOBS: usize = 64;

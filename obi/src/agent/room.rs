@@ -1,7 +1,7 @@
 //! Spans that wait for their places in traces: their parents, or the traces of these, are not known yet.
 //!
-//! In: spans with what is known of their exchanges. Out: those that have waited long enough, or are too many. Refuses to
-//! know what a span waits for.
+//! In: spans with what is known of their exchanges. Out: those that have waited long enough, or are too many. Refuses
+//! to know what a span waits for.
 
 use std::collections::VecDeque;
 

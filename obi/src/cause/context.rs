@@ -1,7 +1,7 @@
 //! W3C Trace Context: the caller's span from headers, and ids of our own.
 //!
-//! In: `traceparent` and `tracestate` as sent; numbers of exchanges. Out: the [`Parent`] that a header names, if it keeps to
-//! the specification; ids. Refuses to know how headers travel.
+//! In: `traceparent` and `tracestate` as sent; numbers of exchanges. Out: the [`Parent`] that a header names, if it
+//! keeps to the specification; ids. Refuses to know how headers travel.
 
 use fastrand::Rng;
 use std::hash::BuildHasher;
@@ -135,8 +135,8 @@ impl Ids {
         Self { keys: [seed, !seed] }
     }
 
-    /// Of the span of an exchange, by its number and when it `started`. Numbers are used again after very many exchanges
-    /// of one connection, hence the time.
+    /// Of the span of an exchange, by its number and when it `started`. Numbers are used again after very many
+    /// exchanges of one connection, hence the time.
     #[must_use]
     pub fn span_id(&self, number: u64, started: u64) -> [u8; 8] {
         self.generators(number, started)[0].u64(1..).to_be_bytes()

@@ -2,9 +2,9 @@
 //!
 //! In: facts. Out: a verdict. Pure, and the only place where the rule stands.
 //!
-//! Code that serves a request from its first line to its last on one thread calls others from that thread (vPath, USENIX
-//! ATC 2009). Which code is like that, nothing says but its behaviour: who reads a request answers it, and does nothing
-//! else meanwhile. What waits for many things at once is not like that.
+//! Code that serves a request from its first line to its last on one thread calls others from that thread (vPath,
+//! USENIX ATC 2009). Which code is like that, nothing says but its behaviour: who reads a request answers it, and does
+//! nothing else meanwhile. What waits for many things at once is not like that.
 
 use super::evidence::Reason;
 
@@ -13,7 +13,8 @@ use super::evidence::Reason;
 pub struct Facts {
     /// The kernel programs mark threads that wait for many things at once.
     pub sees_waits: bool,
-    /// The calling thread, by the call's head, or the one that answers, by its answer, has waited for many things at once.
+    /// The calling thread, by the call's head, or the one that answers, by its answer, has waited for many things at
+    /// once.
     pub waits_many: bool,
     /// Threads that do so read requests in this process.
     pub is_loop: bool,

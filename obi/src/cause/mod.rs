@@ -1,8 +1,8 @@
 //! What caused what: exchanges to their places in traces.
 //!
-//! In: requests as they begin and as they end, with what the kernel says of them. Out: a [`Place`] for each span: its ids,
-//! its parent and how sure that is; or that it must wait. Facts come from the kernel, verdicts are made here, by what all
-//! exchanges together show. Pure: time is an argument. Refuses to know spans, services and routes by name.
+//! In: requests as they begin and as they end, with what the kernel says of them. Out: a [`Place`] for each span: its
+//! ids, its parent and how sure that is; or that it must wait. Facts come from the kernel, verdicts are made here, by
+//! what all exchanges together show. Pure: time is an argument. Refuses to know spans, services and routes by name.
 //!
 //! - [`context`]: `traceparent`, ids that follow from what is known when a request begins.
 //! - [`evidence`]: how sure a parent is. [`decide`]: the rule by threads.
@@ -255,8 +255,8 @@ impl Causes {
         Ok(self.by_header(known))
     }
 
-    /// A call whose header is that of a request, passed on as it came: the span that it names is further up. One that the
-    /// application has written itself names a span of its own.
+    /// A call whose header is that of a request, passed on as it came: the span that it names is further up. One that
+    /// the application has written itself names a span of its own.
     fn is_relay(&self, call: &Known) -> bool {
         let Some(header) = call.header else { return false };
         let served = self.table.served_in(call.tgid, header.trace_id, call.started);

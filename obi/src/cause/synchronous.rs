@@ -1,7 +1,7 @@
 //! Which routes are served by one thread from the first byte to the last.
 //!
-//! In: for each request that was answered, its route and whether the thread that had read it has answered it. Out: whether
-//! requests of that route have gone from hand to hand lately. Refuses to know what a route is called.
+//! In: for each request that was answered, its route and whether the thread that had read it has answered it. Out:
+//! whether requests of that route have gone from hand to hand lately. Refuses to know what a route is called.
 
 use super::recent::Recent;
 

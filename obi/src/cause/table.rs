@@ -1,7 +1,7 @@
 //! Exchanges that are open, and those that have ended lately: what may have caused something.
 //!
-//! In: beginnings and ends. Out: exchanges by number, by what they are on the wire, by the trace that a header gave them.
-//! Bounded. Refuses to know what follows from it.
+//! In: beginnings and ends. Out: exchanges by number, by what they are on the wire, by the trace that a header gave
+//! them. Bounded. Refuses to know what follows from it.
 
 use super::context::Parent;
 use super::{Place, Recent};

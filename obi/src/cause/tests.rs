@@ -359,7 +359,8 @@ fn any_begun() -> impl Strategy<Value = Begun<'static>> {
 }
 
 proptest! {
-    /// Whatever comes in whatever order: every span gets a place, the same whenever it is asked for, in its parent's trace.
+    /// Whatever comes in whatever order: every span gets a place, the same whenever it is asked for, in its parent's
+    /// trace.
     #[test]
     fn places_hold(steps in prop::collection::vec((any_begun(), 0_u8..4, 0_u64..100), 1..60)) {
         let mut causes = causes();
@@ -375,7 +376,8 @@ proptest! {
                     ended.remove(&begun.number);
                 }
                 _ => {
-                    let answerer = (at % 3 > 0).then_some(Answerer { tid: begun.tid + u32::from(at % 5 == 0), waits_many: at % 7 == 0 });
+                    let by = Answerer { tid: begun.tid + u32::from(at % 5 == 0), waits_many: at % 7 == 0 };
+                    let answerer = (at % 3 > 0).then_some(by);
                     let end = Ended { answerer, route: at % 2, ..end(begun, at) };
                     causes.ended(&end);
                     ended.insert(begun.number, end);

@@ -28,8 +28,9 @@ use crate::profile::sample_type::{ROWS, SampleKind};
 /// Record what a process or a service does
 ///
 /// Asks the running agent, which samples every CPU all the time; where none runs, samples by itself (as root, without
-/// routes and spans). The ending of FILE says what is written: .svg (flame graph), .pb.gz (pprof), .otlp (OTLP profiles,
-/// one message). Exit codes: 0 recorded; 1 failed or no samples, with one line that says why; 2 wrong usage or configuration.
+/// routes and spans). The ending of FILE says what is written: .svg (flame graph), .pb.gz (pprof), .otlp (OTLP
+/// profiles, one message). Exit codes: 0 recorded; 1 failed or no samples, with one line that says why; 2 wrong usage
+/// or configuration.
 #[derive(Debug, clap::Args)]
 #[group(id = "whose", required = true, multiple = true, args = ["pid", "service", "span"])]
 #[command(after_long_help = "Examples:\n  obi profile --service shop --seconds 30 --output shop.svg\n  \
@@ -99,8 +100,8 @@ const SETTLE: Duration = Duration::from_millis(700);
 /// Records and writes.
 ///
 /// # Errors
-/// When arguments make no sense, the agent refuses, this kernel does not let us sample, there is nothing to write, or the
-/// file cannot be written.
+/// When arguments make no sense, the agent refuses, this kernel does not let us sample, there is nothing to write, or
+/// the file cannot be written.
 pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let shown = args.output.display().to_string();
     let kind = Kind::of(&args.output).ok_or_else(|| UsageError::Output(shown.clone()))?;

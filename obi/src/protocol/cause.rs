@@ -22,8 +22,8 @@ pub struct Cause {
 
 /// An exchange as it is on the wire: both of its ends say the same, also through address translation.
 ///
-/// Two sockets are the ends of one connection when what the one receives begins where the other's sent bytes begin. Both
-/// numbers are random for each connection (RFC 6528).
+/// Two sockets are the ends of one connection when what the one receives begins where the other's sent bytes begin.
+/// Both numbers are random for each connection (RFC 6528).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Wire {
     /// TCP sequence number of the first byte from client to server.

@@ -303,8 +303,8 @@ pub struct UnderWay<'a> {
 pub struct Request<'a> {
     /// As sent, case kept. Empty when not known: a header table of HTTP/2 was joined in the middle.
     pub method: &'a str,
-    /// Path of the target; empty when not known. Without the query, percent-encoding as sent, values of path parameters replaced
-    /// by `REDACTED`. `*` for the asterisk form, empty for `CONNECT`.
+    /// Path of the target; empty when not known. Without the query, percent-encoding as sent, values of path
+    /// parameters replaced by `REDACTED`. `*` for the asterisk form, empty for `CONNECT`.
     pub path: &'a str,
     /// The query with every value replaced by `REDACTED`; empty without a query.
     pub query: &'a str,

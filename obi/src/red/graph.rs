@@ -1,10 +1,10 @@
 //! Who calls whom: edges of the service graph.
 //!
-//! In: server and client spans, and which of them are the two ends of one exchange. Out: running totals by edge, each call
-//! once, whatever was sampled. Refuses to know how ends are paired.
+//! In: server and client spans, and which of them are the two ends of one exchange. Out: running totals by edge, each
+//! call once, whatever was sampled. Refuses to know how ends are paired.
 //!
-//! A call counts when both of its ends are over, or a second after the first: durations come as they are known, the number
-//! and the failure once. A call whose other end is not on this machine leads to a virtual node.
+//! A call counts when both of its ends are over, or a second after the first: durations come as they are known, the
+//! number and the failure once. A call whose other end is not on this machine leads to a virtual node.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

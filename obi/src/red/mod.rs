@@ -4,15 +4,15 @@
 //!
 //! # Bounds
 //!
-//! [`Limits::series`] bounds all series together, hard: request durations with their body sizes are one series, durations
-//! of calls and span metrics are others. Four fifths are ordinary ones, shared fairly between services (see [`budget`]). A span whose
-//! series finds no room is counted in an *overflow* series that keeps service, kind, status class (`5xx`) and whether
-//! it is an error; method and route (or server address, or span name) read `_OTHER`, the rest is empty, and
-//! `otel_metric_overflow="true"` marks it as OpenTelemetry's SDKs do. A call keeps its status itself, of which there are
-//! few. So sums and error ratios by service and by
-//! status class stay exact: `http_response_status_code=~"5.."` matches a class as well as a code.
-//! Should the remaining fifth fill up too (hundreds of services in overflow), the span is counted under the
-//! last-resort service `_OTHER`, for which room is reserved. Nothing is ever left uncounted.
+//! [`Limits::series`] bounds all series together, hard: request durations with their body sizes are one series,
+//! durations of calls and span metrics are others. Four fifths are ordinary ones, shared fairly between services (see
+//! [`budget`]). A span whose series finds no room is counted in an *overflow* series that keeps service, kind, status
+//! class (`5xx`) and whether it is an error; method and route (or server address, or span name) read `_OTHER`, the
+//! rest is empty, and `otel_metric_overflow="true"` marks it as OpenTelemetry's SDKs do. A call keeps its status
+//! itself, of which there are few. So sums and error ratios by service and by status class stay exact:
+//! `http_response_status_code=~"5.."` matches a class as well as a code. Should the remaining fifth fill up too
+//! (hundreds of services in overflow), the span is counted under the last-resort service `_OTHER`, for which room is
+//! reserved. Nothing is ever left uncounted.
 //!
 //! # One request, one metric
 //!
@@ -22,11 +22,12 @@
 //!
 //! # Expiry
 //!
-//! A series without a span for [`Limits::idle`] is dropped, by a clock that never steps ([`Registry::advance`]); while the budget is tight, series of services that hold
-//! more than an equal part are dropped after [`TIGHT_IDLE`]. Its spans had been counted and scraped long before, so no
-//! rate misses them. If it comes back it begins at zero with a new start time, and as a newborn (below) it is first
-//! shown as zero: a value that fell is a counter reset to Prometheus, which `rate()` and `increase()` handle exactly.
-//! Totals per service stay, since what was seen and what was lost must add up.
+//! A series without a span for [`Limits::idle`] is dropped, by a clock that never steps ([`Registry::advance`]); while
+//! the budget is tight, series of services that hold more than an equal part are dropped after [`TIGHT_IDLE`]. Its
+//! spans had been counted and scraped long before, so no rate misses them. If it comes back it begins at zero with a
+//! new start time, and as a newborn (below) it is first shown as zero: a value that fell is a counter reset to
+//! Prometheus, which `rate()` and `increase()` handle exactly. Totals per service stay, since what was seen and what
+//! was lost must add up.
 //!
 //! # Zero points
 //!

@@ -37,8 +37,8 @@ impl Assembler {
         Self { methods, routes: Routes::new(routes), calls: Calls::default(), words: Words::default() }
     }
 
-    /// Writes the span of `exchange` over `span`, all but its place in a trace ([`Span::put`]). `wall_offset` is what to
-    /// add to `CLOCK_MONOTONIC` for nanoseconds since the Unix epoch.
+    /// Writes the span of `exchange` over `span`, all but its place in a trace ([`Span::put`]). `wall_offset` is what
+    /// to add to `CLOCK_MONOTONIC` for nanoseconds since the Unix epoch.
     pub fn assemble(
         &mut self,
         exchange: &Exchange<'_>,

@@ -1,7 +1,7 @@
 //! A span's name, status and attributes, once for all exporters.
 //!
-//! In: a [`Span`]. Out: what the semantic conventions for HTTP and gRPC call its parts; what they have no word for begins
-//! with `obi.`. Refuses to know encodings.
+//! In: a [`Span`]. Out: what the semantic conventions for HTTP and gRPC call its parts; what they have no word for
+//! begins with `obi.`. Refuses to know encodings.
 
 use super::detail::GRPC;
 use super::grpc::Code;

@@ -1,7 +1,7 @@
 //! Traces, as far as their spans are held.
 //!
-//! In: spans in the order of arrival. Out: summaries of traces; the spans of one as a tree. Refuses to know how a span came
-//! into its trace.
+//! In: spans in the order of arrival. Out: summaries of traces; the spans of one as a tree. Refuses to know how a span
+//! came into its trace.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -46,8 +46,8 @@ pub const MAX_QUERY_BYTES: usize = 8_192;
 
 /// Answers that are made at the same time; further requests wait. Each may hold a whole exposition.
 const MAX_ANSWERS: usize = 4;
-/// Profiles that are made at the same time, beside other answers: each may hold all samples, and looking names up for it
-/// may take seconds, during which nobody's scrape shall wait.
+/// Profiles that are made at the same time, beside other answers: each may hold all samples, and looking names up for
+/// it may take seconds, during which nobody's scrape shall wait.
 const MAX_PROFILES: usize = 2;
 
 /// What the routes need.

@@ -1,6 +1,7 @@
 //! `/api/v1/traces` and `/api/v1/traces/{trace_id}`: recent traces as JSON.
 //!
-//! In: query parameters, or an id. Out: summaries of traces; the spans of one, as a tree. Refuses to know the store's inside.
+//! In: query parameters, or an id. Out: summaries of traces; the spans of one, as a tree. Refuses to know the store's
+//! inside.
 
 mod parameter;
 

@@ -45,8 +45,8 @@ pub enum Need {
     Required,
     /// It can: the kernel may lack the place, and what is missed without it is known.
     Optional,
-    /// As `Optional`, and loaded only where the kernel can preempt the set's programs: of several instances at one place
-    /// each does what others, which were skipped, have not done.
+    /// As `Optional`, and loaded only where the kernel can preempt the set's programs: of several instances at one
+    /// place each does what others, which were skipped, have not done.
     Again,
     /// As `Again`, the last to come by: nothing else tells of what it was skipped for, as all before it were too.
     Last,
@@ -106,8 +106,8 @@ pub fn programs(set: HookSet, preemption: Preemption) -> impl Iterator<Item = En
     LIFE.into_iter().chain(WAITS).chain(own(set, preemption))
 }
 
-/// What an object is to know of preemption: the portable one of `syscall` has only the usual programs. No kernel that needs
-/// it preempts them (7.2 is the first); what 5.11 to 5.16 skip of them when they preempt themselves is missed.
+/// What an object is to know of preemption: the portable one of `syscall` has only the usual programs. No kernel that
+/// needs it preempts them (7.2 is the first); what 5.11 to 5.16 skip of them when they preempt themselves is missed.
 #[must_use]
 pub fn told(set: HookSet, flavour: Flavour, preemption: Preemption) -> Preemption {
     match (set, flavour) {
@@ -205,9 +205,9 @@ const SOCKET: [Entry; 8] = [
     },
 ];
 
-/// `tcp_bpf_*` serve sockets that are in a sockmap, `*_sendpage` serve sendfile before 6.5, `*_splice_*` splice from
-/// a unix socket. Of the programs at one place the newest comes first (`bpf_trampoline_get_progs()`). That a beginning was
-/// missed shows when the bytes move.
+/// `tcp_bpf_*` serve sockets that are in a sockmap, `*_sendpage` serve sendfile before 6.5, `*_splice_*` splice from a
+/// unix socket. Of the programs at one place the newest comes first (`bpf_trampoline_get_progs()`). That a beginning
+/// was missed shows when the bytes move.
 const FENTRY: [Entry; 29] = [
     last("release_sock_3", Hook::FunctionEntry("release_sock")),
     last("unix_stream_sendmsg_exit_3", Hook::FunctionExit("unix_stream_sendmsg")),
@@ -276,8 +276,8 @@ const SYSCALL: [Entry; 16] = [
     optional("sys_exit_pwritev2", Hook::SyscallTracepoint("sys_exit_pwritev2")),
 ];
 
-/// In the place of [`SYSCALL`] where the kernel preempts itself: at every call of the machine, hence only there. The ones
-/// that are attached first are called first.
+/// In the place of [`SYSCALL`] where the kernel preempts itself: at every call of the machine, hence only there. The
+/// ones that are attached first are called first.
 const SYSCALL_UNDER_PREEMPTION: [Entry; 6] = [
     again("sys_exit_receive_event", Hook::RawSyscallTracepoint("sys_exit")),
     again("sys_exit_send_event", Hook::RawSyscallTracepoint("sys_exit")),

@@ -1,8 +1,8 @@
 //! A snapshot of all series as OTLP metrics: cumulative histograms with exemplars, and sums.
 //!
 //! In: [`Snapshot`], when it was taken, which histograms are wanted. Out: [`Payload`]s that are whole
-//! `ExportMetricsServiceRequest`s, by service. Names and units are the semantic conventions'. A pure encoder: refuses to
-//! know who gets them and what was sent before.
+//! `ExportMetricsServiceRequest`s, by service. Names and units are the semantic conventions'. A pure encoder: refuses
+//! to know who gets them and what was sent before.
 
 mod point;
 

@@ -91,8 +91,8 @@ fn write_spans(out: &mut Families<'_>, services: &[ServiceTotals], unseen: Unsee
     out.counter(("obi_parents", help, None), parents)
 }
 
-/// Counters of services, each by a label with few values. Services of one name in several namespaces share a series: its
-/// labels do not tell them apart.
+/// Counters of services, each by a label with few values. Services of one name in several namespaces share a series:
+/// its labels do not tell them apart.
 fn by_service<'a, const N: usize>(
     services: &'a [ServiceTotals],
     unseen: Unseen,
@@ -186,7 +186,8 @@ fn write_programs(out: &mut Families<'_>, programs: &[Program]) -> fmt::Result {
     Ok(())
 }
 
-/// Nothing when nothing is exported. All reasons of losses are there from the start, so that a first loss is an increase.
+/// Nothing when nothing is exported. All reasons of losses are there from the start, so that a first loss is an
+/// increase.
 fn write_exports(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
     fn labels(lane: &Lane) -> [(&'static str, &str); 2] {
         [("destination", &lane.destination), ("signal", lane.signal)]

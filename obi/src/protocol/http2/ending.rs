@@ -1,7 +1,7 @@
 //! How connections end, and streams of which nothing more is heard.
 //!
-//! In: records of closed connections, the time. Out: the streams that were left, each as an exchange or as lost. Refuses
-//! to know header blocks.
+//! In: records of closed connections, the time. Out: the streams that were left, each as an exchange or as lost.
+//! Refuses to know header blocks.
 
 use super::stream::{End, Stream};
 use super::{Connection, Http2, stream_loss};

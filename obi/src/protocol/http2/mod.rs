@@ -1,7 +1,7 @@
 //! HTTP/2: records of frames to exchanges, one per stream.
 //!
-//! In: records of frames and of closed connections, in ring order. Out: each stream once, to a [`Sink`]: an exchange, or
-//! lost with a reason. The kernel side counts no stream; what is missing shows in the sequence of the records of a
+//! In: records of frames and of closed connections, in ring order. Out: each stream once, to a [`Sink`]: an exchange,
+//! or lost with a reason. The kernel side counts no stream; what is missing shows in the sequence of the records of a
 //! direction and in the numbers of the streams, and is counted here. Refuses to know spans.
 //!
 //! - [`hpack`]: header blocks to fields.

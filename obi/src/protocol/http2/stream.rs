@@ -216,8 +216,8 @@ impl Stream {
         }
     }
 
-    /// When the response was whole: all promised bytes have passed, or else its last frame. Who knows how many bytes come
-    /// may leave an empty last frame unread.
+    /// When the response was whole: all promised bytes have passed, or else its last frame. Who knows how many bytes
+    /// come may leave an empty last frame unread.
     pub(super) fn response_ended(&self) -> Option<u64> {
         let Half { ended, body_bytes, is_counted, latest, .. } = self.response;
         let is_all =
@@ -249,8 +249,8 @@ impl Stream {
         Request { is_truncated: self.is_truncated, ..self.text.request() }
     }
 
-    /// The exchange. `None` when the response head was missed, without which nobody knows how it went, or the records did
-    /// not tell the side.
+    /// The exchange. `None` when the response head was missed, without which nobody knows how it went, or the records
+    /// did not tell the side.
     pub(super) fn exchange(&self, connection: &Connection, end: End) -> Option<Exchange<'_>> {
         let semantics = self.semantics(connection, end.is_cancelled);
         let is_known =
