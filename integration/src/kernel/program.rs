@@ -34,7 +34,7 @@ pub const SETS: [&str; 4] = ["socket", "fentry", "kprobe", "syscall"];
 pub const PROFILE: &str = "profile";
 
 /// Programs that a hook set can do without, where the kernel has not what they attach to.
-const OPTIONAL: [(&str, &str); 19] = [
+const OPTIONAL: [(&str, &str); 23] = [
     ("socket", "sock_send_length_2"),
     ("socket", "sock_recv_length_2"),
     ("socket", "sock_send_length_3"),
@@ -54,6 +54,11 @@ const OPTIONAL: [(&str, &str); 19] = [
     ("kprobe", "unix_stream_splice_actor"),
     ("syscall", "sys_exit_preadv2"),
     ("syscall", "sys_exit_pwritev2"),
+    // The system call came with 5.11.
+    ("socket", "sys_enter_epoll_pwait2"),
+    ("fentry", "sys_enter_epoll_pwait2"),
+    ("kprobe", "sys_enter_epoll_pwait2"),
+    ("syscall", "sys_enter_epoll_pwait2"),
 ];
 
 /// Whether hook set `set` can do without `program`.
