@@ -1,11 +1,15 @@
 //! Which processes are watched: include and exclude by service, executable and port.
 
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::client::{self, Kind};
 use integration::plan::{Address, Call, ServerPlan};
-use integration::server::language;
 use integration::server::shape::ShapeServer;
+use integration::server::{language, nginx};
 use integration::shape::Shape;
 use serde_json::{Value, json};
 
@@ -71,4 +75,28 @@ fn exclude_by_service() {
 #[test]
 fn exclude_by_port() {
     check("exclude", |server| json!({"port": port(&server.server.address)}), false);
+}
+
+/// Programs that live for some milliseconds, started by one that is not watched, on a machine where nothing else goes
+/// on: what was decided about their parent does not hold for them.
+#[test]
+fn short_lived_programs_of_a_parent_that_is_not_watched() {
+    const PROGRAMS: usize = 40;
+    let server = nginx::files(nginx::Files::Sendfile).unwrap();
+    let Address::Tcp(address) = &server.address else { panic!("nginx listens on TCP") };
+    let service = integration::server::service("short-lived");
+    let mut agent =
+        Agent::start(Config::default().set("discover", "include", [json!({"service": service})])).unwrap();
+    let url = format!("http://{address}/plain/1024");
+    for _ in 0..PROGRAMS {
+        // Longer than the agent sleeps where nothing happens.
+        thread::sleep(Duration::from_millis(150));
+        let mut command = Command::new("curl");
+        command
+            .args(["--silent", "--fail", "--output", "/dev/null", &url])
+            .env("OTEL_SERVICE_NAME", &service);
+        assert!(command.status().unwrap().success());
+    }
+    let spans = agent.spans_until(gate::PATIENCE, |spans| spans.len() >= PROGRAMS).unwrap();
+    assert_eq!(spans.iter().filter(|span| span.service.name == service).count(), PROGRAMS);
 }

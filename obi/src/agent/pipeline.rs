@@ -22,7 +22,7 @@ use super::tally::Tallies;
 use super::tls::Watch;
 use super::wait::Wait;
 use crate::capture::content;
-use crate::capture::discover::{Given, Verdict};
+use crate::capture::discover::Given;
 use crate::capture::event::{Event, decode};
 use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Measured, Programs};
 use crate::clock::monotonic_ns;
@@ -174,10 +174,7 @@ impl Pipeline {
                     continue;
                 }
             };
-            // The agent itself is filtered by number, at no cost.
-            let ignore =
-                change.verdict.is_some_and(|verdict| !verdict.is_watched() && verdict != Verdict::Ourselves);
-            let result = if ignore {
+            let result = if change.is_ignored() {
                 self.ignored.insert(change.tgid);
                 self.maps.process.insert(change.tgid, VERDICT_IGNORE, 0)
             } else if self.ignored.remove(&change.tgid) {

@@ -75,6 +75,12 @@ pub(super) enum News {
     Began(u32),
 }
 
+impl News {
+    fn is_about(self, tgid: u32) -> bool {
+        matches!(self, Self::Verdict(change) if change.tgid == tgid)
+    }
+}
+
 /// Who a process is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Identity {
@@ -97,6 +103,8 @@ pub(super) struct Directory {
     table: Table<Arc<Service>, Arc<Instance>>,
     notices: SyncSender<(u64, Notice)>,
     news: Receiver<News>,
+    /// Of processes that are pending.
+    kept_back: Vec<News>,
     progress: Arc<Progress>,
     /// Number of the last notice.
     sent: u64,
@@ -131,6 +139,7 @@ pub(super) fn prepare(processes: Processes<Services>, maps: Option<HeldMaps>) ->
         table: processes.table().clone(),
         notices,
         news,
+        kept_back: Vec::new(),
         progress: Arc::clone(&progress),
         sent: 0,
         pending: HashMap::default(),
@@ -197,9 +206,21 @@ impl Directory {
         self.known(tgid)
     }
 
-    /// What the thread has found since the last call.
-    pub(super) fn news(&self) -> impl Iterator<Item = News> {
-        self.news.try_iter()
+    /// What the thread has found since the last call. That a process is not watched is kept back while it may be
+    /// another program by now: the kernel would miss what that does first.
+    pub(super) fn news(&mut self) -> Vec<News> {
+        let mut news = std::mem::take(&mut self.kept_back);
+        news.extend(self.news.try_iter());
+        news.retain(|one| {
+            let &News::Verdict(change) = one else { return true };
+            self.kept_back.retain(|kept| !kept.is_about(change.tgid));
+            let is_held = change.is_ignored() && self.is_pending(change.tgid);
+            if is_held {
+                self.kept_back.push(*one);
+            }
+            !is_held
+        });
+        news
     }
 
     /// Executable and control group of a known process.

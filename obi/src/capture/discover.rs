@@ -58,6 +58,14 @@ pub struct Change {
     pub verdict: Option<Verdict>,
 }
 
+impl Change {
+    /// Whether the kernel is to leave the process alone. The agent itself is filtered by number, at no cost.
+    #[must_use]
+    pub fn is_ignored(self) -> bool {
+        self.verdict.is_some_and(|verdict| !verdict.is_watched() && verdict != Verdict::Ourselves)
+    }
+}
+
 /// How many there may be, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -151,12 +159,16 @@ impl<N: Naming> Processes<N> {
     }
 
     /// The process runs another program. `comm` is the kernel's name for it; that and what it was `given` are used when
-    /// it has ended before we look.
+    /// it has ended before we look. The kernel watches it from there on; so that it is not to be is always a change.
     pub fn exec(&mut self, tgid: u32, comm: &[u8], given: &Given) -> Option<Verdict> {
         let facts = self.reader.facts(tgid).filter(|facts| !given.shows_end_of(facts));
         let facts = facts.unwrap_or_else(|| self.remembered(tgid, comm, given));
         self.name(tgid, given.complete(facts));
-        self.verdict_of(tgid)
+        let change = Change { tgid, verdict: self.verdict_of(tgid) };
+        if change.is_ignored() && self.changes.last() != Some(&change) {
+            self.changes.push(change);
+        }
+        change.verdict
     }
 
     /// `parent` has made `tgid`, which is the same program until it executes another.

@@ -104,7 +104,10 @@ static __always_inline bool tell_given(struct task_struct *task)
 SEC("tp_btf/sched_process_exec")
 int BPF_PROG(sched_process_exec, struct task_struct *task)
 {
-	forget_tls(task->tgid);
+	u32 tgid = task->tgid;
+	/* What was decided was about another program. Until the agent knows this one, it is watched. */
+	bpf_map_delete_elem(&process, &tgid);
+	forget_tls(tgid);
 	if (tell_given(task))
 		return 0;
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXEC);

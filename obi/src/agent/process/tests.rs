@@ -40,7 +40,7 @@ fn who_is_asked_about_has_a_name_and_an_instance() {
     let tgid = sleeper.0.id();
     directory.exec(tgid, *b"sleep\0\0\0\0\0\0\0\0\0\0\0", Given::default());
     assert_eq!(name(&mut directory, tgid), "sleep");
-    assert!(directory.news().any(|news| news == News::Began(tgid)));
+    assert!(directory.news().into_iter().any(|news| news == News::Began(tgid)));
     assert!(directory.table().with(tgid, Process::is_settled).unwrap());
     let sent = directory.sent;
     assert_eq!((name(&mut directory, tgid).as_str(), directory.sent), ("sleep", sent), "asked once");
@@ -65,7 +65,39 @@ fn new_rules_hold_when_they_have_been_set() {
     directory.set_rules(serde_saphyr::from_str("{exclude: [{service: sleep}]}").unwrap());
     assert!(!directory.identity(sleeper.0.id()).is_watched);
     let excluded = Change { tgid: sleeper.0.id(), verdict: Some(Verdict::Excluded) };
-    assert!(directory.news().any(|news| news == News::Verdict(excluded)));
+    assert!(directory.news().into_iter().any(|news| news == News::Verdict(excluded)));
+}
+
+/// The kernel is asked to ignore a process when nothing more is to be found out about it.
+#[test]
+fn a_verdict_waits_for_the_program_that_follows() {
+    const WATCHED: News = News::Verdict(Change { tgid: u32::MAX, verdict: Some(Verdict::Watch) });
+    const IGNORED: News = News::Verdict(Change { tgid: u32::MAX, verdict: Some(Verdict::NotIncluded) });
+    let curl = || Given::new(b"curl\0", (5, 0), true);
+    let (mut directory, Prepared(mut work)) = prepared("{include: [{service: curl}]}");
+    let mut take = |directory: &mut Directory, n| {
+        for _ in 0..n {
+            let (number, notice) = work.received.recv().unwrap();
+            work.take(notice);
+            work.publish();
+            work.progress.reach(number);
+        }
+        let mut news = directory.news();
+        news.retain(|news| news.is_about(u32::MAX));
+        news
+    };
+    // A shell forks and runs what is watched: fork and exec come together, and one is read before the other.
+    directory.fork(u32::MAX, std::process::id() + 1);
+    directory.exec(u32::MAX, *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"sh\0", (3, 0), true));
+    directory.exec(u32::MAX, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", curl());
+    assert_eq!(take(&mut directory, 2), [], "it may be another program by now");
+    assert_eq!(take(&mut directory, 1).last(), Some(&WATCHED), "the kernel has it in this order");
+    assert_eq!(take(&mut directory, 0), [], "nothing stays back");
+    // The kernel forgets its verdict at each exec, so it is given again.
+    for _ in 0..2 {
+        directory.exec(u32::MAX, *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"sh\0", (3, 0), true));
+        assert_eq!(take(&mut directory, 1), [IGNORED]);
+    }
 }
 
 /// The thread is not started: as if a process kept it waiting for good.
