@@ -86,7 +86,7 @@ enum frame_flag {
 
 /* Facts about what caused a message, at its first byte. The agent judges them. */
 struct cause {
-	__u64 candidate; /* the exchange whose request the thread has read last, until it is answered; 0: none */
+	__u64 candidate; /* the thread's current exchange: what it serves, else what it asks; 0: none */
 	/* With CAUSE_BASES: sequence numbers of the first byte each way. Both ends of a connection have the same two. */
 	__u32 received_base;
 	__u32 sent_base;
@@ -451,7 +451,6 @@ enum walk_program {
 /* Value of the `thread` map: what a thread is serving. */
 struct thread_state {
 	__u64 exchange;   /* current exchange number, 0: none */
-	__u64 serving;    /* the exchange whose request head it has read last, until its response ends; 0: none */
 	__u64 call;       /* what its system call is about: the user's array of a sendmmsg or recvmmsg, or (kprobe) the socket */
 	__u64 walk;       /* (portable) the socket whose walk goes on in another program */
 	__u32 mmsg_index; /* message within the array that comes next */

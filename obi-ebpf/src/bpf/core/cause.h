@@ -5,12 +5,24 @@
 
 #include "core/map.h"
 
-static __always_inline void fill_cause(const struct connection *k, struct cause *cause)
+/*
+ * A segment begins: what its thread is about. Asked here and not at each head: verifiers before 5.12 walk every way to a
+ * head anew, and there are too many for one more look-up.
+ */
+static __always_inline void note_thread(struct segment *s)
 {
-	u32 tid = (u32)bpf_get_current_pid_tgid();
+	u32 tid = (u32)s->id;
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
-	cause->candidate = state ? state->serving : 0;
-	cause->flags = k->causes | (state ? state->flags : 0);
+	if (!state)
+		return;
+	s->current = state->exchange;
+	s->thread_flags = state->flags;
+}
+
+static __always_inline void fill_cause(const struct connection *k, const struct segment *s, struct cause *cause)
+{
+	cause->candidate = s->current;
+	cause->flags = k->causes | s->thread_flags;
 	cause->received_base = k->received_base;
 	cause->sent_base = k->sent_base;
 	cause->pad = 0;

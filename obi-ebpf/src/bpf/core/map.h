@@ -174,6 +174,9 @@ struct segment {
 	struct ending ending; /* of what is lost with it */
 	u32 unreadable; /* 1: nothing of it can be read, and nothing of the connection was so far */
 	u32 n_requests; /* heads of requests completed in it */
+	u64 current;      /* thread_state.exchange when it began */
+	u32 thread_flags; /* thread_state.flags */
+	u32 pad;
 };
 
 /* An object of a TLS library (SSL *) in a process. */

@@ -8,7 +8,12 @@
 #ifndef OBI_WALK_PORTABLE_H
 #define OBI_WALK_PORTABLE_H
 
+/* As many as the verifier of 5.10 goes through within its million instructions. */
+#ifdef OBI_CALL_SET
+enum { STEPS_PER_PROGRAM = 3, FRAMES_PER_PROGRAM = 5, MESSAGES_PER_PROGRAM = 3 };
+#else
 enum { STEPS_PER_PROGRAM = 4, FRAMES_PER_PROGRAM = 5, MESSAGES_PER_PROGRAM = 3 };
+#endif
 
 #ifdef OBI_HOST
 /* The harness goes on instead. */

@@ -241,7 +241,10 @@ static __always_inline int renew_tls(struct tls_connection *t, u32 from_start)
 	local_port = k->local_port;
 	remote_port = k->remote_port;
 	__builtin_memcpy(addresses, k->local_address, sizeof(addresses));
-	__builtin_memset(k, 0, sizeof(*k));
+	/* In two parts: the compiler has no memset for more than 1 KiB. */
+	__builtin_memset(k, 0, offsetof(struct connection, sweep));
+	barrier();
+	__builtin_memset(&k->sweep, 0, sizeof(*k) - offsetof(struct connection, sweep));
 	start_tls(t, &key, from_start);
 	k->family = family;
 	k->local_port = local_port;

@@ -60,7 +60,7 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 	r->flags = f->flags;
 	fill_ends(k, r, s->sending);
 	if (flags & FRAME_FIRST_PIECE) {
-		fill_cause(k, &r->cause);
+		fill_cause(k, s, &r->cause);
 		r->header.flags |= FRAME_CAUSE;
 	}
 	return 0;

@@ -34,13 +34,11 @@ static __always_inline void set_current(struct connection *k, u64 exchange)
 	k->owner = tid;
 	if (state) {
 		/* What a thread serves goes before what it asks of others meanwhile. */
-		if (k->side == SIDE_SERVER)
-			state->exchange = state->serving = exchange;
-		else if (!state->exchange)
+		if (k->side == SIDE_SERVER || !state->exchange)
 			state->exchange = exchange;
 		return;
 	}
-	struct thread_state fresh = { .exchange = exchange, .serving = k->side == SIDE_SERVER ? exchange : 0 };
+	struct thread_state fresh = { .exchange = exchange };
 	if (bpf_map_update_elem(&thread, &tid, &fresh, BPF_ANY))
 		tally_add(k->tgid, (u32)k->side << 16 | TALLY_THREAD_FULL << 8, 1);
 }
@@ -52,9 +50,6 @@ static __always_inline void end_current(const struct connection *k, u64 exchange
 	struct thread_state *state = tid ? bpf_map_lookup_elem(&thread, &tid) : NULL;
 	if (state && state->exchange == exchange)
 		state->exchange = next;
-	/* What comes next on the connection, this thread need not have read. */
-	if (state && state->serving == exchange)
-		state->serving = 0;
 }
 
 /* === notes about pending requests === */

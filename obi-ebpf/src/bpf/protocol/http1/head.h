@@ -351,7 +351,7 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 		r->lead = c->unsent;
 		/* What has waited in the cursor lies where the cause would. */
 		if (flags & FLAG_FIRST_PIECE && !c->unsent) {
-			fill_cause(k, (struct cause *)r->carry);
+			fill_cause(k, s, (struct cause *)r->carry);
 			r->header.flags |= FLAG_CAUSE;
 		}
 		c->flags |= CURSOR_PIECES | CURSOR_TOLD;
