@@ -3,7 +3,7 @@
 Each request `GET /KIND/ID` makes some calls `GET /out/ID` to the port, each with an id drawn here, and is answered.
 LOG gets a line `REQUEST CALL` once the answer to the call has come; `- CALL` for calls that no request makes, and
 `late REQUEST CALL` for those that a request makes after its own answer. Prints `ready PORT`. Knows nothing of the
-agent; ids are in no trace header.
+agent; ids are in no trace header. SIGTERM ends `pool` when its requests and calls are over, the others at once.
 
 Models, by who runs the code of a request:
   threading   a thread for each connection
@@ -20,6 +20,7 @@ import os
 import queue
 import random
 import select
+import signal
 import socket
 import socketserver
 import sys
@@ -32,7 +33,7 @@ MOST = int(sys.argv[4]) if len(sys.argv) > 4 else 3
 
 log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 kept = threading.local()
-begun = threading.Event()
+begun, ending = threading.Event(), threading.Event()
 
 
 def note(*words):
@@ -58,12 +59,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
 
+    open = 0
+    changed = threading.Condition()
+
     def do_GET(self):
         begun.set()
         request = self.path.split("/")[2]
+        self.count(1)
         self.handle_request(request)
         if random.random() < 0.1:
             call("late", request)
+        self.count(-1)
+
+    @classmethod
+    def count(cls, n):
+        with cls.changed:
+            Handler.open += n
+            cls.changed.notify()
+
+    @classmethod
+    def settle(cls):
+        with cls.changed:
+            cls.changed.wait_for(lambda: Handler.open == 0)
 
     def handle_request(self, request):
         for _ in range(random.randint(0, MOST)):
@@ -104,7 +121,7 @@ class HandedOver(Handler):
 def background():
     """Calls that no request makes, from the first request on."""
     begun.wait()
-    while True:
+    while not ending.is_set():
         time.sleep(random.random() * 0.05)
         call("-")
 
@@ -234,10 +251,12 @@ def main():
             ready(listener.getsockname()[1])
         return accept_for_ever(listener)
     assert MODEL == "pool", MODEL
+    signal.signal(signal.SIGTERM, lambda *_: ending.set())
     for _ in range(4):
         threading.Thread(target=accept_for_ever, args=(listener,), daemon=True).start()
     ready(listener.getsockname()[1])
     background()
+    Handler.settle()
 
 
 main()

@@ -296,18 +296,17 @@ impl Causes {
     /// The request that the calling thread serves; `None` when its process serves nothing.
     fn by_thread(&mut self, call: &Known) -> Result<Option<Known>, Doubt> {
         let is_loop = self.loops.get(call.tgid).is_some();
-        let candidate = self.table.get(call.cause.candidate).copied();
-        // What is not known may have been a request that was lost, if requests are about at all.
-        let is_lost = call.cause.candidate != 0 && candidate.is_none() && call.is_beside_others;
-        let Some(served) = candidate.filter(|it| it.side == Side::Server) else {
+        if call.cause.candidate == 0 {
             return match call.is_beside_others {
                 false => Ok(None),
-                true if is_lost => Err(Doubt::Known(Reason::Lost)),
                 true if is_loop || call.cause.waits_many || !self.sees_waits => {
                     Err(Doubt::Known(Reason::RuntimeUnproven))
                 }
                 true => Err(Doubt::Known(Reason::OtherThread)),
             };
+        }
+        let Some(served) = self.table.get(call.cause.candidate).copied() else {
+            return Err(Doubt::Known(Reason::Lost));
         };
         let facts = Facts {
             sees_waits: self.sees_waits,

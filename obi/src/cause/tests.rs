@@ -323,10 +323,8 @@ fn what_is_lost_is_nobodys_cause() {
     causes.begun(&request);
     causes.begun(&calls);
     causes.forget(1);
-    causes.begun(&served(30, 21, 3));
     causes.ended(&end(calls, 4));
     assert_eq!(causes.place(&end(calls, 4), 5).unwrap().origin, Origin::Unknown(Reason::Lost));
-    causes.ended(&end(served(30, 21, 3), 5));
     // A process that serves nothing any more.
     let later = call(3, 21, 9, 0);
     causes.begun(&later);

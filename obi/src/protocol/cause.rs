@@ -12,8 +12,7 @@ use zerocopy::FromBytes as _;
 /// Facts about the thread that read or sent a request's head, and about the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cause {
-    /// What this thread serves: the exchange whose request it has read last and not answered yet; where it serves nothing,
-    /// one that it asks. 0: none, or not known.
+    /// The exchange whose request this thread has read last and not answered yet; 0: none, or not known.
     pub candidate: u64,
     /// The thread has waited for many things at once since it lives: it is an event loop, or a part of one.
     pub waits_many: bool,
