@@ -77,26 +77,40 @@ fn exclude_by_port() {
     check("exclude", |server| json!({"port": port(&server.server.address)}), false);
 }
 
-/// Programs that live for some milliseconds, started by one that is not watched, on a machine where nothing else goes
-/// on: what was decided about their parent does not hold for them.
-#[test]
-fn short_lived_programs_of_a_parent_that_is_not_watched() {
+/// `start` runs `exec curl`, which lives for some milliseconds, in a process of which something else was decided; on a
+/// machine where nothing else goes on. All are seen.
+#[track_caller]
+fn check_short_lived(start: &str) {
     const PROGRAMS: usize = 40;
     let server = nginx::files(nginx::Files::Sendfile).unwrap();
     let Address::Tcp(address) = &server.address else { panic!("nginx listens on TCP") };
     let service = integration::server::service("short-lived");
-    let mut agent =
-        Agent::start(Config::default().set("discover", "include", [json!({"service": service})])).unwrap();
-    let url = format!("http://{address}/plain/1024");
+    let rule = json!({"service": service, "executable": "*/curl"});
+    let mut agent = Agent::start(Config::default().set("discover", "include", [rule])).unwrap();
+    let script = format!("{start} curl --silent --fail --output /dev/null http://{address}/plain/1024");
     for _ in 0..PROGRAMS {
         // Longer than the agent sleeps where nothing happens.
         thread::sleep(Duration::from_millis(150));
-        let mut command = Command::new("curl");
-        command
-            .args(["--silent", "--fail", "--output", "/dev/null", &url])
-            .env("OTEL_SERVICE_NAME", &service);
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).env("OTEL_SERVICE_NAME", &service);
         assert!(command.status().unwrap().success());
     }
     let spans = agent.spans_until(gate::PATIENCE, |spans| spans.len() >= PROGRAMS).unwrap();
     assert_eq!(spans.iter().filter(|span| span.service.name == service).count(), PROGRAMS);
+}
+
+#[test]
+fn a_program_that_is_run_at_once() {
+    check_short_lived("exec");
+}
+
+/// By then the kernel knows that it is to ignore the process.
+#[test]
+fn a_program_that_takes_the_place_of_one_that_is_not_watched() {
+    check_short_lived("sleep 0.15; exec");
+}
+
+#[test]
+fn a_program_that_a_shell_forks() {
+    check_short_lived("sleep 0.15;");
 }

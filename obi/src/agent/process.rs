@@ -75,12 +75,6 @@ pub(super) enum News {
     Began(u32),
 }
 
-impl News {
-    fn is_about(self, tgid: u32) -> bool {
-        matches!(self, Self::Verdict(change) if change.tgid == tgid)
-    }
-}
-
 /// Who a process is.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Identity {
@@ -104,7 +98,7 @@ pub(super) struct Directory {
     notices: SyncSender<(u64, Notice)>,
     news: Receiver<News>,
     /// Of processes that are pending.
-    kept_back: Vec<News>,
+    kept_back: HashMap<u32, Change, RandomState>,
     progress: Arc<Progress>,
     /// Number of the last notice.
     sent: u64,
@@ -139,7 +133,7 @@ pub(super) fn prepare(processes: Processes<Services>, maps: Option<HeldMaps>) ->
         table: processes.table().clone(),
         notices,
         news,
-        kept_back: Vec::new(),
+        kept_back: HashMap::default(),
         progress: Arc::clone(&progress),
         sent: 0,
         pending: HashMap::default(),
@@ -209,16 +203,16 @@ impl Directory {
     /// What the thread has found since the last call. That a process is not watched is kept back while it may be
     /// another program by now: the kernel would miss what that does first.
     pub(super) fn news(&mut self) -> Vec<News> {
-        let mut news = std::mem::take(&mut self.kept_back);
+        let mut news: Vec<News> = self.kept_back.drain().map(|(_, change)| News::Verdict(change)).collect();
         news.extend(self.news.try_iter());
         news.retain(|one| {
             let &News::Verdict(change) = one else { return true };
-            self.kept_back.retain(|kept| !kept.is_about(change.tgid));
-            let is_held = change.is_ignored() && self.is_pending(change.tgid);
-            if is_held {
-                self.kept_back.push(*one);
+            self.kept_back.remove(&change.tgid);
+            let is_kept = change.is_ignored() && self.is_pending(change.tgid);
+            if is_kept {
+                self.kept_back.insert(change.tgid, change);
             }
-            !is_held
+            !is_kept
         });
         news
     }
