@@ -86,7 +86,7 @@ enum frame_flag {
 
 /* Facts about what caused a message, at its first byte. The agent judges them. */
 struct cause {
-	__u64 candidate; /* the thread's current exchange: what it serves, else what it asks; 0: none */
+	__u64 candidate; /* the exchange whose request the thread has read last, until it is answered; 0: none */
 	/* With CAUSE_BASES: sequence numbers of the first byte each way. Both ends of a connection have the same two. */
 	__u32 received_base;
 	__u32 sent_base;
@@ -99,6 +99,7 @@ enum cause_flag {
 	CAUSE_BASES = 2,      /* received_base and sent_base are known */
 	CAUSE_COUNTED = 4,    /* joined in the middle: at the end that has called connect(), sent_base is that of its SYN */
 	CAUSE_NO_POSITION = 8, /* plain bytes of TLS, not seen from the first on: positions say nothing */
+	CAUSE_SERVES = 16,     /* of threads: the current exchange is a request that it serves, not a call */
 };
 
 /* event_header.flags of EVENT_CLOSE */
@@ -455,7 +456,7 @@ struct thread_state {
 	__u64 walk;       /* (portable) the socket whose walk goes on in another program */
 	__u32 mmsg_index; /* message within the array that comes next */
 	__u32 sending;    /* 1: that walk is along what is sent */
-	__u32 flags;      /* CAUSE_WAITS_MANY */
+	__u32 flags;      /* CAUSE_WAITS_MANY, CAUSE_SERVES */
 	__u32 pad;
 };
 

@@ -68,7 +68,7 @@ static __always_inline void begin_walk(struct walk *walk)
 	struct connection *k = walk->connection;
 	struct segment *s = walk->segment;
 	s->n_requests = 0;
-	if (!is_skipping(cursor_of(k, s)->mode))
+	if (needs_source(s, cursor_of(k, s)))
 		note_thread(s);
 	s->unreadable = s->source.opaque == UNKNOWN_BUFFER && !(k->flags & CONNECTION_HTTP) &&
 			!is_skipping(cursor_of(k, s)->mode);

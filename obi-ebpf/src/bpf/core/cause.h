@@ -6,8 +6,8 @@
 #include "core/map.h"
 
 /*
- * A segment begins: what its thread is about. Asked here and not at each head: verifiers before 5.12 walk every way to a
- * head anew, and there are too many for one more look-up.
+ * A segment that may hold a head begins: what its thread is about. Asked here and not at each head: verifiers before
+ * 5.12 walk every way to a head anew, and there are too many for one more look-up.
  */
 static __always_inline void note_thread(struct segment *s)
 {
@@ -15,13 +15,13 @@ static __always_inline void note_thread(struct segment *s)
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
 	if (!state)
 		return;
-	s->current = state->exchange;
+	s->serving = state->flags & CAUSE_SERVES ? state->exchange : 0;
 	s->thread_flags = state->flags;
 }
 
 static __always_inline void fill_cause(const struct connection *k, const struct segment *s, struct cause *cause)
 {
-	cause->candidate = s->current;
+	cause->candidate = s->serving;
 	cause->flags = k->causes | s->thread_flags;
 	cause->received_base = k->received_base;
 	cause->sent_base = k->sent_base;

@@ -174,8 +174,8 @@ struct segment {
 	struct ending ending; /* of what is lost with it */
 	u32 unreadable; /* 1: nothing of it can be read, and nothing of the connection was so far */
 	u32 n_requests; /* heads of requests completed in it */
-	u64 current;      /* thread_state.exchange when it began */
-	u32 thread_flags; /* thread_state.flags */
+	u64 serving;      /* the request that its thread served when it began; 0: none, or it holds no head */
+	u32 thread_flags; /* thread_state.flags by then */
 	u32 pad;
 };
 

@@ -43,12 +43,6 @@ static __always_inline bool begin_transfer(struct walk *walk, struct sock *sk, u
 	return true;
 }
 
-/* A segment that lies inside a body is hopped over unread. */
-static __always_inline bool needs_source(const struct segment *s, const struct cursor *c)
-{
-	return s->gap || !is_skipping(c->mode) || (c->mode != MODE_UNTIL_CLOSE && c->remaining < s->left);
-}
-
 /*
  * Where several instances of a program come by with one movement, the first follows it and those after it find that
  * out: stream offsets tell, or where there are none a mark, which the last instance takes away.

@@ -75,6 +75,12 @@ static __always_inline bool is_skipping(u8 mode)
 	return mode == MODE_LENGTH || mode == MODE_CHUNK_BODY || mode == MODE_UNTIL_CLOSE;
 }
 
+/* A segment that lies inside a body is hopped over unread. */
+static __always_inline bool needs_source(const struct segment *s, const struct cursor *c)
+{
+	return s->gap || !is_skipping(c->mode) || (c->mode != MODE_UNTIL_CLOSE && c->remaining < s->left);
+}
+
 /* Hops over what it can of the gap or of the segment. */
 SHARED int skip_body(struct connection *k, struct segment *s)
 {

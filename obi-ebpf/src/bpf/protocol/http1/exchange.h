@@ -31,14 +31,17 @@ static __always_inline void set_current(struct connection *k, u64 exchange)
 {
 	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
+	u32 serves = k->side == SIDE_SERVER ? CAUSE_SERVES : 0;
 	k->owner = tid;
 	if (state) {
 		/* What a thread serves goes before what it asks of others meanwhile. */
-		if (k->side == SIDE_SERVER || !state->exchange)
-			state->exchange = exchange;
+		if (k->side != SIDE_SERVER && state->exchange)
+			return;
+		state->exchange = exchange;
+		state->flags = (state->flags & ~CAUSE_SERVES) | serves;
 		return;
 	}
-	struct thread_state fresh = { .exchange = exchange };
+	struct thread_state fresh = { .exchange = exchange, .flags = serves };
 	if (bpf_map_update_elem(&thread, &tid, &fresh, BPF_ANY))
 		tally_add(k->tgid, (u32)k->side << 16 | TALLY_THREAD_FULL << 8, 1);
 }
