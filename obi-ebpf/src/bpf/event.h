@@ -364,7 +364,7 @@ struct process_event {
 	__u32 n_arguments;
 	__u32 n_environment;
 	__u32 n_path; /* with its NUL */
-	__u32 pad;
+	__u32 exec_id; /* which program of the process this is; changes with each exec, a fork has its parent's */
 };
 
 struct tally_key {
@@ -487,10 +487,13 @@ enum tls_cookie {
 	TLS_FIFTH_BIT = 62,
 };
 
-/* Value of the `process` map. */
-enum process_verdict {
-	VERDICT_WATCH = 1,
-	VERDICT_IGNORE = 2,
+/*
+ * Value of the `process` map: the program of the process that is to be ignored. The process may run another one by the
+ * time the agent has decided, which is watched until the agent knows it.
+ */
+struct ignored_program {
+	__u32 exec_id; /* as in its process_event */
+	__u32 any;     /* 1: whatever it runs; it was there before the agent, so no record has its exec_id */
 };
 
 #endif

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use obi_ebpf::{
-    GIVEN_CUT, PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, VERDICT_IGNORE, process_event, tally_key,
+    GIVEN_CUT, PROCESS_EXEC, PROCESS_EXIT, PROCESS_FORK, ignored_program, process_event, tally_key,
     thread_state,
 };
 use tokio::sync::mpsc;
@@ -24,7 +24,7 @@ use super::wait::Wait;
 use crate::capture::content;
 use crate::capture::discover::Given;
 use crate::capture::event::{Event, decode};
-use crate::capture::program::{ELEMENT_OVERHEAD, Maps, Measured, Programs};
+use crate::capture::program::{ELEMENT_OVERHEAD, IgnoredProgram, Maps, Measured, Programs};
 use crate::clock::monotonic_ns;
 use crate::protocol::Exchanges;
 use crate::stats::{MapMemory, Program, Stage};
@@ -138,11 +138,11 @@ impl Pipeline {
         let tgid = event.header.tgid;
         match event.action {
             PROCESS_EXEC => {
-                processes.exec(tgid, event.comm, given);
+                processes.exec(tgid, event.exec_id, event.comm, given);
                 self.renewed(tgid, event.header.time);
             }
             PROCESS_FORK => {
-                processes.fork(tgid, event.parent);
+                processes.fork(tgid, event.exec_id, event.parent);
                 self.renewed(tgid, event.header.time);
             }
             PROCESS_EXIT => {
@@ -176,7 +176,8 @@ impl Pipeline {
             };
             let result = if change.is_ignored() {
                 self.ignored.insert(change.tgid);
-                self.maps.process.insert(change.tgid, VERDICT_IGNORE, 0)
+                let program = self.outlet.processes.program(change.tgid);
+                self.maps.process.insert(change.tgid, IgnoredProgram(program), 0)
             } else if self.ignored.remove(&change.tgid) {
                 // Absent means watched; the kernel side may have dropped an ended process already.
                 self.maps.process.remove(&change.tgid).or(Ok(()))
@@ -285,7 +286,7 @@ impl Pipeline {
         let connections = maps.global.get(&0, 0).map_or(0, |global| global.0.n_open);
         let connection_bytes = self.programs.connection_bytes();
         let ring_bytes = u64::from(self.programs.ring_bytes());
-        let verdicts = element(maps.process.keys().count(), 2 * size_of::<u32>());
+        let verdicts = element(maps.process.keys().count(), size_of::<u32>() + size_of::<ignored_program>());
         match (counted, self.programs.preallocated()) {
             (Some(counted), _) => {
                 let kept = if self.programs.is_in_storage() { connections * connection_bytes } else { 0 };

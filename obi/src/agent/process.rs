@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
+use obi_ebpf::ignored_program;
 
 use super::part::{self, Ending, Running};
 use crate::capture::discover::{Change, Given, Process, Processes, Table, Verdict};
@@ -28,6 +29,8 @@ use crate::span::{Instance, Service};
 
 /// Notices that may wait for the thread. What finds no room is mended by a comparison with `/proc`.
 const NOTICES: usize = 4096;
+/// Processes whose program is remembered; any program of others is ignored with the process.
+const PROGRAMS: usize = 32_768;
 /// How long the pipeline waits for an answer. Longer than a process may keep the reader of its memory waiting.
 const PATIENCE: Duration = Duration::from_millis(250);
 /// How long the end of the agent waits for the thread.
@@ -99,6 +102,8 @@ pub(super) struct Directory {
     news: Receiver<News>,
     /// Of processes that are pending.
     kept_back: HashMap<u32, Change, RandomState>,
+    /// Which program each process runs, by its last record.
+    exec_ids: HashMap<u32, u32, RandomState>,
     progress: Arc<Progress>,
     /// Number of the last notice.
     sent: u64,
@@ -134,6 +139,7 @@ pub(super) fn prepare(processes: Processes<Services>, maps: Option<HeldMaps>) ->
         notices,
         news,
         kept_back: HashMap::default(),
+        exec_ids: HashMap::default(),
         progress: Arc::clone(&progress),
         sent: 0,
         pending: HashMap::default(),
@@ -158,18 +164,21 @@ impl Prepared {
 }
 
 impl Directory {
-    /// The process runs another program.
-    pub(super) fn exec(&mut self, tgid: u32, comm: [u8; 16], given: Given) {
+    /// The process runs another program: `exec_id` is the kernel's number for it.
+    pub(super) fn exec(&mut self, tgid: u32, exec_id: u32, comm: [u8; 16], given: Given) {
+        self.runs(tgid, exec_id);
         self.send_about(tgid, Notice::Exec { tgid, comm, given });
     }
 
-    /// `parent` has made the process.
-    pub(super) fn fork(&mut self, tgid: u32, parent: u32) {
+    /// `parent` has made the process, which runs the same program.
+    pub(super) fn fork(&mut self, tgid: u32, exec_id: u32, parent: u32) {
+        self.runs(tgid, exec_id);
         self.send_about(tgid, Notice::Fork { tgid, parent });
     }
 
     /// The process has ended.
     pub(super) fn exit(&mut self, tgid: u32, time: u64) {
+        self.exec_ids.remove(&tgid);
         self.send(Notice::Exit { tgid, time });
     }
 
@@ -200,21 +209,34 @@ impl Directory {
         self.known(tgid)
     }
 
-    /// What the thread has found since the last call. That a process is not watched is kept back while it may be
-    /// another program by now: the kernel would miss what that does first.
+    /// What the thread has found since the last call, of each process the last verdict. That a process is not watched
+    /// is kept back while it may be another program by now: the kernel would miss what that does first.
     pub(super) fn news(&mut self) -> Vec<News> {
-        let mut news: Vec<News> = self.kept_back.drain().map(|(_, change)| News::Verdict(change)).collect();
-        news.extend(self.news.try_iter());
-        news.retain(|one| {
-            let &News::Verdict(change) = one else { return true };
-            self.kept_back.remove(&change.tgid);
-            let is_kept = change.is_ignored() && self.is_pending(change.tgid);
-            if is_kept {
-                self.kept_back.insert(change.tgid, change);
+        // Before the channel is emptied: a notice that is taken from here on may have its verdict behind what is there.
+        let taken = self.progress.taken();
+        let mut verdicts = std::mem::take(&mut self.kept_back);
+        let mut news = Vec::new();
+        for one in self.news.try_iter() {
+            match one {
+                News::Verdict(change) => drop(verdicts.insert(change.tgid, change)),
+                News::Began(_) => news.push(one),
             }
-            !is_kept
-        });
+        }
+        for (tgid, change) in verdicts {
+            let is_pending = self.pending.get(&tgid).is_some_and(|number| *number > taken);
+            if change.is_ignored() && is_pending {
+                self.kept_back.insert(tgid, change);
+            } else {
+                news.push(News::Verdict(change));
+            }
+        }
         news
+    }
+
+    /// The program of the process that what [`Self::news`] says is about: any, of a process that was there first.
+    pub(super) fn program(&self, tgid: u32) -> ignored_program {
+        let exec_id = self.exec_ids.get(&tgid);
+        ignored_program { exec_id: exec_id.copied().unwrap_or_default(), any: u32::from(exec_id.is_none()) }
     }
 
     /// Executable and control group of a known process.
@@ -249,6 +271,16 @@ impl Directory {
     }
 
     // === inside ===
+
+    fn runs(&mut self, tgid: u32, exec_id: u32) {
+        if self.exec_ids.len() >= PROGRAMS {
+            // Records of ends may have been lost.
+            self.exec_ids.retain(|tgid, _| self.table.is_running(*tgid));
+        }
+        if self.exec_ids.len() < PROGRAMS {
+            self.exec_ids.insert(tgid, exec_id);
+        }
+    }
 
     fn settled(&self, tgid: u32) -> Option<Identity> {
         self.table.with(tgid, |process| process.is_settled().then(|| Identity::of(process))).flatten()

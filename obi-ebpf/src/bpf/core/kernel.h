@@ -149,6 +149,7 @@ struct task_struct {
 	struct files_struct *files;
 	struct mm_struct *mm;
 	struct signal_struct *signal;
+	u64 self_exec_id;
 	char comm[16];
 };
 

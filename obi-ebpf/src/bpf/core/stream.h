@@ -11,14 +11,9 @@
 
 static __always_inline bool is_watched(u32 tgid)
 {
-	u32 zero = 0, *count, *verdict;
 	if (tgid == self_tgid || !*(volatile u32 *)&global.active)
 		return false;
-	count = bpf_map_lookup_elem(&n_ignored, &zero);
-	if (count && !*count)
-		return true;
-	verdict = bpf_map_lookup_elem(&process, &tgid);
-	return !verdict || *verdict != VERDICT_IGNORE;
+	return !is_ignored(tgid);
 }
 
 /* Stream sockets whose bytes could be HTTP/1. */

@@ -7,7 +7,7 @@
 #include "event.h"
 
 /*
- * tgid -> enum process_verdict. Absent means "watch": a process is seen from
+ * tgid -> which program of it is ignored. Absent means "watch": a process is seen from
  * its very first byte, the agent filters again when it knows the name.
  */
 struct {
@@ -15,7 +15,7 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 16384);
 	__type(key, u32);
-	__type(value, u32);
+	__type(value, struct ignored_program);
 } process SEC(".maps");
 
 /* How many processes are to be ignored: with none, nobody is looked up. An array, since that costs no call. */
@@ -34,5 +34,20 @@ struct {
 	__type(key, u32);
 	__type(value, struct thread_state);
 } thread SEC(".maps");
+
+#ifndef OBI_HOST
+/* Whether the current process, `tgid`, runs a program that is to be ignored. */
+static __always_inline bool is_ignored(u32 tgid)
+{
+	u32 zero = 0, *count = bpf_map_lookup_elem(&n_ignored, &zero);
+	struct ignored_program *ignored;
+	if (count && !*count)
+		return false;
+	ignored = bpf_map_lookup_elem(&process, &tgid);
+	if (!ignored)
+		return false;
+	return ignored->any || ignored->exec_id == (u32)READ((struct task_struct *)bpf_get_current_task(), self_exec_id);
+}
+#endif
 
 #endif

@@ -19,7 +19,7 @@ static __always_inline void fill_process(struct process_event *event, struct tas
 	event->n_arguments = 0;
 	event->n_environment = 0;
 	event->n_path = 0;
-	event->pad = 0;
+	event->exec_id = task->self_exec_id;
 }
 
 static __always_inline int emit_process(struct task_struct *task, u32 parent, u32 action)

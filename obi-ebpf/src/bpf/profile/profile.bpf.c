@@ -243,15 +243,6 @@ static __always_inline int tell(struct sample *s)
 
 /* === programs === */
 
-static __always_inline bool is_watched(u32 tgid)
-{
-	u32 zero = 0, *n = bpf_map_lookup_elem(&n_ignored, &zero), *verdict;
-	if (!n || !*n)
-		return true;
-	verdict = bpf_map_lookup_elem(&process, &tgid);
-	return !verdict || *verdict != VERDICT_IGNORE;
-}
-
 /* Fills the record but for the user's stack; returns false when there is to be none. */
 static __always_inline bool begin(struct sample *s, struct context *ctx)
 {
@@ -268,7 +259,7 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 		count(PROFILE_SELF);
 		return false;
 	}
-	if (!is_watched(tgid)) {
+	if (is_ignored(tgid)) {
 		count(PROFILE_IGNORED);
 		return false;
 	}

@@ -38,16 +38,16 @@ fn who_is_asked_about_has_a_name_and_an_instance() {
     thread.start().unwrap();
     let sleeper = Sleeper::start();
     let tgid = sleeper.0.id();
-    directory.exec(tgid, *b"sleep\0\0\0\0\0\0\0\0\0\0\0", Given::default());
+    directory.exec(tgid, 1, *b"sleep\0\0\0\0\0\0\0\0\0\0\0", Given::default());
     assert_eq!(name(&mut directory, tgid), "sleep");
     assert!(directory.news().into_iter().any(|news| news == News::Began(tgid)));
     assert!(directory.table().with(tgid, Process::is_settled).unwrap());
     let sent = directory.sent;
     assert_eq!((name(&mut directory, tgid).as_str(), directory.sent), ("sleep", sent), "asked once");
     // A fork is who its parent is, until it runs another program.
-    directory.fork(u32::MAX, tgid);
+    directory.fork(u32::MAX, 1, tgid);
     assert_eq!(name(&mut directory, u32::MAX), "sleep");
-    directory.exec(u32::MAX, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"curl\0", (5, 0), true));
+    directory.exec(u32::MAX, 3, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"curl\0", (5, 0), true));
     assert_eq!(name(&mut directory, u32::MAX), "curl");
     // No one has spoken of it, and it is not there.
     assert_eq!(name(&mut directory, u32::MAX - 1), "unknown_service");
@@ -87,17 +87,21 @@ fn a_verdict_waits_for_the_program_that_follows() {
         news
     };
     // A shell forks and runs what is watched: fork and exec come together, and one is read before the other.
-    directory.fork(u32::MAX, std::process::id() + 1);
-    directory.exec(u32::MAX, *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"sh\0", (3, 0), true));
-    directory.exec(u32::MAX, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", curl());
+    directory.fork(u32::MAX, 1, std::process::id() + 1);
+    directory.exec(u32::MAX, 2, *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"sh\0", (3, 0), true));
+    directory.exec(u32::MAX, 3, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", curl());
     assert_eq!(take(&mut directory, 2), [], "it may be another program by now");
     assert_eq!(take(&mut directory, 1).last(), Some(&WATCHED), "the kernel has it in this order");
     assert_eq!(take(&mut directory, 0), [], "nothing stays back");
     // The kernel forgets its verdict at each exec, so it is given again.
     for _ in 0..2 {
-        directory.exec(u32::MAX, *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"sh\0", (3, 0), true));
+        directory.exec(u32::MAX, 2, *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"sh\0", (3, 0), true));
         assert_eq!(take(&mut directory, 1), [IGNORED]);
+        let ignored_program { exec_id, any } = directory.program(u32::MAX);
+        assert_eq!((exec_id, any), (2, 0));
     }
+    directory.exit(u32::MAX, 0);
+    assert_eq!(directory.program(u32::MAX).any, 1, "no record said which program it runs");
 }
 
 /// The thread is not started: as if a process kept it waiting for good.

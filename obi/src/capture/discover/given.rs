@@ -43,8 +43,11 @@ impl Given {
         facts.command.is_empty() && !facts.is_memory_late && !self.command.is_empty()
     }
 
-    /// `facts`, with what could not be read any more from the memory of the process.
+    /// `facts`, with what could not be read any more of a process that was ending: its executable, its memory.
     pub(super) fn complete(&self, mut facts: Facts) -> Facts {
+        if let Some(path) = self.executable(&facts.executable) {
+            path.clone_into(&mut facts.executable);
+        }
         let Facts { otel_service_name, otel_resource_attributes, host_name, .. } = &facts;
         if [otel_service_name, otel_resource_attributes, host_name].iter().any(|value| !value.is_empty()) {
             return facts;
@@ -82,6 +85,19 @@ mod tests {
         check("", 0, ("a b", ""), ("a b", ""));
         check("", 0, ("", ""), ("", ""));
         check(BYTES, usize::MAX, ("", ""), ("a b OTEL_SERVICE_NAME=shop", ""));
+    }
+
+    #[test]
+    fn an_executable_that_could_not_be_read_any_more_is_the_one_that_was_given() {
+        #[track_caller]
+        fn check(read: &str, expected: &str) {
+            let given = Given::new(b"curl\0/usr/bin/curl\0", (5, 14), true);
+            let facts = given.complete(Facts { executable: read.to_owned(), ..Facts::default() });
+            assert_eq!(facts.executable, expected);
+        }
+        check("curl", "/usr/bin/curl");
+        check("/opt/curl", "/opt/curl");
+        check("other", "other");
     }
 
     #[test]

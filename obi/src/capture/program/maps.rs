@@ -9,7 +9,9 @@ use std::os::unix::net::UnixStream;
 use aya::Ebpf;
 use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue, RingBuf};
 use aya_obj::generated::bpf_map_type;
-use obi_ebpf::{TALLY_RESTS, global_state, stream_data, stream_key, tally_key, thread_state};
+use obi_ebpf::{
+    TALLY_RESTS, global_state, ignored_program, stream_data, stream_key, tally_key, thread_state,
+};
 
 use super::LoadError;
 use crate::capture::bpf::create;
@@ -20,8 +22,8 @@ use crate::clock::monotonic_ns;
 pub struct Maps {
     /// Records from the kernel.
     pub events: RingBuf<MapData>,
-    /// Process verdicts, `enum process_verdict` by tgid.
-    pub process: HashMap<MapData, u32, u32>,
+    /// Which program of a process is ignored, by tgid.
+    pub process: HashMap<MapData, u32, IgnoredProgram>,
     /// How many of them are to be ignored; must never be less than there are.
     pub n_ignored: Array<MapData, u32>,
     /// Losses and uncovered connections by process.
@@ -55,6 +57,8 @@ macro_rules! in_maps {
 in_maps! {
     /// [`global_state`] as a map value.
     GlobalState(global_state);
+    /// [`ignored_program`] as a map value.
+    IgnoredProgram(ignored_program);
     /// [`tally_key`] as a map key.
     TallyKey(tally_key);
     /// [`thread_state`] as a map value.
@@ -113,7 +117,7 @@ impl SharedMaps {
         Ok(Self {
             maps: [
                 make("thread", hash, size_of::<thread_state>())?,
-                make("process", hash, size_of::<u32>())?,
+                make("process", hash, size_of::<ignored_program>())?,
                 make("n_ignored", bpf_map_type::BPF_MAP_TYPE_ARRAY, size_of::<u32>())?,
             ],
         })
