@@ -28,6 +28,7 @@ pub mod fetch;
 pub mod hook;
 pub mod kernel;
 pub mod load;
+pub mod namespace;
 pub mod otlp;
 pub mod patience;
 pub mod plan;

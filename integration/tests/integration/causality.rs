@@ -1,19 +1,25 @@
 //! Parents without a header: calls to the requests that made them, requests to the calls at the other end.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 use std::thread;
 
+use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::causality::{self, Score};
+use integration::client;
 use integration::exposition::Exposition;
 use integration::fetch;
+use integration::namespace::Translated;
+use integration::plan::{Address, Call, ConnectionPlan, Plan, ServerPlan};
 use integration::process::{Program, READY};
 use integration::program;
 use integration::seed::{note, request_id};
-use integration::server::service;
+use integration::server::shape;
+use integration::server::{Features, Server, service};
+use integration::shape::Shape;
 use integration::span::{Kind, Span};
 use rustix::process::Signal;
 
@@ -191,4 +197,45 @@ fn the_graph_counts_each_call_once() {
     let edges = graph["edges"].as_array().unwrap();
     let found = edges.iter().find(|edge| edge["client"]["name"] == front && edge["server"]["name"] == back);
     assert_eq!(found.unwrap()["requests"], calls, "{graph}");
+}
+
+/// The client knows the router's address only, and so does the server: what both ends say of the connection is the same
+/// all the same.
+#[test]
+fn ends_are_paired_through_translated_addresses() {
+    const CALLS_EACH: usize = 10;
+    let mut agent = Agent::start(Config::default()).unwrap();
+    let hosts = Translated::make(8080).unwrap();
+    let plan = ServerPlan { address: Address::Tcp(hosts.listens), ..ServerPlan::default() };
+    let command = hosts.server.inside(shape::command(&plan).unwrap());
+    let server = Server::start("translated", command, Features::full()).unwrap();
+    let calls: Vec<Call> = (0..n_requests()).map(|_| Call::new(Shape::default())).collect();
+    let connections = calls
+        .chunks(CALLS_EACH)
+        .map(|calls| ConnectionPlan::new(&Address::Tcp(hosts.reached), calls.to_vec()))
+        .collect();
+    let plan = Plan { seed: 0, concurrency: 16, rate: 0, connections };
+    let done = client::follow_in(&plan, |command| hosts.client.inside(command)).unwrap();
+    let mut ledger = Ledger::default();
+    ledger.enter(&calls, &done, &server.roles());
+    assert!(gate::settle(&mut agent, &[&ledger]));
+    let spans = agent.spans().unwrap();
+    let of = |service: &str| -> HashMap<&str, &Span> {
+        let own = spans.iter().filter(|span| span.service.name == service);
+        own.filter_map(|span| Some((span.request_id()?, span))).collect()
+    };
+    let (asked, served) = (of(&done.service), of(&server.service));
+    let mut exchanges = HashSet::new();
+    for Call { id, .. } in &calls {
+        let (asked, served) = (asked[id.as_str()], served[id.as_str()]);
+        assert_eq!(served.text("obi.exchange.id"), asked.text("obi.exchange.id"), "{id}");
+        assert_eq!(served.parent_span_id.as_deref(), Some(&*asked.span_id), "{id}");
+        assert_eq!(served.trace_id, asked.trace_id, "{id}");
+        assert_eq!(served.text("obi.parent.evidence"), Some("certain"), "{id}");
+        // The addresses of its ends have nothing to do with each other.
+        assert_eq!(asked.text("server.address"), Some(&*hosts.reached.ip().to_string()));
+        assert_ne!(served.text("client.address"), Some("10.231.1.2"));
+        exchanges.insert(asked.text("obi.exchange.id").unwrap());
+    }
+    assert_eq!(exchanges.len(), calls.len(), "each exchange has an id of its own");
 }

@@ -9,10 +9,11 @@ use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::client::{self, Kind};
 use integration::load;
+use integration::namespace::Namespace;
 use integration::patience::patience;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, ServerPlan, Serving};
-use integration::process::{Program, READY, run};
-use integration::seed::{seeded, unique};
+use integration::process::{Program, READY};
+use integration::seed::seeded;
 use integration::server::shape::{self, ShapeServer, every_way};
 use integration::server::{Features, Server, service};
 use integration::shape::Shape;
@@ -60,44 +61,12 @@ fn workers_that_share_a_port() {
     gate::assert_exact(&mut agent, &ledger);
 }
 
-/// A network namespace that is removed with its owner.
-struct Namespace(String);
-
-impl Namespace {
-    fn make() -> Self {
-        let name = format!("obi-{}", unique());
-        ip(&["netns", "add", &name]);
-        let namespace = Self(name);
-        ip(&["-netns", &namespace.0, "link", "set", "lo", "up"]);
-        namespace
-    }
-
-    /// `command`, to be run inside.
-    fn inside(&self, command: Command) -> Command {
-        let mut wrapped = Command::new("ip");
-        wrapped.args(["netns", "exec", &self.0]).arg(command.get_program()).args(command.get_args());
-        wrapped
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        ip(&["netns", "delete", &self.0]);
-    }
-}
-
-fn ip(arguments: &[&str]) {
-    let mut command = Command::new("ip");
-    command.args(arguments);
-    run("ip", command, READY).unwrap();
-}
-
 /// The same addresses and ports on both ends, at the same time, in two namespaces: two connections, not one.
 #[test]
 fn the_same_addresses_in_two_namespaces() {
     let mut agent = Agent::start(Config::default()).unwrap();
     let address = Address::loopback(8080);
-    let namespaces = [Namespace::make(), Namespace::make()];
+    let namespaces = [(); 2].map(|()| Namespace::make().unwrap());
     let mut ledger = Ledger::default();
     let servers = namespaces.each_ref().map(|namespace| {
         let plan = ServerPlan { address: address.clone(), ..every_way(3) };

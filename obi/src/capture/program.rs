@@ -23,7 +23,8 @@ use thiserror::Error as ThisError;
 
 use self::load::{Attached, Loaded};
 pub use self::maps::{
-    ELEMENT_OVERHEAD, GlobalState, IgnoredProgram, Maps, SharedMaps, StreamData, StreamKey, TallyKey, ThreadState,
+    ELEMENT_OVERHEAD, GlobalState, IgnoredProgram, Maps, SharedMaps, StreamData, StreamKey, TallyKey,
+    ThreadState,
 };
 use self::maps::{connection_bytes, whole_bytes};
 pub use self::memory::HeldMaps;

@@ -34,6 +34,24 @@ pub struct Wire {
     pub position: u64,
 }
 
+impl Wire {
+    /// A number for the exchange that every agent which sees one of its ends comes to by itself, whatever its version:
+    /// promised to users (docs/traces.md). No key and no address is part of it.
+    #[must_use]
+    pub fn id(self) -> u64 {
+        let Self { asked, answered, position } = self;
+        mix(mix(u64::from(asked) << 32 | u64::from(answered)) ^ position)
+    }
+}
+
+/// The finalizer of SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ number >> 31
+}
+
 /// Who sent the head of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answerer {
@@ -163,6 +181,19 @@ mod tests {
         // Joined in the middle: the client's SYN is among its bytes.
         check((100, 900, BASES | CAUSE_COUNTED), (900, 99, BASES | CAUSE_COUNTED), 150, Some(50));
         check((100, 900, 0), (900, 100, 0), 100, None);
+    }
+
+    /// Agents of different versions meet: these stay as they are. The first is the first number of SplitMix64 from 0,
+    /// mixed once more.
+    #[test]
+    fn an_exchange_has_the_same_number_everywhere() {
+        let check = |asked: u32, answered: u32, position: u64, expected: u64| {
+            assert_eq!(Wire { asked, answered, position }.id(), expected, "{asked} {answered} {position}");
+        };
+        assert_eq!(mix(0), 0xe220_a839_7b1d_cdaf);
+        check(0, 0, 0, mix(0xe220_a839_7b1d_cdaf));
+        check(1, 2, 3, mix(mix(0x1_0000_0002) ^ 3));
+        check(2, 1, 3, mix(mix(0x2_0000_0001) ^ 3));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::method::{KnownMethods, OTHER};
 use super::route::{self, Routes};
 use super::{ClientEnd, Detail, Http, Rpc, Service, Span, SpanKind, WebSocket, grpc, websocket};
 use crate::cause::context::{parse_traceparent, valid_tracestate};
-use crate::protocol::{self, Endpoints, Exchange, Message, Semantics, Side, UnderWay, Version};
+use crate::protocol::{self, Endpoints, Exchange, Message, Semantics, Side, UnderWay, Version, Wire};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -53,6 +53,7 @@ impl Assembler {
         span.end = exchange.ended.saturating_add(wall_offset);
         span.queue_wait = exchange.started.saturating_sub(exchange.arrival);
         span.pid = exchange.tgid;
+        span.exchange_id = exchange.cause.wire.map(Wire::id);
         share(&mut span.service, service);
         span.request_bytes = exchange.request_bytes;
         span.response_bytes = exchange.response_bytes;

@@ -12,6 +12,10 @@ use std::fmt::{self, Display, Formatter};
 /// Time between the arrival of a request and the process's first read of it, ns: an attribute of our own.
 pub const QUEUE_WAIT: &str = "obi.queue_wait_ns";
 
+/// The same at both ends of an exchange, wherever they are ([`crate::protocol::Wire::id`]): an attribute of our own.
+/// A WebSocket has none, since that of its upgrade is the connection's.
+pub const EXCHANGE_ID: &str = "obi.exchange.id";
+
 /// Span status. Instrumentation never says `Ok`: that is the application's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
@@ -80,6 +84,11 @@ impl Span {
         }
         if self.kind == SpanKind::Server && !matches!(self.detail, Detail::WebSocket(_)) {
             out.number(QUEUE_WAIT, self.queue_wait);
+        }
+        if let Some(id) = self.exchange_id
+            && !matches!(self.detail, Detail::WebSocket(_))
+        {
+            (out.visit)(EXCHANGE_ID, AttributeValue::Text(format_args!("{id:016x}")));
         }
         out.text("obi.parent.evidence", self.origin.evidence().unwrap_or_default());
         out.text("obi.parent.reason", self.origin.reason().unwrap_or_default());

@@ -115,6 +115,8 @@ pub struct Span {
     pub response_bytes: Option<u64>,
     /// `obi.request.head.truncated`: what the request held behind the limit of what is copied was not seen.
     pub is_truncated: bool,
+    /// `obi.exchange.id`: both ends of the exchange have the same. `None` where the connection does not tell.
+    pub exchange_id: Option<u64>,
     /// What is particular to the protocol.
     pub detail: Detail,
 }
@@ -163,6 +165,7 @@ impl Span {
             request_bytes: None,
             response_bytes: None,
             is_truncated: false,
+            exchange_id: None,
             detail: Detail::Http(Http::default()),
         }
     }
