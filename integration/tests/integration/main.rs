@@ -12,6 +12,7 @@ mod accuracy;
 mod cardinality;
 mod causality;
 mod commands;
+mod dashboards;
 mod database;
 mod discovery;
 mod encrypted;

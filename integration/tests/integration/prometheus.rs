@@ -54,7 +54,8 @@ impl Prometheus {
         Self::with_features(text, "exemplar-storage")
     }
 
-    fn with_features(text: &str, features: &str) -> Self {
+    /// The same, with features that are off by default.
+    pub(crate) fn with_features(text: &str, features: &str) -> Self {
         let files = tempfile::tempdir().unwrap();
         let config = files.path().join("prometheus.yml");
         fs::write(&config, text).unwrap();
