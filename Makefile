@@ -45,8 +45,8 @@ lint: ## Clippy over everything, warnings are errors
 check-dependencies:
 	script/check-dependencies
 
-reference: ## docs/configuration.md and docs/metrics.md, from the configuration and the table of metrics
-	UPDATE_REFERENCE=1 $(CARGO) test --package obi --test configuration_reference --test metrics_reference
+reference: ## docs/configuration.md, docs/metrics.md and dashboards/, from the configuration and the table of metrics
+	UPDATE_REFERENCE=1 $(CARGO) test --package obi --test configuration_reference --test metrics_reference --test dashboards
 
 # Always `--workspace`: another selection means other features, and everything is compiled again.
 unit:

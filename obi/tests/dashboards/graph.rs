@@ -44,9 +44,9 @@ pub(crate) fn dashboard() -> Dashboard {
                 [line(top(&failed(BY)), "{{client}} → {{server}}")],
             ),
             lines(
-                ("Slowest", "95 % of the calls took at most so long by their clients; dots lead to traces"),
+                ("Slowest", "95 % of the calls took at most so long by their clients"),
                 (Unit::Seconds, 12),
-                [with_exemplars(top(&called.quantile(0.95, BY)), "{{client}} → {{server}}")],
+                [line(top(&called.quantile(0.95, BY)), "{{client}} → {{server}}")],
             ),
             lines(
                 ("Between the ends", "What a call takes longer by its client than by its server, on average"),

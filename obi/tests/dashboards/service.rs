@@ -243,7 +243,7 @@ fn rpc() -> Row {
 
 fn databases() -> Row {
     let asked = histogram("db_client_operation_duration_seconds", SERVICE);
-    let by = "db_system_name, db_query_summary";
+    let by = "db_system_name, db_operation_name, db_query_summary";
     collapsed(
         "Databases",
         [
