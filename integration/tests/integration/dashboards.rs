@@ -447,14 +447,15 @@ fn right_size(world: &World, questions: &[Question], kind: &str, prometheus: &Pr
 fn exemplars_are_known(world: &mut World, questions: &[Question]) {
     let marked: Vec<&Question> = questions.iter().filter(|question| question.has_exemplars).collect();
     assert!(marked.len() > 8, "{} targets with exemplars", marked.len());
-    let found: Vec<(&Question, Vec<String>)> = marked
+    let kinds = [("native", &world.native), ("classic", &world.classic)];
+    let found: Vec<(&str, &Question, Vec<String>)> = marked
         .iter()
-        .flat_map(|it| [&world.native, &world.classic].map(|prometheus| (*it, traces(world, prometheus, it))))
+        .flat_map(|it| kinds.map(|(kind, prometheus)| (kind, *it, traces(world, prometheus, it))))
         .collect();
     let spans = world.agent.spans().unwrap();
     let known: std::collections::BTreeSet<&str> = spans.iter().map(|span| span.trace_id.as_str()).collect();
-    for (question, traces) in found {
-        assert!(!traces.is_empty(), "no exemplar: {question:?}");
+    for (kind, question, traces) in found {
+        assert!(!traces.is_empty(), "{kind}: no exemplar: {question:?}");
         let lost = traces.iter().find(|trace| !known.contains(trace.as_str()));
         assert_eq!(lost, None, "{question:?} leads to a trace that the agent does not know");
     }

@@ -235,7 +235,7 @@ fn transformations(panel: &Panel) -> Vec<Value> {
 fn source(name: &str, plugin: &str, label: &str) -> Value {
     json!({
         "type": "datasource", "name": name, "label": label, "query": plugin, "hide": 0, "includeAll": false,
-        "multi": false, "regex": "", "refresh": 1, "options": [], "current": {},
+        "multi": false, "regex": "", "refresh": 1, "options": [],
         "description": "Where it is asked for",
     })
 }
@@ -265,9 +265,8 @@ fn query_variable((name, help): (&str, &str), selector: &str, label: &str, has_a
     let mut variable = json!({
         "type": "query", "name": name, "label": help, "description": help, "hide": 0,
         "datasource": {"type": "prometheus", "uid": "${datasource}"},
-        "definition": query, "query": {"query": query, "refId": "variable", "qryType": 1},
+        "query": {"query": query, "refId": "variable", "qryType": 1},
         "includeAll": has_all, "multi": has_all, "refresh": 2, "regex": "", "sort": 1, "options": [],
-        "current": {},
     });
     if has_all {
         // Matches series without the label as well.
