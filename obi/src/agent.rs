@@ -22,6 +22,7 @@ pub mod profile;
 mod reload;
 mod room;
 mod route_state;
+mod systemd;
 mod tally;
 mod tls;
 mod wait;
@@ -72,6 +73,7 @@ pub async fn run(
     let loaded = load::load(&config, support, inputs)?;
     let running = opened.start(&config, loaded)?;
     shutdown.wait().await;
+    systemd::stopping();
     running.finish().await
 }
 
@@ -94,6 +96,8 @@ struct Running {
     stopping: Arc<AtomicBool>,
     reloading: Task<()>,
     trimming: Task<()>,
+    /// Feeds systemd's watchdog.
+    living: Task<()>,
     /// What the pipeline tells things to, in the order of their end.
     parts: Vec<part::Running>,
     /// Its table is read until the last span has gone.
@@ -153,6 +157,8 @@ impl Opened {
         }
         announce(&pipeline, &listener, &kept)?;
         let bell = pipeline.wait.bell();
+        let (beat, hook_set) = (pipeline.beat.clone(), pipeline.outlet.stats.hook_set);
+        let address = listener.local_addr().context("failed to read the listen address")?;
         let call = bell.clone();
         let handle = Handle::new(commands, Arc::new(move || call.ring()));
         let sampled = selections.map(|selections| exports::Profiles { selections, wanted });
@@ -179,19 +185,22 @@ impl Opened {
         // This thread only waits from now on; those of the runtime gave up everything when they started.
         privilege::give_up()?;
         privilege::verify(&kept)?;
-        Ok(Running {
+        let running = Running {
             pipeline: thread,
             reloading: tokio::spawn(reloader.run(bell.clone())),
             bell,
             ready,
             stopping,
             trimming: tokio::spawn(heap::keep_small()),
+            living: tokio::spawn(systemd::keep_alive(beat)),
             parts,
             naming,
             objectives: watching,
             exports,
             web: Web::start(listener, state),
-        })
+        };
+        systemd::ready(&format!("watching by hook set {hook_set}; http://{address}/"));
+        Ok(running)
     }
 }
 
@@ -215,6 +224,7 @@ impl Running {
     /// Takes what is still in the ring, hands everything over and waits for it.
     async fn finish(self) -> anyhow::Result<()> {
         self.trimming.abort();
+        self.living.abort();
         self.ready.store(false, Ordering::Release);
         self.stopping.store(true, Ordering::Release);
         self.bell.ring();

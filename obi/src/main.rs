@@ -2,47 +2,9 @@
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser as _};
+use obi::command::arguments::{Arguments, Command};
 use obi::command::{self, check, demo, doctor, profile, run, slo};
-
-/// Zero-code auto-instrumentation: spans and RED metrics of unmodified programs, by eBPF
-///
-/// One agent per Linux machine. It watches the HTTP/1, HTTP/2 and gRPC exchanges of every process, in clear and over
-/// TLS, and turns each into one span and one count: request rate, errors and durations by service, route and status,
-/// for Prometheus and OTLP, with exemplars. It samples stacks, and computes error budgets and burn rates. Applications
-/// need no change and no restart.
-#[derive(Debug, Parser)]
-#[command(name = "obi", version, after_long_help = AFTER_HELP)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
-const AFTER_HELP: &str = "\
-Examples:
-  obi run                             watch everything, metrics on http://127.0.0.1:9464/metrics
-  obi demo                            a small workload of our own, and what the agent sees of it
-  obi doctor                          can it run here, and what will it see?
-  obi check --config /etc/obi.yaml    is this configuration valid?
-  obi profile --service shop --seconds 30 --output shop.svg    a flame graph
-  obi slo status                      error budgets and burn rates of the running agent
-
-Exit codes:
-  0  success
-  1  failure at run time
-  2  wrong usage or configuration
-Errors are one line on standard error.";
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    Run(run::RunArgs),
-    Demo(demo::DemoArgs),
-    Doctor(doctor::DoctorArgs),
-    Check(check::CheckArgs),
-    Profile(profile::ProfileArgs),
-    Slo(slo::SloArgs),
-    DemoService(demo::DemoServiceArgs),
-}
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {

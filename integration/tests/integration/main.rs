@@ -37,6 +37,7 @@ mod selection;
 mod shape;
 mod stress;
 mod system_call;
+mod systemd;
 mod tls;
 mod tls_library;
 mod workload;

@@ -17,6 +17,7 @@ use super::pipeline::Pipeline;
 use super::reload::Reload;
 use super::room::Room;
 use super::route_state::RouteState;
+use super::systemd::Beat;
 use super::tally::Tallies;
 use super::wait::Wait;
 use super::{process, profile, tls};
@@ -103,6 +104,7 @@ pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow:
         reloads,
         wait,
         stopping,
+        beat: Beat::default(),
         tls: None,
     };
     let probing = prepare_probing(&mut pipeline);

@@ -18,6 +18,7 @@ use super::misses::Misses;
 use super::outlet::Outlet;
 use super::process::{Counts, News};
 use super::reload::Reload;
+use super::systemd::Beat;
 use super::tally::Tallies;
 use super::tls::Watch;
 use super::wait::Wait;
@@ -58,6 +59,8 @@ pub(super) struct Pipeline {
     pub(super) reloads: mpsc::Receiver<Reload>,
     pub(super) wait: Wait,
     pub(super) stopping: Arc<AtomicBool>,
+    /// Struck once a round of housekeeping.
+    pub(super) beat: Beat,
     /// Who probes TLS libraries; nobody where that is not wanted or not possible.
     pub(super) tls: Option<Watch>,
 }
@@ -220,6 +223,7 @@ impl Pipeline {
 
     fn keep_house(&mut self) {
         let now = monotonic_ns();
+        self.beat.strike();
         self.attach_wanted();
         while let Ok(number) = self.maps.forgotten.pop(0) {
             self.exchanges.forget(number, &mut self.outlet);

@@ -14,6 +14,7 @@ use tokio::sync::mpsc;
 
 use super::exports::{Export, Replacements};
 use super::outlet::Outlet;
+use super::systemd;
 use super::wait::Bell;
 use crate::config::{Config, Discover, Source};
 use crate::export::otlp::{Accounts, Plan, Tap};
@@ -78,7 +79,9 @@ impl Reloader {
     /// Runs until the pipeline is gone. `bell` wakes it.
     pub(super) async fn run(mut self, bell: Bell) {
         while self.hangups.recv().await.is_some() {
+            systemd::reloading();
             let reload = self.reload().await;
+            systemd::reloaded();
             if self.sender.send(reload).await.is_err() {
                 return;
             }

@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 success, 1 failure at run time, 2 usage or bad configuration. Errors are one line on standard error.
 
+pub mod arguments;
 pub mod check;
 pub mod demo;
 pub mod doctor;

@@ -1,9 +1,7 @@
 //! Who calls whom.
 
 use super::link::CALLED;
-use super::model::{
-    Dashboard, Unit, Variable, column, line, lines, row, stacked, table, text, with_exemplars,
-};
+use super::model::{Dashboard, Unit, Variable, column, line, lines, row, stacked, table, text};
 use super::query::{histogram, part, rate, top};
 
 const CHOSEN: &str = "client=~\"$client\",server=~\"$server\"";
