@@ -1,6 +1,6 @@
-// A minimal OpenTelemetry Collector for the tests: the OTLP receiver and the file exporter, nothing else.
+// A minimal OpenTelemetry Collector for the tests: the OTLP receiver, and exporters to files and over OTLP.
 //
-// In: a collector configuration (`--config`). Out: what it received, as lines of JSON in a file.
+// In: a collector configuration (`--config`). Out: what it received, as lines of JSON in a file, or passed on.
 package main
 
 import (
@@ -11,6 +11,8 @@ import (
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
 	"go.opentelemetry.io/collector/exporter"
+	"go.opentelemetry.io/collector/exporter/otlpexporter"
+	"go.opentelemetry.io/collector/exporter/otlphttpexporter"
 	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
@@ -38,7 +40,9 @@ func factories() (otelcol.Factories, error) {
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
-	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](fileexporter.NewFactory())
+	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](
+		fileexporter.NewFactory(), otlpexporter.NewFactory(), otlphttpexporter.NewFactory(),
+	)
 	if err != nil {
 		return otelcol.Factories{}, err
 	}

@@ -16,6 +16,7 @@ mod dashboards;
 mod database;
 mod discovery;
 mod encrypted;
+mod examples;
 mod failure;
 mod fleet;
 mod gate;
