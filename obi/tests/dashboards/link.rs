@@ -12,27 +12,27 @@ pub(crate) const SERVICE: Link = Link {
 /// From a row about a service to its page at an agent.
 pub(crate) const AGENT_SERVICE: Link = Link {
     title: "Page of the service at the agent",
-    url: "${page}/services/${__data.fields.service_namespace:percentencode}\
+    url: "${page:raw}/services/${__data.fields.service_namespace:percentencode}\
           /${__data.fields.service_name:percentencode}",
 };
 
 /// From a row about an objective to its page.
 pub(crate) const AGENT_SLO: Link = Link {
     title: "Page of the objective at the agent",
-    url: "${page}/slos/${__data.fields.slo:percentencode}",
+    url: "${page:raw}/slos/${__data.fields.slo:percentencode}",
 };
 
 /// From a row about a route to its flame graph.
 pub(crate) const FLAME_GRAPH: Link = Link {
     title: "Flame graph of the route at the agent",
-    url: "${page}/api/v1/profiles?service=${__data.fields.service_name:percentencode}\
+    url: "${page:raw}/api/v1/profiles?service=${__data.fields.service_name:percentencode}\
           &route=${__data.fields.http_route:percentencode}&format=svg",
 };
 
 /// From a row about a route to its slow requests.
 pub(crate) const SLOW_TRACES: Link = Link {
     title: "Spans of the service at the agent",
-    url: "${page}/spans?service=${__data.fields.service_name:percentencode}",
+    url: "${page:raw}/spans?service=${__data.fields.service_name:percentencode}",
 };
 
 /// From a row about an edge to the service that is called.

@@ -52,6 +52,8 @@ pub(crate) enum Unit {
     PerSecond,
     PerHour,
     Share,
+    /// A share that can be overdrawn.
+    Budget,
     Seconds,
     /// Seconds in each second.
     Processors,
@@ -65,7 +67,7 @@ impl Unit {
         match self {
             Self::PerSecond => "reqps",
             Self::PerHour => "suffix: /h",
-            Self::Share => "percentunit",
+            Self::Share | Self::Budget => "percentunit",
             Self::Seconds => "s",
             Self::Processors => "suffix: CPU",
             Self::Bytes => "bytes",

@@ -20,7 +20,7 @@ fn glance() -> Row {
         [
             number(
                 ("Least budget", "What is left of the error budget where least is left, on any machine"),
-                (Unit::Share, 6),
+                (Unit::Budget, 6),
                 aggregated("min", "slo_error_budget_remaining_ratio", CHOSEN, ""),
             ),
             number(
@@ -59,7 +59,7 @@ fn fleet() -> Row {
                 ("Objectives", "Budget and burn rate of the fleet"),
                 [
                     column("Objective", Unit::Share, aggregated("max", OBJECTIVE, CHOSEN, BY)),
-                    column("Budget left", Unit::Share, aggregated("min", BUDGET_REMAINING, CHOSEN, BY)),
+                    column("Budget left", Unit::Budget, aggregated("min", BUDGET_REMAINING, CHOSEN, BY)),
                     column(
                         "Burn rate 1h",
                         Unit::Times,
@@ -74,7 +74,7 @@ fn fleet() -> Row {
                     "Budget left",
                     "Of the error budget of the period; it rises again as bad events leave a rolling period",
                 ),
-                (Unit::Share, 8),
+                (Unit::Budget, 8),
                 [line(aggregated("min", BUDGET_REMAINING, CHOSEN, BY), "{{slo}}")],
             ),
             lines(

@@ -94,7 +94,7 @@ fn broken_panel(panel: &Value, variables: &BTreeSet<&str>) -> Vec<String> {
     let links = panel["fieldConfig"]["defaults"]["links"].as_array().unwrap();
     for link in links {
         let url = text(link, "url");
-        let is_ours = url.starts_with("/d/obi-") || url.starts_with("${page}/");
+        let is_ours = url.starts_with("/d/obi-") || url.starts_with("${page:raw}/");
         say(is_ours && !text(link, "title").is_empty(), "leads elsewhere");
     }
     let whole = panel.to_string();
