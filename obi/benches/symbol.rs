@@ -5,7 +5,7 @@ use std::path::Path;
 
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
-use obi::profile::symbol::elf::Elf;
+use obi::capture::executable::elf::Elf;
 use obi::profile::symbol::kernel::{Functions, Kernel};
 use obi::profile::symbol::{self, Bounds, Place, Symbols};
 

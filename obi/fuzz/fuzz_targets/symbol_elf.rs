@@ -3,9 +3,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use obi::capture::executable::elf::Elf;
+use obi::capture::executable::go;
 use obi::profile::symbol::compose::{Part, copy};
-use obi::profile::symbol::elf::Elf;
-use obi::profile::symbol::{debug_file, demangle::demangle, go, plt};
+use obi::profile::symbol::{debug_file, demangle::demangle, plt};
 
 const LIMIT: u64 = 1 << 20;
 

@@ -5,6 +5,7 @@ pub mod btf;
 pub mod content;
 pub mod discover;
 pub mod event;
+pub mod executable;
 pub mod hook_set;
 pub mod kernel_types;
 pub mod mapping;

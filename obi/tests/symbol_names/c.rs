@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use obi::capture::executable::elf::Elf;
 use obi::capture::tls::elf::OpenFile;
-use obi::profile::symbol::elf::Elf;
 use obi::profile::symbol::kernel::{Functions, Kernel};
 use obi::profile::symbol::{Bounds, File, Place, Symbols};
 use obi::profile::{Fidelity, Runtime};

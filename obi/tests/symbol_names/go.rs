@@ -1,8 +1,8 @@
 //! Go: the program itself says what its runtime takes its addresses for.
 
+use obi::capture::executable::elf::Elf;
+use obi::capture::executable::go;
 use obi::capture::tls::elf::OpenFile;
-use obi::profile::symbol::elf::Elf;
-use obi::profile::symbol::go;
 use obi::profile::{Fidelity, Runtime};
 
 use super::program::{Names, Workshop, word};

@@ -15,7 +15,7 @@ use object::pod;
 use rustix::fs::{MemfdFlags, SealFlags};
 use thiserror::Error;
 
-use super::elf::{Elf, Section};
+use crate::capture::executable::elf::{Elf, Section};
 use crate::capture::tls::elf::{ElfError, Source};
 
 /// What functions, lines and inlined calls are in.

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
-use super::elf::Elf;
+use crate::capture::executable::elf::Elf;
 use crate::capture::tls::elf::{OpenFile, Source};
 use crate::capture::tls::place::Root;
 

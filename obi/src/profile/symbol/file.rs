@@ -15,11 +15,11 @@ use super::cache::Texts;
 use super::compose::{CopyError, Part, copy};
 use super::debug_file::{find, packed};
 use super::demangle::demangle;
-use super::elf::Elf;
-use super::go;
 use super::plt;
 use super::reader::{Called, Failure, Reader};
 use super::start::function_start;
+use crate::capture::executable::elf::Elf;
+use crate::capture::executable::go;
 use crate::capture::tls::elf::OpenFile;
 use crate::profile::{Fidelity, Line, Runtime, Symbol};
 

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! - [`cache`]: what was asked before, and texts that are the same;
-//! - [`file`]: one file's sources of names; [`elf`] its sections, [`pages`] small reads, [`debug_file`] what lies beside
-//!   it, [`compose`] the private copy that [`reader`] reads, [`go`] Go's tables, [`plt`] stubs;
+//! - [`file`]: one file's sources of names, by its sections and Go's tables ([`executable`](crate::capture::executable));
+//!   [`debug_file`] what lies beside it, [`compose`] the private copy that [`reader`] reads, [`plt`] stubs;
 //! - [`process`]: code that is made at run time: [`perf_map`], [`jitdump`], both into [`code`];
 //! - [`kernel`]: the kernel's; [`demangle`]: C++ and Rust.
 
@@ -22,12 +22,9 @@ pub mod code;
 pub mod compose;
 pub mod debug_file;
 pub mod demangle;
-pub mod elf;
 pub mod file;
-pub mod go;
 pub mod jitdump;
 pub mod kernel;
-pub mod pages;
 pub mod perf_map;
 pub mod plt;
 pub mod process;

@@ -8,7 +8,7 @@ use object::LittleEndian as Little;
 use object::elf;
 use object::pod;
 
-use super::elf::{Elf, Section};
+use crate::capture::executable::elf::{Elf, Section};
 use crate::capture::tls::elf::Source;
 
 const STUBS: [&str; 3] = [".plt.sec", ".plt.got", ".plt"];

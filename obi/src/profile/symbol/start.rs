@@ -4,7 +4,7 @@
 //! that exception handling searches (`.eh_frame_hdr`, LSB Core 4.1 §10.6.2), which stripping leaves in place. A few
 //! small reads an address; nothing is kept. Refuses to know how frames are left.
 
-use super::elf::{Elf, Section};
+use crate::capture::executable::elf::{Elf, Section};
 use crate::capture::tls::elf::Source;
 
 /// `version`, then the encodings of what follows: all that linkers write.

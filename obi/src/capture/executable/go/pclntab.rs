@@ -6,8 +6,12 @@
 //!
 //! Layouts: `debug/gosym` and `runtime/symtab.go` of the Go sources; <https://go.dev/s/go12symtab>.
 
+mod named;
+
 use std::cell::Cell;
 use std::io;
+
+pub use self::named::Named;
 
 use crate::capture::tls::elf::Source;
 
@@ -183,18 +187,23 @@ impl Table {
                 high = middle;
             }
         }
-        let offset = match self.version {
-            Version::Go12 | Version::Go116 => word64(source, self.functions.checked_add(low * 16 + 8)?)?,
-            _ => word32(source, self.functions.checked_add(low * 8 + 4)?)?.into(),
-        };
-        let base = if self.version == Version::Go12 { 0 } else { self.functions };
-        let at = base.checked_add(offset)?;
+        let at = self.record(source, low)?;
         let entry = match self.version {
             Version::Go12 | Version::Go116 => word64(source, at)?,
             _ => self.text.wrapping_add(word32(source, at)?.into()),
         };
         let unit = if self.version >= Version::Go116 { self.field(source, at, 8)? } else { 0 };
         Some(Function { at, entry, unit, steps: Cell::new(STEPS) })
+    }
+
+    /// Where the fixed part of a function is in the table.
+    fn record(&self, source: &dyn Source, number: u64) -> Option<u64> {
+        let offset = match self.version {
+            Version::Go12 | Version::Go116 => word64(source, self.functions.checked_add(number * 16 + 8)?)?,
+            _ => word32(source, self.functions.checked_add(number * 8 + 4)?)?.into(),
+        };
+        let base = if self.version == Version::Go12 { 0 } else { self.functions };
+        base.checked_add(offset)
     }
 
     fn entry(&self, source: &dyn Source, number: u64) -> Option<u64> {

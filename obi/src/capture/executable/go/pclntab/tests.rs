@@ -172,6 +172,13 @@ proptest! {
             let source = bytes.as_slice();
             let table = Table::read(&source, 0).expect("a table");
             prop_assert_eq!(table.version(), version);
+            let name = functions[functions.len() / 2].name.as_str();
+            let wanted = &name[name.len() / 2..];
+            let found = table.named(&source, &["(none)", wanted]);
+            let found: Vec<_> = found.iter().map(|it| (it.name.as_str(), it.wanted, it.start)).collect();
+            let all = functions.iter().zip(&starts).map(|(made, start)| (made.name.as_str(), 1, *start));
+            let expected: Vec<_> = all.filter(|(name, ..)| name.ends_with(wanted)).collect();
+            prop_assert_eq!(found, if version == Version::Go12 { Vec::new() } else { expected });
             for (made, start) in functions.iter().zip(starts) {
                 let mut at = start;
                 for (length, file, line) in &made.runs {
@@ -212,6 +219,9 @@ proptest! {
             }
             for source in [&bytes[..], &bytes[..cut.index(bytes.len())]] {
                 if let Some(table) = Table::read(&source, 0) {
+                    for named in table.named(&source, &["a", "b"]) {
+                        prop_assert!(named.name.len() <= 3 * LONGEST && named.start < named.end);
+                    }
                     for line in table.lines(&source, &Anything, address) {
                         prop_assert!(line.function.len() <= 3 * (LONGEST + 64));
                     }

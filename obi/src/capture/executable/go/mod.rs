@@ -1,6 +1,7 @@
 //! Names in Go programs, stripped ones too.
 //!
-//! In: an ELF file of Go's linker. Out: functions, files and lines of an address, by [`pclntab`]; Go's build id. What
+//! In: an ELF file of Go's linker. Out: functions, files and lines of an address, addresses of functions, by
+//! [`pclntab`]; Go's build id. What
 //! the table counts from is in the runtime's own description of the program, `runtime.firstmoduledata`, which no
 //! section or symbol shows: it is found by its first word, the address of the table, or by the relocation that makes
 //! this word in a program that can lie anywhere. Refuses to know functions in C that are linked in.
@@ -14,7 +15,7 @@ use object::pod;
 use super::elf::{Elf, Section};
 use super::pages::Pages;
 use crate::capture::tls::elf::Source;
-use pclntab::{GoLine, Memory, Table, Version};
+use pclntab::{GoLine, Memory, Named, Table, Version};
 
 /// Variables and relocations that are searched for the module's description.
 const SEARCH_BYTES: u64 = 256 * 1024 * 1024;
@@ -82,6 +83,12 @@ impl<S: Source + Clone> Program<S> {
     /// What is at an address, the innermost function first; empty if none of Go's.
     pub fn lines(&self, address: u64) -> Vec<GoLine> {
         self.table.lines(&self.pages, &self.data, address)
+    }
+
+    /// The functions whose names end with one of `wanted`.
+    #[must_use]
+    pub fn named(&self, wanted: &[&str]) -> Vec<Named> {
+        self.table.named(&self.pages, wanted)
     }
 
     /// The layout of its table.
