@@ -130,8 +130,8 @@ pub struct Capture {
     /// Let the kernel measure the run time of our programs (needs `CAP_SYS_ADMIN`, costs about 50 ns per program
     /// run). Default: `true`. Example: `false`.
     pub statistics: bool,
-    /// Read TLS traffic at the programs' TLS libraries (OpenSSL and its relatives) before it is encrypted and after it
-    /// is decrypted. Without, connections with TLS are counted and not read. Default: `true`. Example: `false`.
+    /// Read TLS traffic at the programs' TLS libraries (OpenSSL and its relatives, Go's own) before it is encrypted and
+    /// after it is decrypted. Without, connections with TLS are counted and not read. Default: `true`. Example: `false`.
     pub tls: bool,
 }
 

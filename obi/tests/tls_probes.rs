@@ -73,8 +73,9 @@ impl Library {
         fs::copy(DISTRIBUTED, &path).unwrap();
         let file = File::open(&path).unwrap();
         let length = file.metadata().unwrap().len();
-        let points =
-            probe_points(&OpenFile { file: file.try_clone().unwrap(), length }, Returns::Allowed).unwrap();
+        let points = probe_points(&OpenFile { file: file.try_clone().unwrap(), length }, Returns::Allowed)
+            .unwrap()
+            .points;
         assert!(points.len() >= 6, "{points:?}");
         Self { folder, file, points }
     }

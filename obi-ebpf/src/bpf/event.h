@@ -16,6 +16,7 @@
 #endif
 
 #include "profile/unwind_table.h"
+#include "tls/layout.h"
 
 /* event_header.kind */
 enum event_kind {
@@ -472,19 +473,6 @@ struct global_state {
 /* Programs that cost every send something and that few machines need: attached when first missed. */
 enum wanted {
 	WANT_SEND_MESSAGES = 1, /* tcp_sendmsg_locked: a send whose buffer the registers do not tell (io_uring) */
-};
-
-/*
- * Attach cookie of the probes at a TLS library. 0, or a kernel without cookies: an enter probe sees the arguments of the
- * ABI, an exit probe the function's result in the ABI's register (PT_REGS_RC), be it at a return probe or at a jump
- * behind which nothing changes that register.
- * TLS_FIFTH: to an enter probe the pointer to the count is the fifth argument, not the fourth.
- * One call may be told twice, one probe after the other (the same file attached under two names): an enter probe with the
- * stack pointer, object and buffer of the call in hand is that call, and an exit probe without a call is none.
- * A call may also end unseen, where it failed before it did anything: the thread's next enter probe takes its place.
- */
-enum tls_cookie {
-	TLS_FIFTH_BIT = 62,
 };
 
 /*

@@ -22,7 +22,7 @@ impl Text for Flat<'_> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    for point in probe_points(&input, Returns::Allowed).unwrap_or_default() {
+    for point in probe_points(&input, Returns::Allowed).unwrap_or_default().points {
         assert!(point.offset < input.len() as u64);
     }
     let _ = (by_content(&input), mappings(input));

@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use obi::capture::tls::elf::Source;
-use obi::profile::symbol::go::pclntab::{Memory, Table};
+use obi::capture::executable::go::pclntab::{Memory, Table};
 
 /// The trees of inlined functions, from the same bytes.
 struct Flat<'a>(&'a [u8]);
@@ -17,6 +17,9 @@ impl Memory for Flat<'_> {
 fuzz_target!(|input: (u64, Vec<u64>, &[u8])| {
     let (text, addresses, bytes) = input;
     let Some(table) = Table::read(&bytes, text) else { return };
+    for named in table.named(&bytes, &["", "write", "read"]) {
+        assert!(named.name.len() < 16_384 && named.start < named.end);
+    }
     let first = table.first(&bytes).unwrap_or_default();
     for address in addresses.iter().take(16).copied().chain((0..64).map(|offset| first.wrapping_add(offset)))
     {

@@ -63,7 +63,11 @@ typedef __s64 s64;
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long bp;
+	unsigned long bx;
+	unsigned long r11;
 	unsigned long r10;
+	unsigned long r9;
 	unsigned long r8;
 	unsigned long ax;
 	unsigned long cx;
@@ -72,12 +76,15 @@ struct pt_regs {
 	unsigned long di;
 	unsigned long orig_ax;
 	unsigned long cs;
+	unsigned long flags;
 	unsigned long sp;
 };
 #elif defined(__TARGET_ARCH_arm64)
 struct user_pt_regs {
 	u64 regs[31];
 	u64 sp;
+	u64 pc;
+	u64 pstate;
 };
 struct pt_regs {
 	union {
@@ -85,6 +92,8 @@ struct pt_regs {
 		struct {
 			u64 regs[31];
 			u64 sp;
+			u64 pc;
+			u64 pstate;
 		};
 	};
 	u64 orig_x0;

@@ -13,7 +13,7 @@
 #include "hook/descriptor.h"
 #include "hook/process.h"
 #include "hook/wait.h"
-#include "tls/tls.h"
+#include "tls/moment.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

@@ -390,12 +390,9 @@ int tls_exit(struct pt_regs *ctx)
  * The object is to be freed. It may live on where others hold it too, and its socket
  * tells best how the connection ends: so it goes when both have.
  */
-SEC("uprobe")
-int tls_free(struct pt_regs *ctx)
+static __always_inline int free_tls(u64 object)
 {
-	OWN_STACK(ctx);
-	u32 tgid = bpf_get_current_pid_tgid() >> 32;
-	struct tls_key key = { .object = TLS_ARGUMENT_1(ctx), .tgid = tgid };
+	struct tls_key key = { .object = object, .tgid = bpf_get_current_pid_tgid() >> 32 };
 	struct tls_connection *t = find_tls(&key);
 	if (!t)
 		return 0;
@@ -405,6 +402,28 @@ int tls_free(struct pt_regs *ctx)
 		return 0;
 	end_tls(t, CLOSE_LOCAL, 0);
 	drop_tls(t);
+	return 0;
+}
+
+SEC("uprobe")
+int tls_free(struct pt_regs *ctx)
+{
+	OWN_STACK(ctx);
+	return free_tls(TLS_ARGUMENT_1(ctx));
+}
+
+/* The object has made the record at `at`: a socket may come to send it. `collected`: as in struct tls_connection. */
+static __always_inline int note_flight(u64 object, u64 at, bool collected)
+{
+	struct tls_flight_key flight = {};
+	struct tls_key key = { .object = object, .tgid = bpf_get_current_pid_tgid() >> 32 };
+	struct tls_connection *t = find_tls(&key);
+	if ((t && t->transport) || !read_record(&flight, at))
+		return 0;
+	/* A hello goes in the clear: nothing has passed before it. */
+	if (!t && (t = make_tls(&key, (u8)flight.first == 1 || (u8)flight.first == 2)))
+		t->collected = collected;
+	bpf_map_update_elem(&tls_flight, &flight, &object, BPF_ANY);
 	return 0;
 }
 
@@ -419,23 +438,13 @@ int bio_write_enter(struct pt_regs *ctx)
 	u64 id = bpf_get_current_pid_tgid(), object;
 	u32 tid = id, depth;
 	struct tls_call *call = bpf_map_lookup_elem(&tls_call, &tid);
-	struct tls_flight_key flight = {};
-	struct tls_key key = { .tgid = id >> 32 };
-	struct tls_connection *t;
 	if (!call || !call->depth || (s32)TLS_ARGUMENT_3(ctx) < (s32)sizeof(struct tls_record))
 		return 0;
 	depth = call->depth;
 	if (depth > TLS_FRAMES)
 		return 0;
-	object = key.object = frame_at(call, depth)->object;
-	t = find_tls(&key);
-	if ((t && t->transport) || !read_record(&flight, TLS_ARGUMENT_2(ctx)))
-		return 0;
-	/* A hello goes in the clear: nothing has passed before it. */
-	if (!t)
-		make_tls(&key, (u8)flight.first == 1 || (u8)flight.first == 2);
-	bpf_map_update_elem(&tls_flight, &flight, &object, BPF_ANY);
-	return 0;
+	object = frame_at(call, depth)->object;
+	return note_flight(object, TLS_ARGUMENT_2(ctx), false);
 }
 
 #endif

@@ -24,7 +24,8 @@ struct tls_connection {
 	u64 transport;		/* number of the connection of its socket, 0: not known */
 	u64 arrival;		/* when the records last read from the socket had arrived there, 0: not known */
 	u64 freed;		/* when the library was told to free the object, 0: it was not */
-	u64 moved;		/* 1: it is at another socket now; what has been followed so far is over */
+	u32 moved;		/* 1: it is at another socket now; what has been followed so far is over */
+	u32 collected;		/* 1: no call tells when its memory is free: it goes with its socket */
 	struct ending ending;	/* the end that its socket has met; reason 0: none yet */
 };
 

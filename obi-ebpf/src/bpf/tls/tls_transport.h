@@ -155,7 +155,7 @@ static __always_inline void close_tls(struct connection *k, const struct ending 
 	if (!closed && !t->freed)
 		return;
 	end_tls(t, how->reason, 0);
-	if (t->freed)
+	if (t->freed || t->collected)
 		drop_tls(t);
 }
 

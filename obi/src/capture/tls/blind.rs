@@ -89,11 +89,11 @@ pub(super) fn by_library(mapped: &[Mapping]) -> Option<Why> {
     })
 }
 
-/// Why Go programs are not covered.
-pub(super) const GO: &str = "Go's own TLS is not probed yet";
+/// Of a Go program without functions of Go's TLS by name.
+const GO: &str = "its functions have no names that we know";
 
 /// Whether Go has made this file.
-pub(super) fn is_go(source: &dyn Source) -> bool {
+fn is_go(source: &dyn Source) -> bool {
     Image::read(source).is_ok_and(|image| {
         [".go.buildinfo", ".note.go.buildid"].iter().any(|section| image.has_section(source, section))
     })

@@ -5,6 +5,8 @@
 //! Refuses to know what the function does. Pure.
 #![forbid(unsafe_code)]
 
+mod go;
+
 use std::collections::BTreeSet;
 
 use iced_x86::{
@@ -48,7 +50,11 @@ pub(super) struct InnerCall {
 
 impl<'a> Function<'a> {
     pub(super) fn new(address: u64, bytes: &'a [u8]) -> Self {
-        let bytes = &bytes[..bytes.len().min(CODE_BYTES)];
+        Self::whole(address, &bytes[..bytes.len().min(CODE_BYTES)])
+    }
+
+    /// Of any length.
+    pub(super) fn whole(address: u64, bytes: &'a [u8]) -> Self {
         let mut instructions = Vec::new();
         let mut decoder = Decoder::with_ip(64, bytes, address, DecoderOptions::NONE);
         while decoder.can_decode() {

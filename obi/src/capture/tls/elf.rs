@@ -308,7 +308,17 @@ impl Table {
     }
 }
 
-impl Source for &[u8] {
+impl<S: Source + ?Sized> Source for &S {
+    fn length(&self) -> u64 {
+        (**self).length()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        (**self).read_at(offset, buffer)
+    }
+}
+
+impl Source for [u8] {
     fn length(&self) -> u64 {
         self.len() as u64
     }

@@ -1,7 +1,7 @@
 //! A file: what it is known by, and its probe points.
 //!
 //! In: an ELF file, what `stat` says of one. Out: where the kernel programs go in it; none where it has no TLS functions
-//! by name.
+//! by name, and why not where it has some that are not understood.
 #![forbid(unsafe_code)]
 
 use std::fs::Metadata;
@@ -11,6 +11,7 @@ use object::elf;
 
 use super::code::CODE_BYTES;
 use super::elf::{ElfError, Found, Image, Source};
+use super::go;
 use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
 
 /// A file as `stat` tells it from others, also after its inode was used again.
@@ -34,12 +35,33 @@ impl FileKey {
     }
 }
 
+/// What was found out about a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// The probe points.
+    pub points: Vec<ProbePoint>,
+    /// Why TLS that is in it is not probed.
+    pub not_probed: Option<String>,
+}
+
 /// The probe points of a file.
 ///
 /// # Errors
 /// When it is no program, cannot be read, or is malformed.
-pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Vec<ProbePoint>, ElfError> {
+pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfError> {
     let image = &Image::read(source)?;
+    let mut found = Plan { points: by_symbols(source, image, returns)?, not_probed: None };
+    match go::plan(source, image) {
+        Some(Ok(points)) => found.points.extend(points),
+        Some(Err(why)) => found.not_probed = Some(why.to_string()),
+        None => {}
+    }
+    found.points.sort_unstable();
+    Ok(found)
+}
+
+/// Of the libraries whose functions are found by symbol.
+fn by_symbols(source: &dyn Source, image: &Image, returns: Returns) -> Result<Vec<ProbePoint>, ElfError> {
     let machine = match image.machine() {
         elf::EM_X86_64 => Machine::X86,
         _ => Machine::Other,
@@ -95,9 +117,9 @@ mod tests {
             let file = fs::File::open(path).unwrap();
             let length = file.metadata().unwrap().len();
             let bytes = fs::read(path).unwrap();
-            let points = probe_points(&OpenFile { file, length }, Returns::Allowed).unwrap();
-            assert_eq!(points, probe_points(&bytes.as_slice(), Returns::Allowed).unwrap(), "{path}");
-            costs.extend(points.iter().map(|point| (point.program, point.cost)));
+            let plan = probe_points(&OpenFile { file, length }, Returns::Allowed).unwrap();
+            assert_eq!(plan, probe_points(&bytes.as_slice(), Returns::Allowed).unwrap(), "{path}");
+            costs.extend(plan.points.iter().map(|point| (point.program, point.cost)));
         }
         assert!(costs.len() >= 6 && costs.values().all(|cost| *cost == Cost::Emulated), "{costs:?}");
     }
@@ -106,7 +128,7 @@ mod tests {
     fn other_files_have_none() {
         fn check(bytes: &[u8], expected: &str) {
             match probe_points(&bytes, Returns::Allowed) {
-                Ok(points) => assert_eq!((points.len(), expected), (0, ""), "{points:?}"),
+                Ok(plan) => assert_eq!((plan, expected), (Plan::default(), "")),
                 Err(error) => {
                     assert!(!expected.is_empty() && error.to_string().contains(expected), "{error}")
                 }
@@ -135,7 +157,7 @@ mod tests {
             for (half, at, value) in damage {
                 bytes[half * end + at] = value;
             }
-            for point in probe_points(&bytes.as_slice(), Returns::Allowed).unwrap_or_default() {
+            for point in probe_points(&bytes.as_slice(), Returns::Allowed).unwrap_or_default().points {
                 prop_assert!(point.offset < bytes.len() as u64);
             }
         }

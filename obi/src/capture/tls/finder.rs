@@ -19,7 +19,7 @@ use super::attach::{self, Attacher, Probes};
 use super::blind::{self, Why};
 use super::elf::{ElfError, OpenFile};
 use super::familiar::{Familiar, Program};
-use super::file::{FileKey, probe_points};
+use super::file::{FileKey, Plan, probe_points};
 use super::library;
 use super::looks::{Look, Looks};
 use super::mapping::{Mapping, mappings};
@@ -360,8 +360,10 @@ impl Finder {
         }
         let file = OpenFile { file, length };
         let known = match probe_points(&file, self.attacher.returns()) {
-            Ok(points) if points.is_empty() => Known::Plain,
-            Ok(points) => self.probe(key, &file.file, path, points),
+            Ok(Plan { points, not_probed }) if points.is_empty() => {
+                not_probed.map_or(Known::Plain, Known::Refused)
+            }
+            Ok(Plan { points, .. }) => self.probe(key, &file.file, path, points),
             Err(ElfError::Foreign | ElfError::Unreadable(_)) => Known::Plain,
             Err(error @ ElfError::Malformed(_)) => {
                 tracing::debug!(path, %error, "not looked into for TLS functions");

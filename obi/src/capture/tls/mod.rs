@@ -10,6 +10,7 @@ pub mod elf;
 pub mod familiar;
 pub mod file;
 pub mod finder;
+mod go;
 mod library;
 mod looks;
 pub mod mapping;

@@ -28,11 +28,22 @@ pub enum Program {
     TlsFree,
     /// `int BIO_write(object, buffer, int size)` begins.
     BioWriteEnter,
+    /// The program closes a connection; as the next ones, at one instruction that has it all. Attached before those, so
+    /// that of a connection whose beginning is seen nothing is missing.
+    TlsNowEnd,
+    /// A record of data has been received.
+    TlsNowReceive,
+    /// Data is about to be sent.
+    TlsNowSend,
+    /// A record is on its way to the socket.
+    TlsNowRecord,
+    /// A connection begins.
+    TlsNowBegin,
 }
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 14] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
@@ -42,6 +53,11 @@ impl Program {
         Self::TlsHandshakeEnter,
         Self::TlsFree,
         Self::BioWriteEnter,
+        Self::TlsNowEnd,
+        Self::TlsNowReceive,
+        Self::TlsNowSend,
+        Self::TlsNowRecord,
+        Self::TlsNowBegin,
     ];
 
     /// Its name in the object, and in metrics.
@@ -57,6 +73,11 @@ impl Program {
             Self::TlsHandshakeEnter => "tls_handshake_enter",
             Self::TlsFree => "tls_free",
             Self::BioWriteEnter => "bio_write_enter",
+            Self::TlsNowEnd => "tls_now_end",
+            Self::TlsNowReceive => "tls_now_receive",
+            Self::TlsNowSend => "tls_now_send",
+            Self::TlsNowRecord => "tls_now_record",
+            Self::TlsNowBegin => "tls_now_begin",
         }
     }
 
@@ -65,7 +86,12 @@ impl Program {
     pub fn moves_bytes(self) -> bool {
         matches!(
             self,
-            Self::TlsReadEnter | Self::TlsReadExEnter | Self::TlsWriteEnter | Self::TlsWriteExEnter
+            Self::TlsReadEnter
+                | Self::TlsReadExEnter
+                | Self::TlsWriteEnter
+                | Self::TlsWriteExEnter
+                | Self::TlsNowReceive
+                | Self::TlsNowSend
         )
     }
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::blind::{self, Why};
 use super::elf::OpenFile;
-use super::file::probe_points;
+use super::file::{Plan, probe_points};
 use super::mapping::{Identity, Mapping, mappings};
 use super::place::Process;
 use super::point::Returns;
@@ -64,12 +64,10 @@ pub fn survey(returns: Returns) -> Survey {
     for tgid in entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
         let Ok(process) = Process::open(tgid) else { continue };
         let mapped = mappings(&process.maps().unwrap_or_default());
-        for (index, mapping) in mapped.iter().enumerate() {
+        for mapping in &mapped {
             let key = (mapping.identity, mapping.path.clone());
-            let (_, n) = files.entry(key).or_insert_with(|| {
-                let look = Look { process: &process, mapping, returns };
-                (look.look(index == 0), 0)
-            });
+            let look = Look { process: &process, mapping, returns };
+            let (_, n) = files.entry(key).or_insert_with(|| (look.look(), 0));
             *n += 1;
         }
     }
@@ -97,23 +95,18 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    fn look(&self, is_executable: bool) -> Found {
+    fn look(&self) -> Found {
         let Self { process, mapping, returns } = *self;
         let opened = process.mapped(mapping).and_then(|file| {
             let metadata = file.metadata()?;
             Ok((OpenFile { file, length: metadata.len() }, metadata.ino()))
         });
-        let points =
-            opened.as_ref().ok().and_then(|(file, _)| probe_points(file, returns).ok()).unwrap_or_default();
+        let plan = opened.as_ref().ok().and_then(|(file, _)| probe_points(file, returns).ok());
+        let Plan { points, not_probed } = plan.unwrap_or_default();
         if let (Ok((_, inode)), false) = (&opened, points.is_empty()) {
             return Found::Probed(ProbedFile::new(mapping.path.clone(), *inode, &points));
         }
-        let by_name = blind::by_library(std::slice::from_ref(mapping));
-        let is_go = || is_executable && opened.as_ref().is_ok_and(|(file, _)| blind::is_go(file));
-        match by_name {
-            Some(Why { reason, .. }) => Found::NotProbed(reason),
-            None if is_go() => Found::NotProbed(blind::GO.to_owned()),
-            None => Found::Plain,
-        }
+        let by_name = || blind::by_library(std::slice::from_ref(mapping)).map(|Why { reason, .. }| reason);
+        not_probed.or_else(by_name).map_or(Found::Plain, Found::NotProbed)
     }
 }

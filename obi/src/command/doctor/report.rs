@@ -60,8 +60,8 @@ struct Program {
 
 /// What this version does not see on any kernel, and where it shows.
 const NOT_SEEN: [(&str, &str); 1] = [(
-    "TLS of other libraries than OpenSSL and its relatives",
-    "GnuTLS, NSS, rustls, Go, Java; counted as obi_uncovered_connections_total{reason=\"tls\"}",
+    "TLS of other libraries than OpenSSL, its relatives and Go's",
+    "GnuTLS, NSS, rustls, Java; counted as obi_uncovered_connections_total{reason=\"tls\"}",
 )];
 
 impl Report {

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/* What the agent tells a program of the place in a TLS library that it is attached to. */
+#ifndef OBI_LAYOUT_H
+#define OBI_LAYOUT_H
+
+#ifndef OBI_KERNEL
+#include <linux/types.h>
+#endif
+
+/*
+ * Attach cookie of the probes at a TLS library that see calls, from their beginning to their end. 0, or a kernel without
+ * cookies: an enter probe sees the arguments of the ABI, an exit probe the function's result in the ABI's register
+ * (PT_REGS_RC), be it at a return probe or at a jump behind which nothing changes that register.
+ * TLS_FIFTH: to an enter probe the pointer to the count is the fifth argument, not the fourth.
+ * One call may be told twice, one probe after the other (the same file attached under two names): an enter probe with the
+ * stack pointer, object and buffer of the call in hand is that call, and an exit probe without a call is none.
+ * A call may also end unseen, where it failed before it did anything: the thread's next enter probe takes its place.
+ */
+enum tls_cookie {
+	TLS_FIFTH_BIT = 62,
+};
+
+/*
+ * Attach cookie of the probes that have all they tell in the registers of one instruction: where each thing is. A field
+ * of five bits is a register, by its number in machine code plus one; 0: there is no such thing.
+ */
+enum tls_layout_bit {
+	TLS_OBJECT_AT = 0,
+	TLS_BUFFER_AT = 5,
+	TLS_COUNT_AT = 10,
+	TLS_TYPE_AT = 15,   /* its lowest byte is the type of the record: those of another type are not told */
+	TLS_ERROR_AT = 20,  /* 0 unless the call has failed: then nothing is told */
+	TLS_WANTED_AT = 25, /* no register, but the wanted type: eight bits */
+	TLS_HOME_BIT = 33,  /* the object is in the memory above the return address, at 16 bytes from the register: Go's home of a first argument */
+	TLS_CHECK_BIT = 34, /* the jump of a check of the stack: where it is taken, the function begins again later, with the same arguments */
+};
+
+#define TLS_REGISTER(number, at) ((__u64)((number) + 1) << (at))
+#define TLS_DATA_RECORD (23ULL << TLS_WANTED_AT)
+#define TLS_CHECK (1ULL << TLS_CHECK_BIT)
+
+/*
+ * Layouts of Go's crypto/tls, in the ABI of 1.17 and later on x86-64 (arguments and results in rax, rbx, rcx, rdi, rsi):
+ * an object; a record of bytes to the socket; data to be sent; what has been decrypted. Kernels without cookies (before
+ * 5.15) take these for every probe of their programs.
+ */
+enum tls_layout {
+	TLS_GO_OBJECT = TLS_CHECK | TLS_REGISTER(0, TLS_OBJECT_AT),
+	TLS_GO_RECORD = TLS_GO_OBJECT | TLS_REGISTER(3, TLS_BUFFER_AT) | TLS_REGISTER(1, TLS_COUNT_AT),
+	TLS_GO_SEND = TLS_GO_OBJECT | TLS_REGISTER(3, TLS_TYPE_AT) | TLS_DATA_RECORD | TLS_REGISTER(1, TLS_BUFFER_AT) |
+		      TLS_REGISTER(7, TLS_COUNT_AT),
+	TLS_GO_RECEIVE = 1ULL << TLS_HOME_BIT | TLS_REGISTER(5, TLS_OBJECT_AT) | TLS_REGISTER(7, TLS_TYPE_AT) | TLS_DATA_RECORD |
+			 TLS_REGISTER(6, TLS_ERROR_AT) | TLS_REGISTER(0, TLS_BUFFER_AT) | TLS_REGISTER(3, TLS_COUNT_AT),
+};
+
+#endif

@@ -1,0 +1,286 @@
+//! Probes in Go's own TLS: points in real programs of several builds, and a server that answers while they come and go.
+//!
+//! In: the Go compiler of this machine. Out: failure when a point is not proven, when a request is not answered, or when a
+//! breakpoint is left. The last needs root. `OBI_TEST_ATTACHMENTS` scales the number of attachments under load,
+//! `OBI_TEST_SECONDS` how long a program stays under probes at full load.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
+)]
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use obi::capture::bpf::uprobe::mapped_byte;
+use obi::capture::hook_set::Preemption;
+use obi::capture::program::{Maps, Programs, Settings};
+use obi::capture::select;
+use obi::capture::support::Support;
+use obi::capture::tls::attach::Attacher;
+use obi::capture::tls::elf::OpenFile;
+use obi::capture::tls::file::{Plan, probe_points};
+use obi::capture::tls::point::{Cost, Returns};
+use obi::capture::tls::program::Program;
+use obi_ebpf::{TLS_GO_OBJECT, TLS_GO_RECEIVE, TLS_GO_RECORD, TLS_GO_SEND};
+use tempfile::TempDir;
+
+/// Serves and asks itself over TLS, over HTTP/1.1 and HTTP/2, from eight goroutines each, beside a loop of collections.
+/// Prints how many requests were answered, once a tenth of a second, and ends with an error when one is not.
+const PROGRAM: &str = r#"
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+func deep(n int, response http.ResponseWriter) byte {
+	var frame [300]byte
+	if n == 0 {
+		io.WriteString(response, strings.Repeat("x", 3000))
+		response.(http.Flusher).Flush()
+	} else {
+		frame[n] = deep(n-1, response)
+	}
+	return frame[7]
+}
+
+func main() {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		deep(len(request.URL.Path)%50, response)
+	}))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	var answered atomic.Int64
+	for n := range 16 {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: n%2 == 0}
+		client := &http.Client{Transport: transport}
+		go func() {
+			for {
+				response, err := client.Get(server.URL + "/" + strings.Repeat("y", int(answered.Load()%50)))
+				if err == nil {
+					var body []byte
+					body, err = io.ReadAll(response.Body)
+					response.Body.Close()
+					if err == nil && len(body) != 3000 {
+						err = fmt.Errorf("%d bytes", len(body))
+					}
+				}
+				if err != nil {
+					fmt.Println("failed", err)
+					os.Exit(1)
+				}
+				if answered.Add(1)%500 == 0 {
+					transport.CloseIdleConnections()
+				}
+			}
+		}()
+	}
+	go func() {
+		for {
+			runtime.GC()
+		}
+	}()
+	for {
+		time.Sleep(100 * time.Millisecond)
+		fmt.Println("answered", answered.Load())
+	}
+}
+"#;
+
+/// That program, built with these arguments and variables.
+fn built(folder: &Path, name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> PathBuf {
+    let source = folder.join("main.go");
+    fs::write(&source, PROGRAM).unwrap();
+    let output = folder.join(name);
+    let mut command = Command::new("go");
+    command.arg("build").args(arguments).arg("-o").arg(&output).arg(&source).envs(variables.iter().copied());
+    assert!(command.status().unwrap().success(), "{name}");
+    output
+}
+
+fn plan(path: &Path) -> Plan {
+    let file = File::open(path).unwrap();
+    let length = file.metadata().unwrap().len();
+    probe_points(&OpenFile { file, length }, Returns::Forbidden).unwrap()
+}
+
+#[test]
+fn points_are_proven_in_every_build() {
+    let folder = tempfile::tempdir().unwrap();
+    let check = |name: &str, arguments: &[&str]| {
+        let plan = plan(&built(folder.path(), name, arguments, &[("CGO_ENABLED", "0")]));
+        assert_eq!(plan.not_probed, None, "{name}");
+        let mut found = BTreeMap::<_, Vec<u64>>::new();
+        for point in &plan.points {
+            assert!(point.cost == Cost::Emulated && !point.at_return, "{name}: {point:?}");
+            found.entry(point.program).or_default().push(point.cookie);
+        }
+        let expected = [
+            (Program::TlsNowEnd, vec![TLS_GO_OBJECT]),
+            (Program::TlsNowReceive, vec![TLS_GO_RECEIVE]),
+            (Program::TlsNowSend, vec![TLS_GO_SEND]),
+            (Program::TlsNowRecord, vec![TLS_GO_RECORD]),
+            (Program::TlsNowBegin, vec![TLS_GO_OBJECT; 2]),
+        ];
+        assert_eq!(found, BTreeMap::from(expected), "{name}");
+    };
+    check("plain", &[]);
+    check("stripped", &["-ldflags=-s -w"]);
+    check("pie", &["-buildmode=pie", "-ldflags=-s -w"]);
+}
+
+/// What is not understood is not probed, and says so.
+#[test]
+fn other_code_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = built(folder.path(), "plain", &[], &[("CGO_ENABLED", "0")]);
+    let bytes = fs::read(&path).unwrap();
+    let Plan { points, .. } = plan(&path);
+    let check = |program: Program, behind: usize, value: u8, expected: &str| {
+        let point = points.iter().find(|point| point.program == program).unwrap();
+        let mut changed = bytes.clone();
+        changed[usize::try_from(point.offset).unwrap() + behind] = value;
+        let plan = probe_points(&changed.as_slice(), Returns::Allowed).unwrap();
+        assert_eq!(plan.points, [], "{program:?}");
+        assert!(
+            plan.not_probed.as_deref().is_some_and(|why| why.contains(expected)),
+            "{:?}",
+            plan.not_probed
+        );
+    };
+    // `jbe` becomes `je`, `jne` becomes `js`.
+    check(Program::TlsNowSend, 1, 0x84, "writeRecordLocked");
+    check(Program::TlsNowRecord, 1, 0x84, "(*Conn).write");
+    check(Program::TlsNowReceive, 0, 0x90, "readRecordOrCCS");
+    // The machine is another one.
+    let mut arm = bytes.clone();
+    arm[18] = 0xb7;
+    let plan = probe_points(&arm.as_slice(), Returns::Allowed).unwrap();
+    assert!(plan.points.is_empty() && plan.not_probed.unwrap().contains("x86-64"));
+    // Its functions have other names.
+    let text = bytes.windows(17).position(|at| at == b"writeRecordLocked").unwrap();
+    let mut nameless = bytes;
+    let mut at = text;
+    while let Some(found) = nameless[at..].windows(17).position(|window| window == b"writeRecordLocked") {
+        at += found;
+        nameless[at] = b'x';
+    }
+    assert_eq!(probe_points(&nameless.as_slice(), Returns::Allowed).unwrap(), Plan::default());
+}
+
+/// The programs of the set that the agent would choose, let loose.
+fn programs() -> (Programs, Maps, Attacher) {
+    let settings = Settings {
+        self_tgid: std::process::id(),
+        ring_bytes: 1 << 20,
+        head_limit: 8192,
+        tick_ns: 4_000_000,
+        statistics: true,
+        tls: true,
+        tells_given: true,
+        follows_databases: true,
+        preemption: Preemption::None,
+    };
+    let support = Support::probe(Path::new("/sys/kernel/btf/vmlinux"));
+    let mut programs = select::load(&support, None, &settings).unwrap().loaded;
+    let maps = programs.start().unwrap();
+    let attacher = Attacher::new(programs.take_user_programs().unwrap());
+    (programs, maps, attacher)
+}
+
+/// The program at work. Ends with its owner.
+struct Running {
+    child: Child,
+    lines: Receiver<String>,
+    _folder: TempDir,
+}
+
+impl Running {
+    fn start(folder: TempDir, path: &Path) -> Self {
+        let mut child = Command::new(path).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        thread::spawn(move || output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+        Self { child, lines, _folder: folder }
+    }
+
+    /// Waits until it tells of more requests than `before`, and returns how many.
+    #[track_caller]
+    fn more_than(&mut self, before: u64) -> u64 {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let line = self.lines.recv_timeout(deadline - Instant::now());
+            let line = line.unwrap_or_else(|error| panic!("{error}: {:?}", self.child.try_wait()));
+            let answered = line.strip_prefix("answered ").unwrap_or_else(|| panic!("{line}"));
+            let answered = answered.parse().unwrap();
+            if answered > before {
+                return answered;
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_request_is_served_while_probes_come_and_go() {
+    let number = |name, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
+    let (n_attachments, seconds) = (number("OBI_TEST_ATTACHMENTS", 100), number("OBI_TEST_SECONDS", 60));
+    let (programs, _maps, attacher) = programs();
+    let folder = tempfile::tempdir().unwrap();
+    let path = built(folder.path(), "pie", &["-buildmode=pie", "-ldflags=-s -w"], &[("CGO_ENABLED", "0")]);
+    let Plan { points, .. } = plan(&path);
+    let (file, bytes) = (File::open(&path).unwrap(), fs::read(&path).unwrap());
+    let breakpoints = || {
+        let at =
+            |offset| mapped_byte(file.as_fd(), offset).unwrap() != bytes[usize::try_from(offset).unwrap()];
+        points.iter().filter(|point| at(point.offset)).count()
+    };
+    let mut running = Running::start(folder, &path);
+    let mut answered = running.more_than(0);
+    for _ in 0..n_attachments {
+        let probes = attacher.attach(file.as_fd(), &points).unwrap();
+        answered = running.more_than(answered);
+        drop(probes);
+    }
+    assert_eq!(breakpoints(), 0, "left behind");
+    let probes = attacher.attach(file.as_fd(), &points).unwrap();
+    assert_eq!(breakpoints(), points.len());
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        answered = running.more_than(answered);
+    }
+    drop(probes);
+    assert_eq!(breakpoints(), 0, "left behind");
+    running.more_than(answered);
+    let runs = |program: Program| {
+        let measured = programs.measure();
+        measured.iter().find(|it| it.name == program.name()).map_or(0, |it| it.info.runs)
+    };
+    for program in [Program::TlsNowSend, Program::TlsNowReceive, Program::TlsNowRecord, Program::TlsNowBegin]
+    {
+        assert!(runs(program) > n_attachments, "{program:?}: {}", runs(program));
+    }
+    eprintln!("{answered} requests answered, {} hits of sends", runs(Program::TlsNowSend));
+}
