@@ -46,15 +46,54 @@ pub fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("workload").join(name)
 }
 
+/// How a Go program is built.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// As `go build` does.
+    Plain,
+    /// Without symbols and debug information.
+    Stripped,
+    /// It can lie anywhere.
+    Pie,
+    /// The functions of its TLS have other names in its tables, as obfuscators make them.
+    Nameless,
+}
+
+impl Build {
+    /// Those whose TLS can be read.
+    pub const READ: [Self; 3] = [Self::Plain, Self::Stripped, Self::Pie];
+}
+
 /// `NAME.go`, compiled.
 ///
 /// # Errors
 /// When the compiler is missing or refuses.
 pub fn go(name: &str) -> anyhow::Result<PathBuf> {
+    go_built(name, Build::Plain)
+}
+
+/// `NAME.go`, compiled in this way.
+///
+/// # Errors
+/// As [`go`].
+pub fn go_built(name: &str, build: Build) -> anyhow::Result<PathBuf> {
+    const NAMELESS: &str = "go build -o \"$1.named\" \"$2\" && \
+        LC_ALL=C sed s/writeRecordLocked/writeRecordHidden/g \"$1.named\" > \"$1\" && chmod +x \"$1\"";
     let file = source(&format!("{name}.go"));
-    compiled(&file, &format!("go-{name}"), |output| {
+    let (suffix, flag) = match build {
+        Build::Plain => ("", None),
+        Build::Stripped => ("-stripped", Some("-ldflags=-s -w")),
+        Build::Pie => ("-pie", Some("-buildmode=pie")),
+        Build::Nameless => ("-nameless", None),
+    };
+    compiled(&file, &format!("go-{name}{suffix}"), |output| {
+        if build == Build::Nameless {
+            let mut command = Command::new("sh");
+            command.args(["-c", NAMELESS, "sh"]).arg(output).arg(&file);
+            return command;
+        }
         let mut command = Command::new("go");
-        command.args(["build", "-o"]).arg(output).arg(&file);
+        command.arg("build").args(flag).arg("-o").arg(output).arg(&file);
         command
     })
 }

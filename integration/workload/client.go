@@ -1,13 +1,16 @@
 // Workload client on net/http: `client PLAN`. In: a plan (integration/src/plan.rs). Out: one JSON line per call on
-// stdout: what was sent and what came back. Knows nothing of the agent.
+// stdout: what was sent and what came back. With HTTP2 in its environment over HTTP/2 where the server speaks it, with
+// TWICE over TLS inside of TLS. Without a plan it says `ready` and waits. Knows nothing of the agent.
 package main
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -71,12 +74,26 @@ func run(client *http.Client, base string, one call) truth {
 }
 
 func main() {
+	if len(os.Args) < 2 {
+		fmt.Println("ready")
+		time.Sleep(time.Hour)
+	}
 	text, err := os.ReadFile(os.Args[1])
 	fail(err)
 	var all plan
 	fail(json.Unmarshal(text, &all))
 	transport := &http.Transport{MaxConnsPerHost: all.Concurrency, MaxIdleConnsPerHost: all.Concurrency, DisableCompression: true}
 	transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+	transport.ForceAttemptHTTP2 = os.Getenv("HTTP2") != ""
+	if os.Getenv("TWICE") != "" {
+		transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			outer, err := (&tls.Dialer{Config: transport.TLSClientConfig}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return tls.Client(outer, transport.TLSClientConfig), nil
+		}
+	}
 	client := &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

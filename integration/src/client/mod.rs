@@ -15,7 +15,7 @@ use tempfile::NamedTempFile;
 
 use crate::plan::{Address, Call, Plan, SimpleCall, SimplePlan, Truth};
 use crate::process::run;
-use crate::program;
+use crate::program::{self, Build};
 use crate::server::service;
 use crate::shape::{Ending, Shape};
 
@@ -121,6 +121,23 @@ pub fn asyncio_encrypted(
     command.arg(program::source("asyncio_client.py")).args(gate);
     let plan = SimplePlan { depth, ..simple_plan(address, true, calls, concurrency)? };
     report_plan("client-asyncio", command, &plan)
+}
+
+/// Go's `net/http` over TLS, built in this way, with variables of the environment; see `client.go`.
+///
+/// # Errors
+/// As [`call`].
+pub fn go_encrypted(
+    build: Build,
+    address: &Address,
+    calls: &[Call],
+    concurrency: usize,
+    environment: &[(&str, &str)],
+) -> anyhow::Result<Done> {
+    let mut command = Command::new(program::go_built("client", build)?);
+    command.envs(environment.iter().copied());
+    let name = format!("{}-{build:?}", Kind::Go.name()).to_lowercase();
+    report_plan(&name, command, &simple_plan(address, true, calls, concurrency)?)
 }
 
 /// Version of HTTP that [`boringssl`] is to speak.

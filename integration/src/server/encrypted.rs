@@ -8,7 +8,7 @@ use super::nginx::{self, Files};
 use super::{Features, KEPT, Server};
 use crate::otlp::certificate::Certificates;
 use crate::process::free_port;
-use crate::program;
+use crate::program::{self, Build};
 
 /// nginx with static files.
 ///
@@ -127,11 +127,25 @@ pub fn http2_nginx(certificates: &Certificates) -> anyhow::Result<Server> {
     nginx::files_at(Files::Sendfile, port, &listen)
 }
 
-/// Go's `net/http` over `crypto/tls`.
+/// Go's `net/http` over `crypto/tls`, built in this way; HTTP/2 where the client wants it.
 ///
 /// # Errors
 /// When it cannot be compiled or does not get ready.
-pub fn go(certificates: &Certificates) -> anyhow::Result<Server> {
-    let command = Command::new(program::go("server")?);
-    Server::start_encrypted("go", command, certificates, Features { framings: KEPT, ..Features::full() })
+pub fn go(certificates: &Certificates, build: Build) -> anyhow::Result<Server> {
+    go_with(certificates, build, &[])
+}
+
+/// The same with variables of the environment, see `server.go`.
+///
+/// # Errors
+/// As [`go`].
+pub fn go_with(
+    certificates: &Certificates,
+    build: Build,
+    environment: &[(&str, &str)],
+) -> anyhow::Result<Server> {
+    let mut command = Command::new(program::go_built("server", build)?);
+    command.envs(environment.iter().copied());
+    let name = format!("go-{build:?}").to_lowercase();
+    Server::start_encrypted(&name, command, certificates, Features { framings: KEPT, ..Features::full() })
 }

@@ -20,6 +20,7 @@ mod examples;
 mod failure;
 mod fleet;
 mod gate;
+mod go_tls;
 mod http1;
 mod join;
 mod multiplexed;

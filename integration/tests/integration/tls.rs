@@ -15,6 +15,7 @@ use integration::otlp::certificate::Certificates;
 use integration::patience::patience;
 use integration::plan::{Address, Call};
 use integration::process::Program;
+use integration::program::Build;
 use integration::seed::{note, seeded};
 use integration::server::{Features, KEPT, Server, encrypted};
 use integration::shape::{Framing, RequestFraming, Shape};
@@ -24,7 +25,7 @@ use crate::gate;
 
 const CALLS: usize = 40;
 /// How long the agent may take to probe the TLS libraries of programs that run already; a debug build reads them slowly.
-const PROBING: Duration = Duration::from_secs(60);
+pub(crate) const PROBING: Duration = Duration::from_secs(60);
 
 /// A program that makes requests over TLS.
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +169,7 @@ fn a_server_ends_before_its_client() {
 }
 
 /// How many connections of this process nobody reads, as far as the agent says so by now.
-fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
+pub(crate) fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
     let tls = agent.tls().unwrap();
     let uncovered = tls["uncovered"].as_array().cloned().unwrap_or_default();
     let of = uncovered.iter().filter(|entry| entry["pid"] == pid);
@@ -236,13 +237,16 @@ fn large_bodies() {
 #[test]
 fn joined() {
     let certificates = Certificates::new().unwrap();
-    let servers =
-        [encrypted::nginx(&certificates).unwrap(), encrypted::python_asyncio(&certificates).unwrap()];
+    let servers = [
+        encrypted::nginx(&certificates).unwrap(),
+        encrypted::python_asyncio(&certificates).unwrap(),
+        encrypted::go(&certificates, Build::Plain).unwrap(),
+    ];
     let folder = tempfile::tempdir().unwrap();
     let n_connections = 4;
     let calls: Vec<Call> =
         (0..40).map(|_| Call::new(Shape { response_bytes: 4096, ..Shape::default() })).collect();
-    let gates = [folder.path().join("first"), folder.path().join("second")];
+    let gates = ["first", "second", "third"].map(|name| folder.path().join(name));
     let (mut agent, done) = thread::scope(|scope| {
         let clients: Vec<_> = servers
             .iter()
@@ -259,7 +263,8 @@ fn joined() {
             assert!(Instant::now() < deadline, "the clients get no answers");
             thread::sleep(Duration::from_millis(2));
         }
-        let agent = std::panic::catch_unwind(|| agent_that_probes(&["/libssl.so", "/libcrypto.so"]));
+        let agent =
+            std::panic::catch_unwind(|| agent_that_probes(&["/libssl.so", "/libcrypto.so", "/go-server"]));
         for gate in &gates {
             std::fs::write(gate, "").unwrap();
         }
@@ -285,11 +290,12 @@ fn joined() {
     report.assert_exact();
 }
 
-/// TLS that is not OpenSSL's: each connection counts once, on the side that cannot be read, and the other side is seen.
+/// TLS whose functions have lost their names: each connection counts once, on the side that cannot be read, and the other
+/// side is seen.
 #[test]
 fn foreign_tls_is_uncovered_once() {
     let certificates = Certificates::new().unwrap();
-    let go = encrypted::go(&certificates).unwrap();
+    let go = encrypted::go(&certificates, Build::Nameless).unwrap();
     let nginx = encrypted::nginx(&certificates).unwrap();
     let mut agent = agent_that_probes(&["/libssl.so"]);
     let before = gate::uncovered(&agent.metrics().unwrap(), "tls");
@@ -301,7 +307,7 @@ fn foreign_tls_is_uncovered_once() {
     // And the other way round: as many connections as the client likes.
     let calls: Vec<Call> =
         (0..20).map(|_| Call::new(Shape { response_bytes: 17, ..Shape::default() })).collect();
-    let done = client::call_encrypted(Kind::Go, &nginx.address, &calls, 2).unwrap();
+    let done = client::go_encrypted(Build::Nameless, &nginx.address, &calls, 2, &[]).unwrap();
     ledger.enter_server(&calls, &done, &nginx.roles());
     gate::assert_exact(&mut agent, &ledger);
     assert_told(&mut agent, &ledger);

@@ -108,6 +108,7 @@ func callHTTP2(arguments []string) {
 	var plan struct {
 		Host        string `json:"host"`
 		Port        int    `json:"port"`
+		TLS         bool   `json:"tls"`
 		Concurrency int    `json:"concurrency"`
 		Calls       []call `json:"calls"`
 	}
@@ -122,6 +123,11 @@ func callHTTP2(arguments []string) {
 		},
 	}
 	base := fmt.Sprintf("http://%s:%d", plan.Host, plan.Port)
+	if plan.TLS {
+		client.DialTLSContext = nil
+		client.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
+		base = fmt.Sprintf("https://%s:%d", plan.Host, plan.Port)
+	}
 	out := &lines{encoder: json.NewEncoder(os.Stdout)}
 	each(plan.Calls, plan.Concurrency, func(one call) { out.write(run(client, base, one)) })
 }
