@@ -25,9 +25,9 @@ use crate::tls::{PROBING, uncovered_of};
 const CALLS: usize = 60;
 
 /// Starts the agent and waits until it has probed these servers, which run already, and the clients of `builds`, of which
-/// one each waits meanwhile: what the first process of a program does is not seen from the beginning.
+/// one each waits for as long as it lives: what the first process of a program does is not seen from the beginning.
 #[track_caller]
-fn agent_that_probes(servers: &[&str], builds: &[Build]) -> Agent {
+fn agent_that_probes(servers: &[&str], builds: &[Build]) -> (Agent, Vec<Program>) {
     let start = |build: &Build| {
         let command = Command::new(program::go_built("client", *build).unwrap());
         let mut waiting = Program::spawn("client", command).unwrap();
@@ -40,8 +40,7 @@ fn agent_that_probes(servers: &[&str], builds: &[Build]) -> Agent {
     let clients = clients.iter().map(String::as_str);
     let names: Vec<&str> = servers.iter().copied().chain(clients).chain(["/libssl.so"]).collect();
     agent.await_probes(&names, PROBING).unwrap();
-    drop(waiting);
-    agent
+    (agent, waiting)
 }
 
 fn client_file(build: Build) -> String {
@@ -78,7 +77,8 @@ fn every_build_over_http1() {
     let certificates = Certificates::new().unwrap();
     let servers = Build::READ.map(|build| encrypted::go(&certificates, build).unwrap());
     let nginx = encrypted::nginx(&certificates).unwrap();
-    let mut agent = agent_that_probes(&["/go-server", "/go-server-stripped", "/go-server-pie"], &Build::READ);
+    let (mut agent, _waiting) =
+        agent_that_probes(&["/go-server", "/go-server-stripped", "/go-server-pie"], &Build::READ);
     let mut ledger = Ledger::default();
     for server in &servers {
         for kind in [Kind::Curl, Kind::Python, Kind::Node] {
@@ -104,8 +104,10 @@ fn every_build_over_http2() {
     let mut rng = seeded("Go TLS, HTTP/2");
     let certificates = Certificates::new().unwrap();
     let servers = Build::READ.map(|build| encrypted::go(&certificates, build).unwrap());
-    let nginx = encrypted::http2_nginx(&certificates).unwrap();
-    let mut agent = agent_that_probes(&["/go-server", "/go-server-stripped", "/go-server-pie"], &Build::READ);
+    let others =
+        [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
+    let (mut agent, _waiting) =
+        agent_that_probes(&["/go-server", "/go-server-stripped", "/go-server-pie", "/node"], &Build::READ);
     let mut ledger = Ledger::default();
     for (build, server) in Build::READ.iter().zip(&servers) {
         for kind in [Kind::Http2Curl, Kind::Http2Node] {
@@ -113,12 +115,14 @@ fn every_build_over_http2() {
             let done = client::call_encrypted(kind, &server.address, &calls, 8).unwrap();
             ledger.enter(&calls, &done, &server.roles());
         }
-        for server in [server, &nginx] {
+        for server in others.iter().chain([server]) {
             let calls = load::calls(&mut rng, &server.features, Kind::Http2Go, CALLS);
             let done = client::go_encrypted(*build, &server.address, &calls, 8, HTTP2).unwrap();
             ledger.enter(&calls, &done, &server.roles());
         }
     }
+    let report = gate::report(&mut agent, &ledger);
+    assert!(report.is_exact(), "{report}\n{}", agent.tls().unwrap());
     gate::assert_exact(&mut agent, &ledger);
     assert_told(&mut agent, &ledger, "2");
     assert_covered(&agent, &servers.iter().collect::<Vec<_>>());
@@ -131,7 +135,7 @@ fn grpc() {
     let certificates = Certificates::new().unwrap();
     let libraries = [Library::Go, Library::Node];
     let servers = libraries.map(|library| RpcServer::start(library, Some(&certificates)).unwrap());
-    let mut agent = agent_that_probes(&["/multiplex", "/node"], &[]);
+    let (mut agent, _) = agent_that_probes(&["/multiplex", "/node"], &[]);
     for (library, server) in libraries.iter().zip(&servers) {
         let mut ledger = RpcLedger::default();
         for client in libraries {
@@ -164,7 +168,7 @@ fn check(cases: Vec<Case>) {
             (case, server)
         })
         .collect();
-    let mut agent = agent_that_probes(&["/go-server"], &[Build::Plain]);
+    let (mut agent, _waiting) = agent_that_probes(&["/go-server"], &[Build::Plain]);
     for (Case { name, calls, client, .. }, server) in started {
         let mut ledger = Ledger::default();
         let done = client::go_encrypted(Build::Plain, &server.address, &calls, 8, client).unwrap();
@@ -240,7 +244,7 @@ fn whatever_carries_the_records_and_however_large_they_are() {
 fn an_early_close_ends_its_exchange() {
     let certificates = Certificates::new().unwrap();
     let server = encrypted::go(&certificates, Build::Plain).unwrap();
-    let mut agent = agent_that_probes(&["/go-server"], &[]);
+    let (mut agent, _) = agent_that_probes(&["/go-server"], &[]);
     let Address::Tcp(address) = server.address else { panic!("a server of Go listens on TCP") };
     let call = Call::new(Shape { delay: 6_000_000, ..Shape::default() });
     let url = format!("https://{address}{}", call.shape.target(&call.id));
