@@ -76,9 +76,9 @@ fn every_build_over_http1() {
     let mut rng = seeded("Go TLS");
     let certificates = Certificates::new().unwrap();
     let servers = Build::READ.map(|build| encrypted::go(&certificates, build).unwrap());
-    let nginx = encrypted::nginx(&certificates).unwrap();
+    let others = [encrypted::nginx(&certificates).unwrap(), encrypted::node(&certificates).unwrap()];
     let (mut agent, _waiting) =
-        agent_that_probes(&["/go-server", "/go-server-stripped", "/go-server-pie"], &Build::READ);
+        agent_that_probes(&["/go-server", "/go-server-stripped", "/go-server-pie", "/node"], &Build::READ);
     let mut ledger = Ledger::default();
     for server in &servers {
         for kind in [Kind::Curl, Kind::Python, Kind::Node] {
@@ -88,7 +88,7 @@ fn every_build_over_http1() {
         }
     }
     for (build, server) in Build::READ.iter().zip(&servers) {
-        for server in [server, &nginx] {
+        for server in others.iter().chain([server]) {
             let calls = load::calls(&mut rng, &server.features, Kind::Go, CALLS);
             let done = client::go_encrypted(*build, &server.address, &calls, 4, &[]).unwrap();
             ledger.enter(&calls, &done, &server.roles());
