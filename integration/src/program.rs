@@ -81,12 +81,12 @@ pub fn go_built(name: &str, build: Build) -> anyhow::Result<PathBuf> {
         LC_ALL=C sed s/writeRecordLocked/writeRecordHidden/g \"$1.named\" > \"$1\" && chmod +x \"$1\"";
     let file = source(&format!("{name}.go"));
     let (suffix, flag) = match build {
-        Build::Plain => ("", None),
-        Build::Stripped => ("-stripped", Some("-ldflags=-s -w")),
-        Build::Pie => ("-pie", Some("-buildmode=pie")),
-        Build::Nameless => ("-nameless", None),
+        Build::Plain => ("plain", None),
+        Build::Stripped => ("stripped", Some("-ldflags=-s -w")),
+        Build::Pie => ("pie", Some("-buildmode=pie")),
+        Build::Nameless => ("nameless", None),
     };
-    compiled(&file, &format!("go-{name}{suffix}"), |output| {
+    compiled(&file, &format!("go-{name}-{suffix}"), |output| {
         if build == Build::Nameless {
             let mut command = Command::new("sh");
             command.args(["-c", NAMELESS, "sh"]).arg(output).arg(&file);

@@ -44,10 +44,7 @@ fn agent_that_probes(servers: &[&str], builds: &[Build]) -> (Agent, Vec<Program>
 }
 
 fn client_file(build: Build) -> String {
-    match build {
-        Build::Plain => "/go-client".to_owned(),
-        other => format!("/go-client-{other:?}").to_lowercase(),
-    }
+    format!("/go-client-{build:?}").to_lowercase()
 }
 
 /// Spans of the ledger's services say that they were encrypted, by which version, and between whom.
@@ -77,8 +74,10 @@ fn every_build_over_http1() {
     let certificates = Certificates::new().unwrap();
     let servers = Build::READ.map(|build| encrypted::go(&certificates, build).unwrap());
     let others = [encrypted::nginx(&certificates).unwrap(), encrypted::node(&certificates).unwrap()];
-    let (mut agent, _waiting) =
-        agent_that_probes(&["/go-server", "/go-server-stripped", "/go-server-pie", "/node"], &Build::READ);
+    let (mut agent, _waiting) = agent_that_probes(
+        &["/go-server-plain", "/go-server-stripped", "/go-server-pie", "/node"],
+        &Build::READ,
+    );
     let mut ledger = Ledger::default();
     for server in &servers {
         for kind in [Kind::Curl, Kind::Python, Kind::Node] {
@@ -106,8 +105,10 @@ fn every_build_over_http2() {
     let servers = Build::READ.map(|build| encrypted::go(&certificates, build).unwrap());
     let others =
         [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
-    let (mut agent, _waiting) =
-        agent_that_probes(&["/go-server", "/go-server-stripped", "/go-server-pie", "/node"], &Build::READ);
+    let (mut agent, _waiting) = agent_that_probes(
+        &["/go-server-plain", "/go-server-stripped", "/go-server-pie", "/node"],
+        &Build::READ,
+    );
     let mut ledger = Ledger::default();
     for (build, server) in Build::READ.iter().zip(&servers) {
         for kind in [Kind::Http2Curl, Kind::Http2Node] {
@@ -168,7 +169,7 @@ fn check(cases: Vec<Case>) {
             (case, server)
         })
         .collect();
-    let (mut agent, _waiting) = agent_that_probes(&["/go-server"], &[Build::Plain]);
+    let (mut agent, _waiting) = agent_that_probes(&["/go-server-plain"], &[Build::Plain]);
     for (Case { name, calls, client, .. }, server) in started {
         let mut ledger = Ledger::default();
         let done = client::go_encrypted(Build::Plain, &server.address, &calls, 8, client).unwrap();
@@ -244,7 +245,7 @@ fn whatever_carries_the_records_and_however_large_they_are() {
 fn an_early_close_ends_its_exchange() {
     let certificates = Certificates::new().unwrap();
     let server = encrypted::go(&certificates, Build::Plain).unwrap();
-    let (mut agent, _) = agent_that_probes(&["/go-server"], &[]);
+    let (mut agent, _) = agent_that_probes(&["/go-server-plain"], &[]);
     let Address::Tcp(address) = server.address else { panic!("a server of Go listens on TCP") };
     let call = Call::new(Shape { delay: 6_000_000, ..Shape::default() });
     let url = format!("https://{address}{}", call.shape.target(&call.id));

@@ -263,8 +263,9 @@ fn joined() {
             assert!(Instant::now() < deadline, "the clients get no answers");
             thread::sleep(Duration::from_millis(2));
         }
-        let agent =
-            std::panic::catch_unwind(|| agent_that_probes(&["/libssl.so", "/libcrypto.so", "/go-server"]));
+        let agent = std::panic::catch_unwind(|| {
+            agent_that_probes(&["/libssl.so", "/libcrypto.so", "/go-server-plain"])
+        });
         for gate in &gates {
             std::fs::write(gate, "").unwrap();
         }
