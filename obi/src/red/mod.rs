@@ -50,6 +50,7 @@ pub mod label;
 mod native;
 mod series;
 mod span_series;
+mod spread;
 mod table;
 mod took;
 
@@ -72,6 +73,7 @@ pub use label::{Label, LabelValue};
 pub use native::{MAX_BUCKETS, Native, START_SCHEMA, ZERO_THRESHOLD};
 pub use series::{Labels, OTHER, StatusLabel};
 pub use span_series::SpanLabels;
+pub use spread::Spread;
 pub use table::Series;
 pub use took::Took;
 

@@ -149,6 +149,11 @@ fn coarser(index: i16, steps: i8) -> i16 {
     ((index - 1) >> steps) + 1
 }
 
+/// The same of an index that is wider.
+pub(super) fn coarser_index(index: i32, steps: i8) -> i32 {
+    ((index - 1) >> steps) + 1
+}
+
 /// The bucket of a value above zero at [`START_SCHEMA`].
 #[inline]
 fn index_at_start(nanoseconds: u64) -> i16 {
