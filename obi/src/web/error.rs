@@ -73,16 +73,23 @@ struct Body<'a> {
     value: Option<&'a str>,
 }
 
-impl IntoResponse for Error {
-    fn into_response(self) -> Response {
-        let status = match &self {
+impl Error {
+    /// Of the answer.
+    pub(super) fn status(&self) -> StatusCode {
+        match self {
             Self::NoRoute(_) | Self::NotSampled(_) | Self::NoTrace(_) => StatusCode::NOT_FOUND,
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::QueryTooLong(_) => StatusCode::URI_TOO_LONG,
             Self::Parameter { .. } | Self::Query(_) | Self::NothingToCompare => StatusCode::BAD_REQUEST,
             Self::Unanswered | Self::Profiles(_) => StatusCode::SERVICE_UNAVAILABLE,
-        };
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let status = self.status();
         let (parameter, value) = match &self {
             Self::Parameter { parameter, value, .. } => (Some(&**parameter), Some(&**value)),
             _ => (None, None),

@@ -1,4 +1,4 @@
-//! The listener's routes: `/metrics`, health, and the JSON API.
+//! The listener's routes: `/metrics`, health, the JSON API, and the [`page`] for people.
 //!
 //! In: HTTP requests. Out: responses made from what the pipeline thread answers (see [`handle`]).
 //! Refuses to know sockets and how spans and metrics come about.
@@ -14,11 +14,12 @@ mod error;
 mod graph;
 pub mod handle;
 pub mod host;
-mod index;
 mod metrics;
 mod objectives;
+mod page;
 mod profiles;
 pub mod scraper;
+mod security;
 pub mod spans;
 mod status;
 mod suggestion;
@@ -123,7 +124,7 @@ async fn made(
 /// by their address.
 pub fn router(state: State) -> Router {
     Router::new()
-        .route("/", get(index::serve))
+        .merge(page::routes())
         .route("/metrics", get(metrics::serve))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
@@ -138,10 +139,11 @@ pub fn router(state: State) -> Router {
         .route("/api/v1/service-graph", get(graph::serve))
         .route("/api/v1/status", get(status::serve))
         .route("/api/v1/cardinality", get(cardinality::serve))
-        .fallback(async |request: Request| Error::NoRoute(request.uri().path().to_owned()))
+        .fallback(page::missing)
         .method_not_allowed_fallback(async |request: Request| Error::Method(request.method().to_string()))
         .layer(middleware::from_fn(bound_query))
         .layer(middleware::from_fn_with_state(state.clone(), host::check))
+        .layer(middleware::from_fn(security::harden))
         .with_state(state)
 }
 

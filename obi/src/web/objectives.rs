@@ -35,7 +35,7 @@ pub(super) async fn alerts(State(state): State<super::State>) -> Result<Json<Ale
 }
 
 /// Answering may take as long as a round of evaluation. Without objectives there is nothing to show, and that is said.
-async fn view(state: super::State) -> Result<View, Error> {
+pub(super) async fn view(state: super::State) -> Result<View, Error> {
     let _permit = state.answers.acquire().await.map_err(|_| Error::Unanswered)?;
     let objectives = state.objectives.clone();
     if !objectives.has_objectives() {

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
+use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
 
 use self::parameter::{Format, Request};
-use super::Error;
+use super::{Error, security};
 use crate::clock::{Clock, monotonic_ns};
 use crate::export::{flame, otlp, pprof, summary::Summary};
 use crate::profile::Selection;
@@ -79,7 +79,7 @@ async fn ask(state: &super::State, request: &Request) -> Result<Selection, Error
     }
 }
 
-fn now() -> u64 {
+pub(super) fn now() -> u64 {
     Clock::now().unix(monotonic_ns())
 }
 
@@ -105,16 +105,9 @@ fn file(media: &'static str, name: &str, bytes: Vec<u8>) -> Response {
     ([(CONTENT_TYPE, media.to_owned()), (CONTENT_DISPOSITION, disposition)], bytes).into_response()
 }
 
-/// Names of functions are somebody else's text: nothing in the picture may load or send anything.
 fn picture(svg: String) -> Response {
-    let headers: [(HeaderName, &str); 2] = [
-        (CONTENT_TYPE, "image/svg+xml; charset=utf-8"),
-        (
-            CONTENT_SECURITY_POLICY,
-            "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'",
-        ),
-    ];
-    (headers, svg).into_response()
+    let media = "image/svg+xml; charset=utf-8";
+    ([(CONTENT_TYPE, media), (CONTENT_SECURITY_POLICY, security::PICTURE)], svg).into_response()
 }
 
 /// What is accepted by name, in the order in which it is named; a browser gets a picture. Who does not say, as

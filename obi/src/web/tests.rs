@@ -329,9 +329,9 @@ async fn status_and_index_tell_what_there_is() {
     assert_eq!(json["services"][0]["name"], "service-1");
     let index = get(&app, "/").await;
     assert!(index.content_type.starts_with("text/html"));
-    assert!(index.body.contains("<td>service-1<td>") && !index.body.contains("<!--"), "{}", index.body);
-    for link in ["/metrics", "/api/v1/spans", "/api/v1/status", "/readyz", "/healthz"] {
-        assert!(index.body.contains(&format!("href=\"{link}")), "{link}");
+    assert!(index.body.contains("<bdi>service-1</bdi>"), "{}", index.body);
+    for link in ["/metrics", "/api/v1/status", "/agent#api", "/services/test/service-1"] {
+        assert!(index.body.contains(&format!("href=\"{link}\"")), "{link}");
     }
 }
 

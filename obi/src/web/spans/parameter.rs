@@ -11,7 +11,7 @@ const UNKNOWN: &str = "unknown parameter, expected one of service, kind, method,
                        trace_id, min_duration_ms, after, limit";
 
 /// Reads all parameters.
-pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Query, Error> {
+pub(in crate::web) fn parse(pairs: Vec<(String, String)>) -> Result<Query, Error> {
     let mut filter = Filter::default();
     let (mut after, mut limit) = (None, None);
     for (parameter, value) in pairs {

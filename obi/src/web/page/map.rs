@@ -1,0 +1,270 @@
+//! `/map`: who calls whom on this machine, as a picture and as a table.
+//!
+//! In: edges of the service graph. Out: a page. Refuses to count, and to place nodes: that is [`layers`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+
+use super::failure::Failure;
+use super::frame::{Here, Page};
+use super::layers::{self, Place};
+use super::{link, table, text};
+use crate::export::Metrics;
+use crate::red::graph::DATABASE;
+use crate::red::{Edge, Snapshot, Spread};
+use crate::web::Command;
+
+/// More nodes than this are not told apart: peers that are no services of this machine become one.
+const NODES: usize = 40;
+/// Edges that are drawn, busiest first; the table has all.
+const DRAWN: usize = 200;
+/// Rows of the table.
+const LISTED: usize = 500;
+
+/// Sizes of the picture.
+const WIDTH: f64 = 168.0;
+const HEIGHT: f64 = 44.0;
+const ACROSS: f64 = 250.0;
+const DOWN: f64 = 68.0;
+const MARGIN: f64 = 8.0;
+/// Letters that fit a node.
+const LETTERS: usize = 21;
+
+pub(super) async fn serve(State(state): State<super::Web>) -> Result<Response, Failure> {
+    let make = |metrics: Metrics| page(&metrics.red).into_response();
+    Ok(state.answer(Command::Metrics, make).await?)
+}
+
+/// An end of edges.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Node {
+    name: String,
+    namespace: String,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Of this machine.
+    Service,
+    /// Not on this machine, or not watched.
+    Elsewhere,
+    Database,
+}
+
+/// Calls of one node to another.
+#[derive(Debug, Clone, Default)]
+struct Arrow {
+    total: u64,
+    failed: u64,
+    spread: Spread,
+}
+
+pub(super) fn page(red: &Snapshot) -> Page {
+    let body = html! {
+        h1 { "Who calls whom" }
+        div data-live="map" {
+            @if red.edges.is_empty() {
+                div.empty { p { b { "No calls yet." } " A line appears when a watched program answers or calls another one." } }
+            } @else {
+                (picture(red))
+                (edges(&red.edges))
+            }
+            @if red.unpaired > 0 {
+                p.quiet { (text::counted(red.unpaired, "request is", "requests are")) " in no line: a header names their caller, which is on another machine." }
+            }
+        }
+    };
+    let json = Some("/api/v1/service-graph".to_owned());
+    Page { here: Here::Map, title: "Map".to_owned(), crumbs: Vec::new(), json, body }
+}
+
+/// Both ends. An edge that leads away has one service of this machine.
+fn ends(edge: &Edge) -> [Node; 2] {
+    let own = |end: &[Arc<str>; 2]| *end[0] == *edge.service.name && *end[1] == *edge.service.namespace;
+    let node =
+        |end: &[Arc<str>; 2], kind| Node { name: end[0].to_string(), namespace: end[1].to_string(), kind };
+    let kinds = match edge.connection_type {
+        "" => [Kind::Service, Kind::Service],
+        DATABASE => [Kind::Service, Kind::Database],
+        _ if edge.called.buckets.count() == 0 && own(&edge.server) => [Kind::Elsewhere, Kind::Service],
+        _ if own(&edge.client) => [Kind::Service, Kind::Elsewhere],
+        _ if own(&edge.server) => [Kind::Elsewhere, Kind::Service],
+        _ => [Kind::Elsewhere, Kind::Elsewhere],
+    };
+    [node(&edge.client, kinds[0]), node(&edge.server, kinds[1])]
+}
+
+/// Arrows between nodes; peers elsewhere are one node each way where there are too many.
+fn arrows(red: &Snapshot) -> BTreeMap<(Node, Node), Arrow> {
+    let mut names: Vec<Node> = red.edges.iter().flat_map(|edge| ends(edge)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let others = names.iter().filter(|node| node.kind == Kind::Elsewhere).count();
+    let fold = |node: Node| match node.kind {
+        Kind::Elsewhere if names.len() > NODES => {
+            Node { name: text::counted(others as u64, "address", "addresses"), ..node }
+        }
+        _ => node,
+    };
+    let mut arrows = BTreeMap::<(Node, Node), Arrow>::new();
+    for edge in &red.edges {
+        let [client, server] = ends(edge).map(fold);
+        let arrow = arrows.entry((client, server)).or_default();
+        arrow.total += edge.total;
+        arrow.failed += edge.failed;
+        arrow.spread.add(&spread(edge));
+    }
+    arrows
+}
+
+/// By its server where it is on this machine, else by its client.
+fn spread(edge: &Edge) -> crate::red::Native {
+    let of = if edge.served.buckets.count() > 0 { &edge.served } else { &edge.called };
+    of.native.clone()
+}
+
+fn picture(red: &Snapshot) -> Markup {
+    let mut arrows: Vec<_> = arrows(red).into_iter().collect();
+    let left_out = arrows.len().saturating_sub(DRAWN);
+    if left_out > 0 {
+        arrows.sort_by_key(|(_, arrow)| std::cmp::Reverse(arrow.total));
+        arrows.truncate(DRAWN);
+        arrows.sort_by(|(a, _), (b, _)| a.cmp(b));
+    }
+    let mut nodes: Vec<&Node> = arrows.iter().flat_map(|((from, to), _)| [from, to]).collect();
+    nodes.sort_unstable();
+    nodes.dedup();
+    let number = |node: &Node| nodes.binary_search(&node).unwrap_or(0);
+    let edges: Vec<(usize, usize)> =
+        arrows.iter().map(|((from, to), _)| (number(from), number(to))).collect();
+    let places = layers::place(nodes.len(), &edges);
+    let columns = places.iter().map(|place| place.column + 1).max().unwrap_or(0);
+    let tall = |column: usize| places.iter().filter(|place| place.column == column).count();
+    let rows = (0..columns).map(tall).max().unwrap_or(0);
+    let at = |place: &Place| {
+        // Columns with fewer nodes stand in the middle.
+        let above = (rows - tall(place.column)) as f64 * DOWN / 2.0;
+        (MARGIN + place.column as f64 * ACROSS, MARGIN + above + place.row as f64 * DOWN)
+    };
+    let width = 2.0 * MARGIN + WIDTH + columns.saturating_sub(1) as f64 * ACROSS;
+    let height = 2.0 * MARGIN + HEIGHT + rows.saturating_sub(1) as f64 * DOWN;
+    html! {
+        div.wide {
+            svg.map viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="group" aria-label="Map of services; the table below has the same" {
+                @for (((_, arrow), edge), nth) in arrows.iter().zip(&edges).zip(0..) {
+                    (line(arrow, (at(&places[edge.0]), at(&places[edge.1])), nth))
+                }
+                @for (node, place) in nodes.iter().zip(&places) { (drawn(node, at(place))) }
+            }
+        }
+        @if left_out > 0 { p.quiet { (text::counted(left_out as u64, "line is", "lines are")) " not drawn; the table has them." } }
+    }
+}
+
+fn line(arrow: &Arrow, ((ax, ay), (bx, by)): ((f64, f64), (f64, f64)), nth: usize) -> Markup {
+    let thick = 1.0 + (arrow.total as f64 + 1.0).log10() * 0.9;
+    let (x1, y1, x2, y2) = (ax + WIDTH, ay + HEIGHT / 2.0, bx, by + HEIGHT / 2.0);
+    let path = if bx > ax {
+        let bend = (x2 - x1) / 2.0;
+        format!("M{x1:.0} {y1:.0}C{:.0} {y1:.0} {:.0} {y2:.0} {x2:.0} {y2:.0}", x1 + bend, x2 - bend)
+    } else {
+        // Back, or to itself: around below.
+        let low = ay.max(by) + HEIGHT + 14.0;
+        format!("M{x1:.0} {y1:.0}C{:.0} {low:.0} {:.0} {low:.0} {x2:.0} {y2:.0}", x1 + 50.0, x2 - 50.0)
+    };
+    let is_bad = arrow.failed > 0;
+    // Labels of lines that run side by side do not stand above each other.
+    let along = [0.5, 0.36, 0.64][nth % 3];
+    let (mx, my) = (x1 + (x2 - x1) * along, y1 + (y2 - y1) * along);
+    html! {
+        path.line.bad[is_bad] d=(path) stroke-width=(format!("{thick:.1}")) {
+            title { (text::counted(arrow.total, "call", "calls")) ", " (text::count(arrow.failed)) " failed, p95 " (text::maybe_duration(arrow.spread.quantile(0.95))) }
+        }
+        @if is_bad && bx > ax {
+            text.mark x=(format!("{mx:.0}")) y=(format!("{:.0}", my - 5.0)) text-anchor="middle" { "▲ " (text::share(arrow.failed, arrow.total)) }
+        }
+    }
+}
+
+fn drawn(node: &Node, (x, y): (f64, f64)) -> Markup {
+    let class = match node.kind {
+        Kind::Service => "own",
+        Kind::Elsewhere => "away",
+        Kind::Database => "base",
+    };
+    let what = match node.kind {
+        Kind::Service => text::short_to(&node.namespace, LETTERS),
+        Kind::Elsewhere => "not on this machine".to_owned(),
+        Kind::Database => "database".to_owned(),
+    };
+    let inside = html! {
+        rect class=(class) x=(x) y=(y) width=(WIDTH) height=(HEIGHT) rx=(if node.kind == Kind::Database { 16 } else { 5 }) {}
+        @if what.is_empty() { text x=(x + 12.0) y=(y + 27.0) { (text::short_to(&node.name, LETTERS)) } }
+        @else {
+            text x=(x + 12.0) y=(y + 19.0) { (text::short_to(&node.name, LETTERS)) }
+            text.of x=(x + 12.0) y=(y + 35.0) { (what) }
+        }
+        title { (text::plain(&node.name)) }
+    };
+    let address = link::service(&node.namespace, &node.name).filter(|_| node.kind == Kind::Service);
+    html! {
+        @match address {
+            Some(address) => a href=(address) { (inside) },
+            None => g { (inside) },
+        }
+    }
+}
+
+/// An end of an edge in a table.
+pub(super) fn node(end: &[Arc<str>; 2], is_service: bool) -> Markup {
+    html! {
+        @if is_service { (table::service(&end[1], &end[0])) }
+        @else { (text::name(&end[0])) " " span.of { "not on this machine" } }
+    }
+}
+
+fn end(node: &Node) -> Markup {
+    html! {
+        @match node.kind {
+            Kind::Service => (table::service(&node.namespace, &node.name)),
+            Kind::Elsewhere => { (text::name(&node.name)) " " span.of { "not on this machine" } },
+            Kind::Database => { (text::name(&node.name)) " " span.of { "database" } },
+        }
+    }
+}
+
+fn edges(edges: &[Arc<Edge>]) -> Markup {
+    let mut sorted: Vec<&Arc<Edge>> = edges.iter().collect();
+    sorted.sort_by_key(|edge| std::cmp::Reverse((edge.failed > 0, edge.total)));
+    html! {
+        div.wide { table.rows #rows {
+            caption.unseen { "Calls, those with errors first" }
+            thead { tr {
+                th scope="col" { "From" } th scope="col" { "To" } th.n scope="col" { "Calls" } th.n scope="col" { "Errors" } th.n scope="col" { "p50" } th.n scope="col" { "p95" }
+            } }
+            tbody { @for edge in sorted.iter().take(LISTED) { (row(edge)) } }
+        } }
+        @if sorted.len() > LISTED { p { (sorted.len() - LISTED) " more: " a href="/api/v1/service-graph" { "/api/v1/service-graph" } } }
+    }
+}
+
+fn row(edge: &Edge) -> Markup {
+    let [client, server] = ends(edge);
+    let mut durations = Spread::default();
+    durations.add(&spread(edge));
+    html! {
+        tr {
+            th scope="row" { (end(&client)) }
+            td { (end(&server)) }
+            td.n data-is="calls" { (text::count(edge.total)) }
+            td.n { (table::failed(edge.failed, edge.total)) }
+            td.n { (text::maybe_duration(durations.quantile(0.5))) }
+            td.n { (text::maybe_duration(durations.quantile(0.95))) }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! `/`: what is burning on this machine, and what is not seen of it.
+//!
+//! In: a snapshot of the counts, the objectives. Out: a page. Refuses to count.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+
+use super::failure::Failure;
+use super::figures::{self, Row};
+use super::frame::{Here, MACHINE, Page};
+use super::parameter::{self, Order, Wanted};
+use super::state::{State as Slo, sorted};
+use super::{blind, link, table, text};
+use crate::export::Metrics;
+use crate::objective::view::View;
+use crate::red::ServiceTotals;
+use crate::span::SpanKind;
+use crate::web::Command;
+
+/// Rows that are shown at once; the others by the filter.
+const SHOWN: usize = 300;
+
+pub(super) async fn serve(
+    State(state): State<super::Web>,
+    pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let Query(pairs) = pairs?;
+    let wanted = parameter::parse(pairs)?;
+    let objectives = state.objectives.clone();
+    let make = move |metrics: Metrics| {
+        let view = objectives.view().unwrap_or_default();
+        page(&metrics, &view, &wanted).into_response()
+    };
+    Ok(state.answer(Command::Metrics, make).await?)
+}
+
+pub(super) fn page(metrics: &Metrics, view: &View, wanted: &Wanted) -> Page {
+    let mut rows = figures::rows(&metrics.red);
+    let states = states(view);
+    let state = |row: &Row| match row.kind {
+        SpanKind::Server => states.get(&*row.service.name).copied(),
+        SpanKind::Client => None,
+    };
+    rows.sort_by(|a, b| order(a, state(a), wanted.order).cmp(&order(b, state(b), wanted.order)));
+    let all = rows.len();
+    rows.retain(|row| wanted.takes(&row.service.name, &row.service.namespace, row.figures.errors > 0));
+    let body = html! {
+        h1.unseen { "Services on " (*MACHINE) }
+        div data-live="state" { (firing(view)) (sum(metrics)) }
+        (controls(wanted))
+        div data-live="services" {
+            @if all == 0 { (empty(metrics.stats.watched_processes)) }
+            @else if rows.is_empty() { p.empty { "No service fits. " a href="/" { "Show all " (all) } } }
+            @else { (services(&rows, &state, wanted)) }
+        }
+        div data-live="blind" { (blind::section(&metrics.stats)) }
+    };
+    Page {
+        here: Here::Services,
+        title: format!("Services on {}", *MACHINE),
+        crumbs: Vec::new(),
+        json: Some("/api/v1/status".to_owned()),
+        body,
+    }
+}
+
+/// The worst objective of each service.
+fn states(view: &View) -> BTreeMap<&str, Slo> {
+    let mut states = BTreeMap::new();
+    for (state, objective) in sorted(view) {
+        states.entry(&*objective.service).or_insert(state);
+    }
+    states
+}
+
+/// Smaller is earlier.
+fn order(row: &Row, state: Option<Slo>, by: Order) -> (u8, Reverse<u64>, Reverse<u64>, String) {
+    let figures = &row.figures;
+    let nano = |seconds: f64| Reverse((seconds * 1e9) as u64);
+    let burns = match state {
+        Some(Slo::Burning) => 0,
+        Some(Slo::Spent) => 1,
+        Some(Slo::Increasing) => 2,
+        _ => 3,
+    };
+    let name = format!("{} {}", row.service.name, row.service.namespace);
+    match by {
+        Order::Worst => (burns, nano(figures.error_ratio()), Reverse(figures.requests), name),
+        Order::Name => (0, Reverse(0), Reverse(0), name),
+        Order::Requests => (0, Reverse(figures.requests), Reverse(0), name),
+        Order::Errors => (0, nano(figures.error_ratio()), Reverse(figures.errors), name),
+        Order::Slow => (0, nano(figures.spread.quantile(0.95).unwrap_or(0.0)), Reverse(0), name),
+    }
+}
+
+fn firing(view: &View) -> Markup {
+    let firing: Vec<_> = view.alerts.iter().filter(|alert| alert.state == "firing").collect();
+    html! {
+        @if !firing.is_empty() {
+            section.alarm aria-label="Alerts" aria-live="polite" {
+                @for alert in firing { (super::slos::alert(alert)) }
+            }
+        }
+    }
+}
+
+fn sum(metrics: &Metrics) -> Markup {
+    let spans = |totals: &ServiceTotals| totals.server_spans.value + totals.client_spans.value;
+    let seen: u64 = metrics.red.services.iter().map(spans).sum();
+    let lost: u64 = metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum();
+    let since = metrics.red.services.iter().map(|totals| totals.created).min();
+    let hook_set = metrics.stats.hook_set;
+    html! {
+        p.sum {
+            b { (text::count(seen)) } " exchanges seen, "
+            @if lost == 0 { "none lost" }
+            @else { a.bad href="/agent#losses" { "▲ " (text::count(lost)) " lost (" (text::share(lost, seen + lost)) ")" } }
+            @if let Some(since) = since { ", since " (text::moment(since)) }
+            ". "
+            (text::counted(metrics.stats.watched_processes, "process", "processes")) " watched"
+            @if !hook_set.is_empty() { " by " a href="/agent#hooks" { (hook_set) } }
+            "."
+        }
+    }
+}
+
+fn controls(wanted: &Wanted) -> Markup {
+    html! {
+        form.controls method="get" action="/" role="search" {
+            label.unseen for="filter" { "Filter" }
+            input #filter type="search" name="q" value=(wanted.text) placeholder="Filter services  ( / )" autocomplete="off" data-filter="rows";
+            label { input type="checkbox" name="errors" value="true" checked[wanted.errors]; " only with errors" }
+            @if wanted.order != Order::Worst { input type="hidden" name="sort" value=(wanted.order.word()); }
+            button { "Show" }
+        }
+    }
+}
+
+fn empty(watched: u64) -> Markup {
+    html! {
+        div.empty {
+            p { b { "Nothing was served or called yet." } }
+            p {
+                (text::counted(watched, "process is", "processes are")) " watched. Send one of them a request, or try "
+                code { "obi demo" } ", which brings a small shop with traffic of its own."
+            }
+        }
+    }
+}
+
+fn services(rows: &[Row], state: &dyn Fn(&Row) -> Option<Slo>, wanted: &Wanted) -> Markup {
+    let head = |order: Order, name: &str, class: &str| table::sorted("/", wanted, order, name, class);
+    let has_slos = rows.iter().any(|row| state(row).is_some());
+    html! {
+        div.wide {
+            table.rows #rows {
+                caption.unseen { "Services, each as a server and as a client" }
+                thead { tr {
+                    (head(Order::Name, "Service", "")) th scope="col" { "Side" }
+                    (head(Order::Requests, "Requests", "n")) (head(Order::Errors, "Errors", "n"))
+                    th.n scope="col" { "p50" } (head(Order::Slow, "p95", "n")) th.n scope="col" { "p99" }
+                    th.n scope="col" title="What 95 % of requests waited at most, between their arrival and the moment that the program read them" { "Queue p95" }
+                    th.n scope="col" title="CPU time of a request" { "CPU" }
+                    @if has_slos { th scope="col" { "Objectives" } }
+                } }
+                tbody { @for row in rows.iter().take(SHOWN) { (service(row, has_slos.then(|| state(row)))) } }
+            }
+        }
+        @if rows.len() > SHOWN {
+            p { (rows.len() - SHOWN) " more: filter by name." }
+        }
+    }
+}
+
+fn service(row: &Row, slo: Option<Option<Slo>>) -> Markup {
+    let figures = &row.figures;
+    let quantile = |ratio| text::maybe_duration(figures.spread.quantile(ratio));
+    html! {
+        tr {
+            th scope="row" { (table::service(&row.service.namespace, &row.service.name)) }
+            td.kind { (table::side(row.kind)) }
+            td.n data-is="requests" { (text::count(figures.requests)) }
+            td.n data-is="errors" { (table::errors(figures)) }
+            td.n { (quantile(0.5)) }
+            td.n { (quantile(0.95)) }
+            td.n { (quantile(0.99)) }
+            td.n { (text::maybe_duration(row.queue_wait)) }
+            td.n { (text::maybe_duration(row.cpu)) }
+            @if let Some(state) = slo {
+                td { @if let Some(state) = state { a href=(link::with("/slos", &[("service", &row.service.name)])) { (state.badge()) } } }
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Query parameters of lists: what is looked for, in which order. Anything unknown is an error that names it.
+
+use crate::web::Error;
+
+const UNKNOWN: &str = "unknown parameter, expected one of q, errors, sort";
+
+/// What comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Order {
+    /// What burns, then what fails, then what is busy.
+    #[default]
+    Worst,
+    Name,
+    Requests,
+    Errors,
+    Slow,
+}
+
+impl Order {
+    const ALL: [Self; 5] = [Self::Worst, Self::Name, Self::Requests, Self::Errors, Self::Slow];
+
+    /// In an address; nothing for the usual one.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Worst => "",
+            Self::Name => "name",
+            Self::Requests => "requests",
+            Self::Errors => "errors",
+            Self::Slow => "slow",
+        }
+    }
+}
+
+/// What somebody wants to see of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Wanted {
+    pub(super) text: String,
+    pub(super) errors: bool,
+    pub(super) order: Order,
+}
+
+impl Wanted {
+    /// Whether a service of this name is among it.
+    pub(super) fn takes(&self, name: &str, namespace: &str, has_errors: bool) -> bool {
+        let text = self.text.to_lowercase();
+        let fits = |name: &str| name.to_lowercase().contains(&text);
+        (fits(name) || fits(namespace)) && (has_errors || !self.errors)
+    }
+}
+
+/// Reads all parameters. A form sends what was left empty.
+pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Wanted, Error> {
+    let mut wanted = Wanted::default();
+    for (parameter, value) in pairs.into_iter().filter(|(_, value)| !value.is_empty()) {
+        let result = match parameter.as_str() {
+            "q" => {
+                wanted.text.clone_from(&value);
+                Ok(())
+            }
+            "errors" => {
+                value.parse().map(|errors| wanted.errors = errors).map_err(|_| "expected true or false")
+            }
+            "sort" => {
+                let order = Order::ALL.into_iter().find(|order| order.word() == value);
+                order.map(|order| wanted.order = order).ok_or("expected name, requests, errors or slow")
+            }
+            _ => Err(UNKNOWN),
+        };
+        result.map_err(|expected| Error::Parameter { parameter, value, expected })?;
+    }
+    Ok(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_pairs(pairs: &[(&str, &str)]) -> Result<Wanted, Error> {
+        parse(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    #[test]
+    fn every_parameter_is_read() {
+        let wanted = Wanted { text: "a".to_owned(), errors: true, order: Order::Slow };
+        assert_eq!(parse_pairs(&[("q", "a"), ("errors", "true"), ("sort", "slow")]), Ok(wanted.clone()));
+        assert_eq!(parse_pairs(&[("q", ""), ("sort", "")]), Ok(Wanted::default()));
+        for (name, value) in [("errors", "yes"), ("sort", "up"), ("x", "1")] {
+            let error = parse_pairs(&[(name, value)]).expect_err(name).to_string();
+            assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
+        }
+        assert!(wanted.takes("Cart", "", true) && wanted.takes("x", "prod-a", true));
+        assert!(!wanted.takes("Cart", "", false) && !wanted.takes("shop", "x", true));
+    }
+}

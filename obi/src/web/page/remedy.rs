@@ -1,0 +1,59 @@
+//! What a reason of a loss means, and what helps against it.
+//!
+//! In: the words of `obi_lost_total`, `obi_uncovered_connections_total` and `obi_export_lost_total`. Out: sentences.
+
+/// What was lost, by reason of `obi_lost_total`.
+pub(super) fn lost(reason: &str) -> &'static str {
+    match reason {
+        "ring_full" => {
+            "The agent did not read as fast as the kernel wrote. Raise capture.ring_bytes, or give the agent more CPU."
+        }
+        "unreadable" => {
+            "The program's buffer cannot be found: io_uring, or a 32-bit system call. Another hook set may see it: capture.hooks."
+        }
+        "fault" => "The program's memory was not there to be read at that moment. Nothing to be done.",
+        "gap" => {
+            "Bytes passed unseen, by a way that the hook set does not watch or in a run that the kernel skipped."
+        }
+        "framing" => "The bytes were no HTTP after all, or beyond a fixed limit.",
+        "no_state" | "note_full" => {
+            "The kernel had no memory for one more connection. Its maps are bounded: fewer watched processes help (discover.exclude)."
+        }
+        "steps" => "One system call had more pieces than the kernel programs may walk.",
+        "request_unseen" => {
+            "An answer was seen whose request was not, such as one that had begun before the agent."
+        }
+        "pending_full" => "More exchanges were under way than protocol.pending_limit. Raise it.",
+        "unparsable" => "The head of a message was not HTTP.",
+        "superseded" | "records_missing" => "Records of it had been lost before; see ring_full.",
+        "expired" => "Nothing was heard of it for so long that it is not waited for any more.",
+        "not_followed" => "A WebSocket could not be followed to its end.",
+        "hook_missed" => "The kernel skipped a run of a program. An upper bound.",
+        _ => "See obi_lost_total in docs/metrics.md.",
+    }
+}
+
+/// Connections that are seen and not read.
+pub(super) fn uncovered(reason: &str) -> &'static str {
+    match reason {
+        "tls" => "Encrypted by a library that is not probed.",
+        "http2" => "HTTP/2 that had begun before the agent, and whose frames were not found again.",
+        "joined_mid_stream" => "They had begun before the agent, and no head was found again.",
+        "unreadable_buffer" => "Their buffers cannot be seen (io_uring).",
+        _ => "For a reason without a name.",
+    }
+}
+
+/// What did not reach a destination.
+pub(super) fn export(reason: &str) -> &'static str {
+    match reason {
+        "queue_full" => "the destination is slower than what comes",
+        "rejected" => "the destination took the request and refused these",
+        "refused" => "the destination refused the request",
+        "retries_exhausted" => "the destination was away for too long",
+        "too_large" => "larger than the destination takes",
+        "shutdown" => "the agent ended",
+        "unsupported" => "the destination does not take this signal",
+        _ => "",
+    }
+}

@@ -1,0 +1,262 @@
+//! `/slos` and `/slos/{name}`: what was promised, what is left of it, and what shows where it burns.
+//!
+//! In: a view of the objectives. Out: pages. Refuses to compute a burn rate.
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+
+use super::failure::Failure;
+use super::frame::{Here, Page};
+use super::state::{State as Slo, sorted};
+use super::{link, table, text};
+use crate::objective::view::{AlertView, BurnRateView, ObjectiveView, View};
+use crate::web::Error;
+use crate::web::objectives::view;
+
+const UNKNOWN: &str = "unknown parameter, expected service";
+
+/// Parameter: `service`.
+pub(super) async fn serve(
+    State(state): State<super::Web>,
+    pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let Query(pairs) = pairs?;
+    let mut service = None;
+    for (parameter, value) in pairs {
+        match parameter.as_str() {
+            "service" => service = Some(value).filter(|value| !value.is_empty()),
+            _ => return Err(Error::Parameter { parameter, value, expected: UNKNOWN }.into()),
+        }
+    }
+    Ok(page(&view(state).await?, service.as_deref()).into_response())
+}
+
+pub(super) async fn one(
+    State(state): State<super::Web>,
+    path: Result<Path<String>, PathRejection>,
+) -> Result<Response, Failure> {
+    let Path(segment) = path?;
+    let name = link::name_of(&segment);
+    let view = view(state).await?;
+    let page = detail(&view, name).ok_or_else(|| Failure::NoSlo(name.to_owned()))?;
+    Ok(page.into_response())
+}
+
+pub(super) fn page(view: &View, service: Option<&str>) -> Page {
+    let mut objectives = sorted(view);
+    objectives.retain(|(_, objective)| service.is_none_or(|service| objective.service == service));
+    let body = html! {
+        h1 { "Objectives" @if let Some(service) = service { " of " (text::name(service)) } }
+        div data-live="alerts" {
+            @if !view.alerts.is_empty() {
+                section.alarm aria-label="Alerts" aria-live="polite" { @for it in &view.alerts { (alert(it)) } }
+            }
+        }
+        div data-live="slos" {
+            @if !objectives.is_empty() { (list(&objectives)) }
+            @else if view.objectives.is_empty() {
+                div.empty {
+                    p { b { "No objective is watched." } }
+                    p { "Write one in OpenSLO, name its file in " code { "slo.files" } ". To begin with, each service’s page suggests one from what was measured." }
+                    p { a href="/" { "Services" } }
+                }
+            } @else { p.empty { "None. " a href="/slos" { "All objectives" } } }
+        }
+        p.quiet { "Counted by this agent alone: requests that this machine served or sent." }
+    };
+    let json = Some("/api/v1/slos".to_owned());
+    Page { here: Here::Slos, title: "Objectives".to_owned(), crumbs: Vec::new(), json, body }
+}
+
+/// A table of objectives.
+pub(super) fn list(objectives: &[(Slo, &ObjectiveView)]) -> Markup {
+    html! {
+        div.wide { table.rows {
+            caption.unseen { "Objectives, the worst first" }
+            thead { tr {
+                th scope="col" { "State" } th scope="col" { "Objective" } th scope="col" { "Service" }
+                th.n scope="col" { "Target" } th.n scope="col" { "Kept" } th scope="col" { "Budget left" } th.n scope="col" { "Bad" } th.n scope="col" { "Lasts" }
+            } }
+            tbody { @for (state, objective) in objectives { (row(*state, objective)) } }
+        } }
+    }
+}
+
+fn row(state: Slo, objective: &ObjectiveView) -> Markup {
+    html! {
+        tr {
+            td { (state.badge()) }
+            th scope="row" { (named(&objective.name)) }
+            td { (text::name(&objective.service)) }
+            td.n { (text::target(objective.target)) " " span.of { "in " (objective.window.duration) } }
+            td.n { (objective.ratio.map_or_else(|| text::NONE.to_owned(), text::percent)) }
+            td { (budget(objective)) }
+            td.n { (text::count(objective.bad)) " " span.of { "of " (text::count(objective.good + objective.bad)) } }
+            td.n { (lasts(objective)) }
+        }
+    }
+}
+
+fn named(name: &str) -> Markup {
+    html! {
+        @match link::slo(name) {
+            Some(address) => a href=(address) { (text::name(name)) },
+            None => (text::name(name)),
+        }
+    }
+}
+
+/// As a bar and as a number.
+fn budget(objective: &ObjectiveView) -> Markup {
+    let left = objective.error_budget_remaining_ratio;
+    let shown = left.clamp(0.0, 1.0) * 100.0;
+    html! {
+        svg.meter viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true" {
+            rect.rest width="100" height="8" {}
+            rect.left width=(format!("{shown:.1}")) height="8" {}
+        }
+        span.n { (text::percent(left)) }
+    }
+}
+
+/// How long the budget lasts at the pace of the last hour.
+fn lasts(objective: &ObjectiveView) -> String {
+    match objective.exhausted_in_seconds {
+        Some(0.0) => "gone".to_owned(),
+        Some(seconds) => text::duration(seconds),
+        None => text::NONE.to_owned(),
+    }
+}
+
+/// An alert, with the way to its objective.
+pub(super) fn alert(alert: &AlertView) -> Markup {
+    let label = |name: &str| alert.labels.get(name).map_or("", String::as_str);
+    let is_firing = alert.state == "firing";
+    let summary = alert.annotations.get("summary").map_or_else(|| label("slo"), String::as_str);
+    html! {
+        p.alert.over[!is_firing] {
+            @if is_firing { span.badge.bad { span aria-hidden="true" { "✖" } " " (label("severity")) } }
+            @else { span.badge.quiet { "over" } }
+            " "
+            @match link::slo(label("slo")) {
+                Some(address) => a href=(address) { (text::name_to(summary, 300)) },
+                None => (text::name_to(summary, 300)),
+            }
+            " " span.of {
+                "since " (text::moment_of(&alert.starts_at))
+                @if let Some(ended) = &alert.resolved_at { ", ended " (text::moment_of(ended)) }
+            }
+        }
+    }
+}
+
+/// `None` when there is no such objective.
+pub(super) fn detail(view: &View, name: &str) -> Option<Page> {
+    let objective = view.objectives.iter().find(|objective| objective.name == name)?;
+    let alerts: Vec<_> =
+        view.alerts.iter().filter(|alert| alert.labels.get("slo").is_some_and(|slo| slo == name)).collect();
+    let title = if objective.display_name.is_empty() { name } else { &objective.display_name };
+    let evidence = &objective.evidence;
+    let body = html! {
+        h1 { (text::name(title)) }
+        @if !objective.description.is_empty() { p { (text::name_to(&objective.description, 1_000)) } }
+        div data-live="alerts" {
+            @if !alerts.is_empty() { section.alarm aria-label="Alerts" aria-live="polite" { @for it in alerts { (alert(it)) } } }
+        }
+        div data-live="state" {
+            (tiles(objective))
+            section aria-labelledby="evidence" {
+                h2 #evidence { "Where it burns" }
+                @if evidence.trace_ids.is_empty() { p.empty { "No bad event was seen since this agent started." } }
+                @else {
+                    p { "Most bad events of late: " b { (text::name_to(&evidence.worst_route, 200)) } ". Traces of some:" }
+                    ul.ways { @for id in &evidence.trace_ids { li { a href={ "/traces/" (id) } { code { (id) } } } } }
+                    p { a href=(link::with("/spans", &[("service", &objective.service), ("error", "true")])) { "All failed spans of this service" } }
+                }
+            }
+            (windows(objective))
+            (period(objective))
+        }
+    };
+    Some(Page {
+        here: Here::Slos,
+        title: title.to_owned(),
+        crumbs: vec![
+            ("Objectives".to_owned(), Some("/slos".to_owned())),
+            (objective.service.clone(), Some(link::with("/slos", &[("service", &objective.service)]))),
+        ],
+        json: Some("/api/v1/slos".to_owned()),
+        body,
+    })
+}
+
+fn tiles(objective: &ObjectiveView) -> Markup {
+    let ratio = objective.ratio.map_or_else(|| text::NONE.to_owned(), text::percent);
+    html! {
+        dl.tiles {
+            (table::tile("State", &Slo::of(objective).badge()))
+            (table::tile("Target", &html! { (text::target(objective.target)) " " span.of { "in " (objective.window.duration) } }))
+            (table::tile("Kept", &html! { (ratio) }))
+            (table::tile("Budget left", &budget(objective)))
+            (table::tile("Bad", &html! { span data-is="bad" { (text::count(objective.bad)) } " " span.of { (allowed(objective)) } }))
+            (table::tile("Lasts", &html! { (lasts(objective)) " " span.of { "at the pace of the last hour" } }))
+        }
+    }
+}
+
+/// How many events may be bad of those that there were.
+fn allowed(objective: &ObjectiveView) -> String {
+    let total = objective.good + objective.bad;
+    let allowed = (1.0 - objective.target) * total as f64;
+    format!("of {} allowed in {}", text::significant(allowed), text::counted(total, "event", "events"))
+}
+
+fn windows(objective: &ObjectiveView) -> Markup {
+    html! {
+        section aria-labelledby="windows" {
+            h2 #windows { "Burn rates" }
+            div.wide { table {
+                caption { "1 uses up exactly the budget in exactly the period; more is too fast." }
+                thead { tr {
+                    th scope="col" { "Last" } th.n scope="col" { "Burn rate" } th.n scope="col" { "Bad" } th.n scope="col" { "Events" } th.n scope="col" { "Observed" }
+                } }
+                tbody { @for rate in &objective.burn_rates { (window(rate)) } }
+            } }
+            p.quiet {
+                "Alerts: "
+                @for (nth, severity) in objective.alerts.iter().enumerate() {
+                    @if nth > 0 { ", " }
+                    (text::name(&severity.severity)) @if severity.is_firing { b.bad { " fires" } } @else { " does not fire" }
+                }
+                @if objective.alerts.is_empty() { "none are defined" }
+                "."
+            }
+        }
+    }
+}
+
+fn window(rate: &BurnRateView) -> Markup {
+    let is_fast = rate.burn_rate > 1.0;
+    html! {
+        tr {
+            th scope="row" { (rate.window) }
+            td.n { @if is_fast { span.bad { "▲ " (text::significant(rate.burn_rate)) } } @else { (text::significant(rate.burn_rate)) } }
+            td.n { (text::count(rate.bad)) }
+            td.n { (text::count(rate.good + rate.bad)) }
+            td.n { (text::percent(rate.coverage)) }
+        }
+    }
+}
+
+fn period(objective: &ObjectiveView) -> Markup {
+    let window = &objective.window;
+    html! {
+        p.quiet {
+            @if window.is_rolling { "The budget is that of the last " (window.duration) ": what is spent comes back when it is older." }
+            @else { "The budget is that of " (text::moment_of(&window.start)) " to " (text::moment_of(&window.end)) "." }
+            " This agent observed " (text::percent(window.coverage)) " of it. Budgeting: " (objective.budgeting_method) "."
+        }
+    }
+}
