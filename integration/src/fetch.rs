@@ -20,6 +20,8 @@ pub struct Answer {
     pub status: u16,
     /// `Content-Type`, empty when absent.
     pub content_type: String,
+    /// `Content-Security-Policy`, empty when absent.
+    pub policy: String,
     /// Body.
     pub body: String,
 }
@@ -58,14 +60,13 @@ fn ask(address: SocketAddr, path: &str, accept: &str) -> anyhow::Result<(Answer,
     let httparse::Status::Complete(length) = response.parse(&bytes).context("parse answer")? else {
         bail!("{address}{path} answered with half a head: {}", bytes.escape_ascii());
     };
-    let content_type = response
-        .headers
-        .iter()
-        .find(|header| header.name.eq_ignore_ascii_case("content-type"))
-        .map(|header| String::from_utf8_lossy(header.value).into_owned());
+    let header = |name: &str| {
+        let found = response.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name));
+        found.map_or_else(String::new, |header| String::from_utf8_lossy(header.value).into_owned())
+    };
     let status = response.code.context("a whole head has a status")?;
-    let content_type = content_type.unwrap_or_default();
-    Ok((Answer { status, content_type, body: String::new() }, bytes.split_off(length)))
+    let (content_type, policy) = (header("content-type"), header("content-security-policy"));
+    Ok((Answer { status, content_type, policy, body: String::new() }, bytes.split_off(length)))
 }
 
 /// Fetches `path` and parses its JSON.

@@ -280,7 +280,10 @@ fn start_objectives(
     let instance = rustix::system::uname().nodename().to_string_lossy().into_owned();
     // What listens everywhere is reached by the machine's name.
     let host = if address.ip().is_unspecified() { instance.clone() } else { address.ip().to_string() };
-    let url = format!("http://{host}:{}/", address.port());
+    let url = match config.web.external_url.trim_end_matches('/') {
+        "" => format!("http://{host}:{}/", address.port()),
+        external => format!("{external}/"),
+    };
     let started = objective::start(objective::Start { config: &config.slo, objectives, instance, url })
         .context("failed to start the objectives")?;
     tracing::info!(n, after = ?begun.elapsed(), "objectives watched; budgets on http://{address}/api/v1/slos");

@@ -226,6 +226,10 @@ pub struct Web {
     /// Example: `64 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 65_536, 2_147_483_648>")]
     pub span_bytes: u32,
+    /// Memory that the last hour of each service may take, for the page, up to 1 GiB; the oldest gives way. 0 keeps none.
+    /// Default: `16 MiB`, room for some 600 busy services. Example: `64 MiB`.
+    #[serde(deserialize_with = "value::bytes::<_, 0, 1_073_741_824>")]
+    pub history_bytes: u32,
 }
 
 impl Default for Capture {
@@ -282,6 +286,7 @@ impl Default for Web {
             hosts: Vec::new(),
             spans: 10_000,
             span_bytes: 16 << 20,
+            history_bytes: 16 << 20,
         }
     }
 }

@@ -27,6 +27,7 @@ mod multiplexed;
 mod objective;
 mod otlp;
 mod overload;
+mod page;
 mod privilege;
 mod process;
 mod profile;

@@ -158,6 +158,7 @@ fn outlet(
         registry: Registry::new(crate::red::Limits {
             series: config.metrics.series_limit as usize,
             idle: Duration::from_secs(config.metrics.idle_seconds.into()),
+            history: config.web.history_bytes as usize,
             ..Default::default()
         }),
         store: Store::new(crate::span_store::Limits {

@@ -46,6 +46,7 @@ mod database_series;
 pub mod family;
 pub mod graph;
 mod histogram;
+pub mod history;
 pub mod label;
 mod native;
 mod series;
@@ -69,6 +70,8 @@ pub use histogram::{
     BUCKETS, Bounds, Buckets, DATABASE_BOUNDS, DURATION_BOUNDS, Exemplar, Histogram, QUEUE_WAIT_BOUNDS,
     SIZE_BOUNDS, SIZE_BUCKETS, Sizes, seconds,
 };
+use history::History;
+pub use history::Past;
 pub use label::{Label, LabelValue};
 pub use native::{MAX_BUCKETS, Native, START_SCHEMA, ZERO_THRESHOLD};
 pub use series::{Labels, OTHER, StatusLabel};
@@ -100,11 +103,13 @@ pub struct Limits {
     pub services: usize,
     /// A series without a span for this long expires.
     pub idle: Duration,
+    /// Bytes of the last hour by service ([`history`]); 0 for none.
+    pub history: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { series: 10_000, services: 1_000, idle: Duration::from_secs(3_600) }
+        Self { series: 10_000, services: 1_000, idle: Duration::from_secs(3_600), history: 16 << 20 }
     }
 }
 
@@ -222,6 +227,7 @@ pub struct Registry {
     active: Active,
     cpu: CpuTimes,
     graph: Graph,
+    history: History,
     /// Indexed by `Service::id`.
     services: Vec<Option<ServiceTotals>>,
     other: ServiceTotals,
@@ -249,6 +255,7 @@ impl Registry {
             active: Active::default(),
             cpu: CpuTimes::default(),
             graph: Graph::default(),
+            history: History::new(limits.history),
             services: Vec::new(),
             other,
             snapshots: 0,
@@ -339,8 +346,14 @@ impl Registry {
         }
         self.now = now;
         self.graph.advance(When { now, born: self.snapshots });
+        if self.history.is_due(now) {
+            self.history.look(self.sums(), now);
+        }
         if now < self.next_expiry {
             return;
+        }
+        if self.history.is_on() {
+            self.history.look(self.sums(), now);
         }
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let (idle, tight) = (nanoseconds(self.limits.idle), nanoseconds(self.limits.idle.min(TIGHT_IDLE)));
@@ -356,6 +369,9 @@ impl Registry {
         for totals in self.services.iter_mut().flatten() {
             totals.idle = totals.touched < before;
             totals.took.take_if(|_| totals.idle);
+        }
+        if self.history.is_on() {
+            self.history.rebase(self.sums());
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Error;
 use crate::export::Metrics;
-use crate::red::Registry;
+use crate::red::{Past, Registry};
 use crate::span_store::{Page, Query, Store, Trace, TraceQuery};
 use crate::stats::Stats;
 
@@ -23,6 +23,8 @@ pub const TIMEOUT: Duration = Duration::from_secs(5);
 pub enum Command {
     /// All metrics.
     Metrics(oneshot::Sender<Metrics>),
+    /// The last hour by service.
+    Past(oneshot::Sender<Past>),
     /// Recent spans.
     Spans(Query, oneshot::Sender<Page>),
     /// Recent traces, and where to go on.
@@ -48,13 +50,16 @@ impl Command {
             Self::Metrics(reply) if !reply.is_closed() => {
                 let _ = reply.send(Metrics::take(sources.registry, sources.stats));
             }
+            Self::Past(reply) if !reply.is_closed() => {
+                let _ = reply.send(sources.registry.past());
+            }
             Self::Spans(query, reply) if !reply.is_closed() => {
                 let _ = reply.send(sources.store.page(&query));
             }
             Self::Traces(query, reply) if !reply.is_closed() => {
                 let _ = reply.send(sources.store.traces(&query));
             }
-            Self::Metrics(_) | Self::Spans(..) | Self::Traces(..) => {}
+            Self::Metrics(_) | Self::Past(_) | Self::Spans(..) | Self::Traces(..) => {}
         }
     }
 }

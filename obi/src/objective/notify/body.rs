@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
 
 use crate::objective::alert::{Alert, Labels, VALIDITY, nanos};
@@ -19,7 +20,7 @@ struct Postable<'a> {
     starts_at: String,
     ends_at: String,
     #[serde(rename = "generatorURL")]
-    generator_url: &'a str,
+    generator_url: String,
 }
 
 /// The body of `POST /api/v2/alerts`. What fires has an end ahead of `now`, so that it ends by itself when we are gone.
@@ -31,7 +32,7 @@ pub(super) fn alertmanager(alerts: &[Alert], generator_url: &str, now: u64) -> V
             annotations: &alert.annotations,
             starts_at: time(alert.starts_at),
             ends_at: time(alert.resolved_at.unwrap_or_else(|| now.saturating_add(nanos(VALIDITY)))),
-            generator_url,
+            generator_url: page(generator_url, &alert.labels),
         })
         .collect();
     to_vec(&postable)
@@ -63,7 +64,7 @@ struct Notified<'a> {
     starts_at: String,
     ends_at: String,
     #[serde(rename = "generatorURL")]
-    generator_url: &'a str,
+    generator_url: String,
     fingerprint: String,
 }
 
@@ -89,10 +90,17 @@ pub(super) fn webhook(alert: &Alert, generator_url: &str) -> Vec<u8> {
             annotations,
             starts_at: time(*starts_at),
             ends_at: resolved_at.map_or_else(|| "0001-01-01T00:00:00Z".to_owned(), time),
-            generator_url,
+            generator_url: page(generator_url, labels),
             fingerprint: format!("{:016x}", fingerprint(labels)),
         }],
     })
+}
+
+/// Where people go on from an alert: the page of its objective.
+fn page(agent: &str, labels: &Labels) -> String {
+    const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    let name = labels.get("slo").map_or("", String::as_str);
+    format!("{agent}slos/{}", utf8_percent_encode(name, PLAIN))
 }
 
 /// The same for the same labels, in every run.
@@ -127,7 +135,7 @@ mod tests {
             let body = alertmanager(&[alert(resolved_at)], "http://h:1/", 1_700_000_100_000_000_000);
             let expected = json!([{
                 "labels": {"slo": "shop"}, "annotations": {"summary": "burns"},
-                "startsAt": "2023-11-14T22:13:20.5Z", "endsAt": ends_at, "generatorURL": "http://h:1/"
+                "startsAt": "2023-11-14T22:13:20.5Z", "endsAt": ends_at, "generatorURL": "http://h:1/slos/shop"
             }]);
             assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), expected);
         }
@@ -144,6 +152,7 @@ mod tests {
             assert_eq!(message["commonLabels"], json!({"slo": "shop"}));
             let told = &message["alerts"][0];
             assert_eq!((&told["status"], &told["endsAt"]), (&json!(status), &json!(ends_at)));
+            assert_eq!(told["generatorURL"], "http://h:1/slos/shop");
             assert_eq!(told["fingerprint"].as_str().unwrap().len(), 16);
         }
         check(None, "firing", "0001-01-01T00:00:00Z");

@@ -99,6 +99,9 @@ fn heading(error: &Error) -> &'static str {
 /// With a capital letter and a full stop.
 fn sentence(error: &Error) -> String {
     let text = super::text::short_to(&error.to_string(), 400);
+    if matches!(error, Error::Parameter { .. }) {
+        return format!("{text}.");
+    }
     let mut letters = text.chars();
     letters.next().map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }

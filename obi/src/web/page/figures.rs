@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::lately::Lately;
 use crate::red::{Histogram, QUEUE_WAIT_BOUNDS, Snapshot, Spread, seconds};
 use crate::span::{Service, SpanKind};
 
@@ -73,6 +74,8 @@ pub(super) struct Row {
     pub(super) queue_wait: Option<f64>,
     /// Of servers: CPU time of a request, seconds.
     pub(super) cpu: Option<f64>,
+    /// Lately; absent where the figures are those of all series.
+    pub(super) lately: Option<Lately>,
 }
 
 /// By service and side, in order of services.
@@ -86,6 +89,7 @@ pub(super) fn rows(red: &Snapshot) -> Vec<Row> {
             active: 0,
             queue_wait: None,
             cpu: None,
+            lately: None,
         });
         row.figures.add(histogram, is_error);
     };

@@ -3,6 +3,8 @@
 //! In: edges between numbered nodes. Out: for each node a column, and its place from the top in it. The same graph in
 //! the same order gives the same picture. Refuses to know what a node is.
 
+use std::collections::BTreeMap;
+
 /// How often nodes are moved towards their neighbours.
 const SWEEPS: usize = 6;
 
@@ -13,38 +15,71 @@ pub(super) struct Place {
     pub(super) row: usize,
 }
 
+/// Places of nodes, and for each edge that leads past columns, where it passes them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Layout {
+    pub(super) places: Vec<Place>,
+    pub(super) bends: BTreeMap<(usize, usize), Vec<Place>>,
+}
+
 /// The places of `nodes` nodes.
-pub(super) fn place(nodes: usize, edges: &[(usize, usize)]) -> Vec<Place> {
+pub(super) fn place(nodes: usize, edges: &[(usize, usize)]) -> Layout {
     let forward = without_circles(nodes, edges);
-    let column = columns(nodes, &forward);
+    let mut column = columns(nodes, &forward);
+    // What passes a column has a place in it, so that lines go around nodes.
+    let (mut parts, mut passing) = (Vec::new(), Vec::new());
+    for (from, to) in &forward {
+        let mut last = *from;
+        let between = column[*from] + 1..column[*to];
+        let first = column.len();
+        for at in between {
+            parts.push((last, column.len()));
+            last = column.len();
+            column.push(at);
+        }
+        parts.push((last, *to));
+        passing.push(((*from, *to), first..column.len()));
+    }
+    let row = rows(&column, &parts);
+    let places: Vec<Place> = column.into_iter().zip(row).map(|(column, row)| Place { column, row }).collect();
+    let bends = passing.into_iter().map(|(edge, range)| (edge, places[range].to_vec()));
+    Layout { bends: bends.collect(), places: places[..nodes].to_vec() }
+}
+
+/// Nodes stand near those that they are joined to.
+fn rows(column: &[usize], edges: &[(usize, usize)]) -> Vec<usize> {
     let mut layers: Vec<Vec<usize>> = vec![Vec::new(); column.iter().max().map_or(0, |last| last + 1)];
     for (node, column) in column.iter().enumerate() {
         layers[*column].push(node);
     }
-    let mut row = vec![0; nodes];
+    let mut next = [vec![Vec::new(); column.len()], vec![Vec::new(); column.len()]];
+    for (from, to) in edges {
+        next[0][*to].push(*from);
+        next[1][*from].push(*to);
+    }
+    let mut row = vec![0; column.len()];
     for layer in &layers {
         number(layer, &mut row);
     }
     for sweep in 0..SWEEPS {
-        let is_down = sweep % 2 == 0;
-        let order: Vec<usize> =
-            if is_down { (0..layers.len()).collect() } else { (0..layers.len()).rev().collect() };
+        let mut order: Vec<usize> = (0..layers.len()).collect();
+        if sweep % 2 == 1 {
+            order.reverse();
+        }
         for at in order {
-            let centre = |node: &usize| {
-                let next = forward.iter().filter_map(|(from, to)| match is_down {
-                    true => (to == node).then_some(*from),
-                    false => (from == node).then_some(*to),
-                });
-                let rows: Vec<f64> = next.map(|other| row[other] as f64).collect();
-                if rows.is_empty() { row[*node] as f64 } else { rows.iter().sum::<f64>() / rows.len() as f64 }
+            let centre = |node: usize| {
+                let others = &next[sweep % 2][node];
+                let sum: usize = others.iter().map(|other| row[*other]).sum();
+                if others.is_empty() { row[node] as f64 } else { sum as f64 / others.len() as f64 }
             };
-            let mut sorted: Vec<(f64, usize)> = layers[at].iter().map(|node| (centre(node), *node)).collect();
+            let mut sorted: Vec<(f64, usize)> =
+                layers[at].iter().map(|node| (centre(*node), *node)).collect();
             sorted.sort_by(|(a, one), (b, other)| a.total_cmp(b).then(row[*one].cmp(&row[*other])));
             layers[at] = sorted.into_iter().map(|(_, node)| node).collect();
             number(&layers[at], &mut row);
         }
     }
-    column.into_iter().zip(row).map(|(column, row)| Place { column, row }).collect()
+    row
 }
 
 fn number(layer: &[usize], row: &mut [usize]) {
@@ -117,7 +152,8 @@ mod tests {
     use super::*;
 
     fn check(nodes: usize, edges: &[(usize, usize)], expected: &[(usize, usize)]) {
-        let places: Vec<_> = place(nodes, edges).iter().map(|place| (place.column, place.row)).collect();
+        let layout = place(nodes, edges);
+        let places: Vec<_> = layout.places.iter().map(|place| (place.column, place.row)).collect();
         assert_eq!(places, expected);
     }
 
@@ -126,8 +162,9 @@ mod tests {
         check(0, &[], &[]);
         check(1, &[(0, 0)], &[(0, 0)]);
         check(3, &[(0, 1), (1, 2)], &[(0, 0), (1, 0), (2, 0)]);
-        // A way around makes room.
+        // A way around has a place beside what it passes.
         check(3, &[(0, 1), (1, 2), (0, 2)], &[(0, 0), (1, 0), (2, 0)]);
+        assert_eq!(place(3, &[(0, 1), (1, 2), (0, 2)]).bends[&(0, 2)], [Place { column: 1, row: 1 }]);
         // A circle is cut where it begins.
         check(3, &[(0, 1), (1, 2), (2, 1)], &[(0, 0), (1, 0), (2, 0)]);
         // Nodes stand where their callers do: no edges cross.
@@ -137,9 +174,11 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn no_two_nodes_share_a_place(edges in proptest::collection::vec((0_usize..20, 0_usize..20), 0..80)) {
-            let places = place(20, &edges);
-            let distinct: HashSet<_> = places.iter().map(|place| (place.column, place.row)).collect();
-            assert_eq!((distinct.len(), places.clone()), (20, place(20, &edges)));
+            let layout = place(20, &edges);
+            let bends: Vec<_> = layout.bends.values().flatten().collect();
+            let distinct: HashSet<_> = layout.places.iter().chain(bends.iter().copied()).map(|it| (it.column, it.row)).collect();
+            assert_eq!(distinct.len(), 20 + bends.len());
+            assert_eq!(layout, place(20, &edges));
         }
     }
 }

@@ -3,6 +3,7 @@
 //! In: edges of the service graph. Out: a page. Refuses to count, and to place nodes: that is [`layers`].
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -11,7 +12,7 @@ use maud::{Markup, html};
 
 use super::failure::Failure;
 use super::frame::{Here, Page};
-use super::layers::{self, Place};
+use super::layers::{self, Layout, Place};
 use super::{link, table, text};
 use crate::export::Metrics;
 use crate::red::graph::DATABASE;
@@ -142,9 +143,13 @@ fn picture(red: &Snapshot) -> Markup {
     let number = |node: &Node| nodes.binary_search(&node).unwrap_or(0);
     let edges: Vec<(usize, usize)> =
         arrows.iter().map(|((from, to), _)| (number(from), number(to))).collect();
-    let places = layers::place(nodes.len(), &edges);
-    let columns = places.iter().map(|place| place.column + 1).max().unwrap_or(0);
-    let tall = |column: usize| places.iter().filter(|place| place.column == column).count();
+    let Layout { places, bends } = layers::place(nodes.len(), &edges);
+    let all = || places.iter().chain(bends.values().flatten());
+    let columns = all().map(|place| place.column + 1).max().unwrap_or(0);
+    let tall = |column: usize| {
+        let rows = all().filter(|place| place.column == column).map(|place| place.row + 1);
+        rows.max().unwrap_or(0)
+    };
     let rows = (0..columns).map(tall).max().unwrap_or(0);
     let at = |place: &Place| {
         // Columns with fewer nodes stand in the middle.
@@ -152,12 +157,12 @@ fn picture(red: &Snapshot) -> Markup {
         (MARGIN + place.column as f64 * ACROSS, MARGIN + above + place.row as f64 * DOWN)
     };
     let width = 2.0 * MARGIN + WIDTH + columns.saturating_sub(1) as f64 * ACROSS;
-    let height = 2.0 * MARGIN + HEIGHT + rows.saturating_sub(1) as f64 * DOWN;
+    let height = 2.0 * MARGIN + HEIGHT + rows.saturating_sub(1) as f64 * DOWN + 16.0;
     html! {
         div.wide {
             svg.map viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="group" aria-label="Map of services; the table below has the same" {
                 @for (((_, arrow), edge), nth) in arrows.iter().zip(&edges).zip(0..) {
-                    (line(arrow, (at(&places[edge.0]), at(&places[edge.1])), nth))
+                    (line(arrow, &way(&places, &bends, *edge).map(at).collect::<Vec<_>>(), nth))
                 }
                 @for (node, place) in nodes.iter().zip(&places) { (drawn(node, at(place))) }
             }
@@ -166,20 +171,41 @@ fn picture(red: &Snapshot) -> Markup {
     }
 }
 
-fn line(arrow: &Arrow, ((ax, ay), (bx, by)): ((f64, f64), (f64, f64)), nth: usize) -> Markup {
+/// From a node to another by way of what it passes.
+fn way<'a>(places: &'a [Place], bends: &'a Bends, edge: (usize, usize)) -> impl Iterator<Item = &'a Place> {
+    let between = bends.get(&edge).into_iter().flatten();
+    [&places[edge.0]].into_iter().chain(between).chain([&places[edge.1]])
+}
+
+type Bends = BTreeMap<(usize, usize), Vec<Place>>;
+
+fn line(arrow: &Arrow, way: &[(f64, f64)], nth: usize) -> Markup {
     let thick = 1.0 + (arrow.total as f64 + 1.0).log10() * 0.9;
-    let (x1, y1, x2, y2) = (ax + WIDTH, ay + HEIGHT / 2.0, bx, by + HEIGHT / 2.0);
-    let path = if bx > ax {
-        let bend = (x2 - x1) / 2.0;
-        format!("M{x1:.0} {y1:.0}C{:.0} {y1:.0} {:.0} {y2:.0} {x2:.0} {y2:.0}", x1 + bend, x2 - bend)
+    let (Some((ax, ay)), Some((bx, by))) = (way.first().copied(), way.last().copied()) else {
+        return html! {};
+    };
+    let (x1, y1) = (ax + WIDTH, ay + HEIGHT / 2.0);
+    let mut path = format!("M{x1:.0} {y1:.0}");
+    if bx > ax {
+        let mut from = (x1, y1);
+        for (x, y) in way.iter().skip(1).map(|(x, y)| (*x, y + HEIGHT / 2.0)) {
+            let bend = (x - from.0) / 2.0;
+            let _ = write!(path, "C{:.0} {:.0} {:.0} {y:.0} {x:.0} {y:.0}", from.0 + bend, from.1, x - bend);
+            if x < bx {
+                let _ = write!(path, "H{:.0}", x + WIDTH);
+            }
+            from = (x + WIDTH, y);
+        }
     } else {
         // Back, or to itself: around below.
         let low = ay.max(by) + HEIGHT + 14.0;
-        format!("M{x1:.0} {y1:.0}C{:.0} {low:.0} {:.0} {low:.0} {x2:.0} {y2:.0}", x1 + 50.0, x2 - 50.0)
-    };
+        let y = by + HEIGHT / 2.0;
+        let _ = write!(path, "C{:.0} {low:.0} {:.0} {low:.0} {bx:.0} {y:.0}", x1 + 50.0, bx - 50.0);
+    }
     let is_bad = arrow.failed > 0;
     // Labels of lines that run side by side do not stand above each other.
-    let along = [0.5, 0.36, 0.64][nth % 3];
+    let along = [0.5, 0.34, 0.66][nth % 3];
+    let (x2, y2) = way.get(1).map_or((x1, y1), |(x, y)| (*x, y + HEIGHT / 2.0));
     let (mx, my) = (x1 + (x2 - x1) * along, y1 + (y2 - y1) * along);
     html! {
         path.line.bad[is_bad] d=(path) stroke-width=(format!("{thick:.1}")) {
@@ -199,7 +225,7 @@ fn drawn(node: &Node, (x, y): (f64, f64)) -> Markup {
     };
     let what = match node.kind {
         Kind::Service => text::short_to(&node.namespace, LETTERS),
-        Kind::Elsewhere => "not on this machine".to_owned(),
+        Kind::Elsewhere => "not seen on this machine".to_owned(),
         Kind::Database => "database".to_owned(),
     };
     let inside = html! {
@@ -224,7 +250,7 @@ fn drawn(node: &Node, (x, y): (f64, f64)) -> Markup {
 pub(super) fn node(end: &[Arc<str>; 2], is_service: bool) -> Markup {
     html! {
         @if is_service { (table::service(&end[1], &end[0])) }
-        @else { (text::name(&end[0])) " " span.of { "not on this machine" } }
+        @else { (text::name(&end[0])) " " span.of { "not seen on this machine" } }
     }
 }
 
@@ -232,7 +258,7 @@ fn end(node: &Node) -> Markup {
     html! {
         @match node.kind {
             Kind::Service => (table::service(&node.namespace, &node.name)),
-            Kind::Elsewhere => { (text::name(&node.name)) " " span.of { "not on this machine" } },
+            Kind::Elsewhere => { (text::name(&node.name)) " " span.of { "not seen on this machine" } },
             Kind::Database => { (text::name(&node.name)) " " span.of { "database" } },
         }
     }

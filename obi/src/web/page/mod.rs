@@ -5,6 +5,7 @@
 //!
 //! - [`frame`]: what all pages have in common. [`failure`]: errors as pages. [`asset`]: style and script.
 //! - [`overview`], [`service`]: rate, errors, durations, from [`figures`].
+//! - [`lately`]: the same of the last minutes, with lines; [`heat`]: durations along time, with traces to open.
 //! - [`spans`], [`trace`] (drawn by [`waterfall`]), [`span`]: what happened in a request, and where its time went.
 //! - [`slos`]: objectives and alerts; [`state`]: how one is doing in a word.
 //! - [`map`]: who calls whom, placed by [`layers`]. [`agent`]: how the agent itself is doing; [`remedy`]: what helps.
@@ -16,6 +17,8 @@ mod blind;
 mod failure;
 mod figures;
 mod frame;
+mod heat;
+mod lately;
 mod layers;
 mod link;
 mod map;

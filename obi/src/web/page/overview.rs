@@ -13,12 +13,12 @@ use maud::{Markup, html};
 use super::failure::Failure;
 use super::figures::{self, Row};
 use super::frame::{Here, MACHINE, Page};
-use super::parameter::{self, Order, Wanted};
+use super::parameter::{self, Order, Range, Wanted};
 use super::state::{State as Slo, sorted};
-use super::{blind, link, table, text};
+use super::{blind, lately, link, table, text};
 use crate::export::Metrics;
 use crate::objective::view::View;
-use crate::red::ServiceTotals;
+use crate::red::{Past, ServiceTotals};
 use crate::span::SpanKind;
 use crate::web::Command;
 
@@ -32,15 +32,17 @@ pub(super) async fn serve(
     let Query(pairs) = pairs?;
     let wanted = parameter::parse(pairs)?;
     let objectives = state.objectives.clone();
+    let past: Past = state.handle.ask(Command::Past).await?;
     let make = move |metrics: Metrics| {
         let view = objectives.view().unwrap_or_default();
-        page(&metrics, &view, &wanted).into_response()
+        page(&metrics, &past, &view, &wanted).into_response()
     };
     Ok(state.answer(Command::Metrics, make).await?)
 }
 
-pub(super) fn page(metrics: &Metrics, view: &View, wanted: &Wanted) -> Page {
+pub(super) fn page(metrics: &Metrics, past: &Past, view: &View, wanted: &Wanted) -> Page {
     let mut rows = figures::rows(&metrics.red);
+    lately::apply(&mut rows, past, wanted.range);
     let states = states(view);
     let state = |row: &Row| match row.kind {
         SpanKind::Server => states.get(&*row.service.name).copied(),
@@ -130,13 +132,25 @@ fn sum(metrics: &Metrics) -> Markup {
 }
 
 fn controls(wanted: &Wanted) -> Markup {
+    let errors = if wanted.errors { "true" } else { "" };
+    let at = |range: Range| {
+        let parameters = [
+            ("q", &*wanted.text),
+            ("errors", errors),
+            ("sort", wanted.order.word()),
+            ("range", range.given()),
+        ];
+        link::with("/", &parameters)
+    };
     html! {
         form.controls method="get" action="/" role="search" {
             label.unseen for="filter" { "Filter" }
             input #filter type="search" name="q" value=(wanted.text) placeholder="Filter services  ( / )" autocomplete="off" data-filter="rows";
             label { input type="checkbox" name="errors" value="true" checked[wanted.errors]; " only with errors" }
             @if wanted.order != Order::Worst { input type="hidden" name="sort" value=(wanted.order.word()); }
+            @if wanted.range != Range::default() { input type="hidden" name="range" value=(wanted.range.word()); }
             button { "Show" }
+            (lately::ranges(wanted.range, at))
         }
     }
 }
@@ -184,8 +198,8 @@ fn service(row: &Row, slo: Option<Option<Slo>>) -> Markup {
         tr {
             th scope="row" { (table::service(&row.service.namespace, &row.service.name)) }
             td.kind { (table::side(row.kind)) }
-            td.n data-is="requests" { (text::count(figures.requests)) }
-            td.n data-is="errors" { (table::errors(figures)) }
+            td.n { (lately::requests(row)) }
+            td.n { (table::errors(figures)) }
             td.n { (quantile(0.5)) }
             td.n { (quantile(0.95)) }
             td.n { (quantile(0.99)) }

@@ -2,7 +2,7 @@
 
 use crate::web::Error;
 
-const UNKNOWN: &str = "unknown parameter, expected one of q, errors, sort";
+const UNKNOWN: &str = "unknown parameter, expected one of q, errors, sort, range";
 
 /// What comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,12 +31,66 @@ impl Order {
     }
 }
 
+/// How far back numbers reach.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Range {
+    #[default]
+    Minutes5,
+    Minutes15,
+    Hour,
+    /// As long as the series are there.
+    All,
+}
+
+impl Range {
+    pub(super) const ALL: [Self; 4] = [Self::Minutes5, Self::Minutes15, Self::Hour, Self::All];
+
+    /// In an address.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Minutes5 => "5m",
+            Self::Minutes15 => "15m",
+            Self::Hour => "1h",
+            Self::All => "all",
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Minutes5 => "5 min",
+            Self::Minutes15 => "15 min",
+            Self::Hour => "1 h",
+            Self::All => "since start",
+        }
+    }
+
+    /// Of the history; `None` if that is not asked.
+    pub(super) fn slots(self) -> Option<u64> {
+        match self {
+            Self::Minutes5 => Some(30),
+            Self::Minutes15 => Some(90),
+            Self::Hour => Some(360),
+            Self::All => None,
+        }
+    }
+
+    /// Nothing for the usual one.
+    pub(super) fn given(self) -> &'static str {
+        if self == Self::default() { "" } else { self.word() }
+    }
+
+    pub(super) fn of(word: &str) -> Result<Self, &'static str> {
+        Self::ALL.into_iter().find(|range| range.word() == word).ok_or("expected 5m, 15m, 1h or all")
+    }
+}
+
 /// What somebody wants to see of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Wanted {
     pub(super) text: String,
     pub(super) errors: bool,
     pub(super) order: Order,
+    pub(super) range: Range,
 }
 
 impl Wanted {
@@ -64,6 +118,7 @@ pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Wanted, Error> {
                 let order = Order::ALL.into_iter().find(|order| order.word() == value);
                 order.map(|order| wanted.order = order).ok_or("expected name, requests, errors or slow")
             }
+            "range" => Range::of(&value).map(|range| wanted.range = range),
             _ => Err(UNKNOWN),
         };
         result.map_err(|expected| Error::Parameter { parameter, value, expected })?;
@@ -81,10 +136,13 @@ mod tests {
 
     #[test]
     fn every_parameter_is_read() {
-        let wanted = Wanted { text: "a".to_owned(), errors: true, order: Order::Slow };
-        assert_eq!(parse_pairs(&[("q", "a"), ("errors", "true"), ("sort", "slow")]), Ok(wanted.clone()));
+        let wanted = Wanted { text: "a".to_owned(), errors: true, order: Order::Slow, range: Range::Hour };
+        assert_eq!(
+            parse_pairs(&[("q", "a"), ("errors", "true"), ("sort", "slow"), ("range", "1h")]),
+            Ok(wanted.clone())
+        );
         assert_eq!(parse_pairs(&[("q", ""), ("sort", "")]), Ok(Wanted::default()));
-        for (name, value) in [("errors", "yes"), ("sort", "up"), ("x", "1")] {
+        for (name, value) in [("errors", "yes"), ("sort", "up"), ("range", "2h"), ("x", "1")] {
             let error = parse_pairs(&[(name, value)]).expect_err(name).to_string();
             assert!(error.starts_with(&format!("{name}={value}: ")), "{error}");
         }

@@ -4,51 +4,73 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::PathRejection;
-use axum::extract::{Path, State};
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
 use super::failure::Failure;
 use super::figures::{self, Operation, Row};
 use super::frame::{Here, Page};
-use super::{link, slos, state, table, text, traces};
+use super::parameter::Range;
+use super::{heat, lately, link, slos, state, table, text, traces};
 use crate::export::Metrics;
 use crate::objective::view::View;
-use crate::red::Edge;
+use crate::red::{Edge, Past};
 use crate::span::{Service, SpanKind};
-use crate::span_store::{Trace, TraceQuery};
-use crate::web::Command;
+use crate::span_store::{Filter, Order, Page as Found, Query as SpanQuery, Trace, TraceQuery};
+use crate::web::{Command, Error};
 
 /// Operations that are shown.
 const SHOWN: usize = 200;
+/// Spans that are looked through for examples.
+const EXAMPLES: usize = 4_000;
 /// Traces of each kind.
 const TRACES: usize = 10;
 
 /// What the page is made of.
 pub(super) struct Known<'a> {
     pub(super) metrics: &'a Metrics,
+    pub(super) past: &'a Past,
+    pub(super) range: Range,
     pub(super) view: &'a View,
     pub(super) failed: &'a [Trace],
     pub(super) recent: &'a [Trace],
+    /// Those of which some are shown in the picture of durations.
+    pub(super) spans: &'a Found,
     pub(super) has_profiles: bool,
 }
 
 pub(super) async fn serve(
     State(state): State<super::Web>,
     path: Result<Path<(String, String)>, PathRejection>,
+    pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Result<Response, Failure> {
-    let Path((namespace, name)) = path?;
+    let (Path((namespace, name)), Query(pairs)) = (path?, pairs?);
+    let range = range(pairs)?;
     let (namespace, name) = (link::namespace_of(&namespace).to_owned(), link::name_of(&name).to_owned());
     let recent = TraceQuery { service: Some(name.clone()), limit: TRACES, ..TraceQuery::default() };
     let failing = TraceQuery { error: Some(true), ..recent.clone() };
     let (failed, _) = state.handle.ask(|reply| Command::Traces(failing, reply)).await?;
     let (recent, _) = state.handle.ask(|reply| Command::Traces(recent, reply)).await?;
+    let past: Past = state.handle.ask(Command::Past).await?;
+    let filter = Filter { service: Some(name.clone()), ..Filter::default() };
+    let query = SpanQuery { filter, order: Order::Newest, limit: EXAMPLES };
+    let spans: Found = state.handle.ask(|reply| Command::Spans(query, reply)).await?;
     let objectives = state.objectives.clone();
     let has_profiles = state.profiles.is_on();
     let make = move |metrics: Metrics| {
         let view = objectives.view().unwrap_or_default();
-        let known = Known { metrics: &metrics, view: &view, failed: &failed, recent: &recent, has_profiles };
+        let known = Known {
+            metrics: &metrics,
+            past: &past,
+            range,
+            view: &view,
+            failed: &failed,
+            recent: &recent,
+            spans: &spans,
+            has_profiles,
+        };
         match page(&known, &namespace, &name) {
             Some(page) => page.into_response(),
             None => Failure::NoService(name).into_response(),
@@ -57,13 +79,26 @@ pub(super) async fn serve(
     Ok(state.answer(Command::Metrics, make).await?)
 }
 
+fn range(pairs: Vec<(String, String)>) -> Result<Range, Error> {
+    let mut range = Range::default();
+    for (parameter, value) in pairs {
+        let read = match parameter.as_str() {
+            "range" => Range::of(&value).map(|given| range = given),
+            _ => Err("unknown parameter, expected range"),
+        };
+        read.map_err(|expected| Error::Parameter { parameter, value, expected })?;
+    }
+    Ok(range)
+}
+
 /// `None` when nothing is known of the service.
 pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Page> {
     let red = &known.metrics.red;
     let is_it = |service: &Service| service.name == name && service.namespace == namespace;
     let totals = red.services.iter().find(|totals| is_it(&totals.service))?;
-    let rows: Vec<Row> =
+    let mut rows: Vec<Row> =
         figures::rows(red).into_iter().filter(|row| row.service.id == totals.service.id).collect();
+    lately::apply(&mut rows, known.past, known.range);
     let id = totals.service.id;
     let served = figures::operations(red, id, SpanKind::Server);
     let called = figures::operations(red, id, SpanKind::Client);
@@ -71,12 +106,14 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
         red.edges.iter().filter(|edge| *edge.server[0] == *name && *edge.server[1] == *namespace).collect();
     let objectives: Vec<_> =
         state::sorted(known.view).into_iter().filter(|(_, objective)| objective.service == name).collect();
+    let path = link::service(namespace, name).unwrap_or_default();
+    let at = |range: Range| link::with(&path, &[("range", range.given())]);
     let suggested = link::with("/api/v1/slos/suggested", &[("service", name)]);
     let body = html! {
         h1 { (text::name(if name.is_empty() { "(no name)" } else { name })) @if !namespace.is_empty() { " " span.of { (text::name(namespace)) } } }
+        div.controls { (lately::ranges(known.range, at)) }
         div data-live="tiles" {
-            @for row in &rows { (tiles(row)) }
-            p.quiet { "Since " (text::moment(totals.created)) ". p50, p95, p99: half, 95 % and 99 % of requests took no longer, at most 9 % off." }
+            @for row in &rows { (tiles(row)) (heat::picture(&heat::Shown { row, past: known.past, range: known.range, spans: &known.spans.spans })) }
         }
         div data-live="objectives" {
             @if !objectives.is_empty() {
@@ -127,7 +164,7 @@ fn tiles(row: &Row) -> Markup {
     };
     html! {
         dl.tiles {
-            (table::tile(what, &html! { span data-is="requests" { (text::count(figures.requests)) } }))
+            (table::tile(what, &lately::requests(row)))
             (table::tile("Failed", &table::errors(figures)))
             (table::tile("p50", &quantile(0.5)))
             (table::tile("p95", &quantile(0.95)))
@@ -143,7 +180,7 @@ fn operations(id: &str, heading: &str, list: &[Operation], (service, kind): (&st
     let is_server = kind == SpanKind::Server;
     html! {
         section aria-labelledby=(id) {
-            h2 id=(id) { (heading) }
+            h2 id=(id) { (heading) " " span.of { "since the series began" } }
             div.wide { table.rows {
                 caption.unseen { (heading) }
                 thead { tr {
@@ -181,8 +218,8 @@ fn row(operation: &Operation, service: &str, is_server: bool) -> Markup {
             td.n { (quantile(0.99)) }
             @if is_server { td.n { (text::maybe_duration(operation.cpu)) } }
             td.see {
-                (table::example(figures.slow.as_ref(), "slow one")) " "
-                (table::example(figures.failed.as_ref(), "failed one")) " "
+                (table::example(figures.slow.as_ref(), "slow one"))
+                (table::example(figures.failed.as_ref(), "failed one"))
                 @if operation.cpu.is_some() { a href=(link::with("/api/v1/profiles/compare", &why)) title="Flame graph: CPU time of the slowest 5 % against the others, last minute" { "why slow" } }
             }
         }

@@ -13,7 +13,9 @@ use crate::span::SpanKind;
 pub(super) fn sorted(path: &str, wanted: &Wanted, order: Order, name: &str, class: &str) -> Markup {
     let is_current = wanted.order == order;
     let errors = if wanted.errors { "true" } else { "" };
-    let address = link::with(path, &[("q", &wanted.text), ("errors", errors), ("sort", order.word())]);
+    let range = wanted.range.given();
+    let parameters = [("q", &*wanted.text), ("errors", errors), ("range", range), ("sort", order.word())];
+    let address = link::with(path, &parameters);
     html! {
         th scope="col" class=(class) aria-sort=[is_current.then_some("descending")] { a href=(address) { (name) } }
     }

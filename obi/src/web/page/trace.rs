@@ -147,7 +147,7 @@ fn row(placed: &Placed, bar: &Bar, start: u64, colours: &HashMap<u32, usize>, ra
                 span class={ "dot s" (colour) } aria-hidden="true" {}
                 a href=(link::span(&span.trace_id, &span.span_id)) { (text::name(&span.name().to_string())) }
                 " " span.of { (text::name(&span.service.name)) " " (table::side(span.kind)) }
-                @if is_error(span) { " " span.bad { "▲ " (text::name(span.error_type)) } }
+                @if is_error(span) { " " span.bad.whole { "▲ " (text::name(span.error_type)) } }
                 @if placed.is_cut { " " span.quiet { "parent not seen" } }
             }
             td.time { (drawn(bar, colour)) }
@@ -176,8 +176,8 @@ fn drawn(bar: &Bar, colour: usize) -> Markup {
         html! { rect class=(class) x=(format!("{from:.1}")) width=(format!("{width:.1}")) y="2" height="10" {} }
     };
     html! {
-        svg.bar viewBox="0 0 1000 14" preserveAspectRatio="none" aria-hidden="true" {
-            (rect(&format!("own s{colour}"), bar.whole.from, bar.whole.width, 3.0))
+        svg class={ "bar s" (colour) } viewBox="0 0 1000 14" preserveAspectRatio="none" aria-hidden="true" {
+            (rect("own", bar.whole.from, bar.whole.width, 3.0))
             @for it in &bar.below { (rect("below", it.from, it.width, 0.0)) }
             @if let Some(it) = bar.queue { (rect("queue", it.from, it.width, 0.0)) }
             @if bar.is_critical { rect.path x=(format!("{:.1}", bar.whole.from)) width=(format!("{:.1}", bar.whole.width)) y="12" height="2" {} }

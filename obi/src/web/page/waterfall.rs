@@ -32,7 +32,7 @@ pub(super) struct Bar {
 pub(super) fn extent(spans: &[Placed]) -> (u64, u64) {
     let each = || spans.iter().map(|placed| &placed.stored.span);
     let start = each().map(|span| span.start).min().unwrap_or(0);
-    let end = each().map(|span| span.end).max().unwrap_or(start);
+    let end = each().map(|span| span.end.max(span.start)).max().unwrap_or(start);
     (start, end.saturating_sub(start))
 }
 

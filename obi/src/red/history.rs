@@ -1,0 +1,432 @@
+//! The last hour, by service and side: how many requests, how many failed, how long they took.
+//!
+//! In: what all series have counted so far, now and then. Out: [`Past`], differences per slot of ten seconds. Refuses to
+//! count spans: it only ever subtracts.
+//!
+//! Durations are in buckets of schema 1 (√2 apart), as varints of gap and count: a quantile is at most 19 % off. A busy
+//! service takes some 25 KB for an hour, an idle one nothing. What is held is bounded by [`Limits::history`] bytes,
+//! whatever the number of services: the oldest slots go first, of all of them.
+//!
+//! [`Limits::history`]: super::Limits::history
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::histogram::Histogram;
+use super::native::coarser_index;
+use super::{Registry, Series, Spread, seconds};
+use crate::span::{Service, SpanKind};
+
+/// Length of a slot, ns.
+pub const SLOT: u64 = 10_000_000_000;
+/// Slots that are held: an hour.
+pub const SLOTS: u64 = 360;
+/// Schema of buckets.
+pub const SCHEMA: i8 = 1;
+/// Bucket of durations of zero.
+const ZERO: i8 = i8::MIN;
+/// What the allocator adds to a slot.
+const OVERHEAD: usize = 16;
+
+type Key = (u32, bool);
+
+/// Sums over series, or a difference between two of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests.
+    pub requests: u64,
+    /// Of them, failed ones.
+    pub errors: u64,
+    /// By bucket.
+    cells: BTreeMap<i8, u64>,
+}
+
+impl Tally {
+    /// Adds what a series has counted.
+    pub(super) fn add(&mut self, histogram: &Histogram, is_error: bool) {
+        let n = histogram.buckets.count();
+        self.requests += n;
+        self.errors += if is_error { n } else { 0 };
+        let native = &histogram.native;
+        let steps = native.schema() - SCHEMA;
+        for (index, count) in (native.first_index()..).zip(native.counts()).filter(|(_, count)| **count > 0) {
+            let cell = i8::try_from(coarser_index(index, steps)).unwrap_or(i8::MAX);
+            *self.cells.entry(cell).or_default() += count;
+        }
+        if native.zero_count() > 0 {
+            *self.cells.entry(ZERO).or_default() += native.zero_count();
+        }
+    }
+
+    /// Adds another.
+    pub fn join(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.errors += other.errors;
+        for (cell, count) in &other.cells {
+            *self.cells.entry(*cell).or_default() += count;
+        }
+    }
+
+    /// How long they took.
+    #[must_use]
+    pub fn spread(&self) -> Spread {
+        let zeros = self.cells.get(&ZERO).copied().unwrap_or(0);
+        let counts = self.cells.iter().filter(|(cell, _)| **cell != ZERO);
+        Spread::of(SCHEMA, zeros, counts.map(|(cell, count)| (i32::from(*cell), *count)))
+    }
+
+    /// Counts by bucket; bucket `i` ends at `2^(i/2)` seconds.
+    pub fn cells(&self) -> impl Iterator<Item = (i8, u64)> + '_ {
+        self.cells.iter().map(|(cell, count)| (*cell, *count))
+    }
+
+    fn less(&self, before: &Self) -> Self {
+        let cells = self
+            .cells
+            .iter()
+            .map(|(cell, n)| (*cell, n.saturating_sub(before.cells.get(cell).copied().unwrap_or(0))));
+        Self {
+            requests: self.requests.saturating_sub(before.requests),
+            errors: self.errors.saturating_sub(before.errors),
+            cells: cells.filter(|(_, n)| *n > 0).collect(),
+        }
+    }
+}
+
+/// A [`Tally`] that takes little room.
+#[derive(Debug, Clone)]
+struct Slot {
+    /// Which ten seconds, of the registry's clock.
+    nth: u64,
+    requests: u32,
+    errors: u32,
+    cells: Box<[u8]>,
+}
+
+impl Slot {
+    fn of(nth: u64, tally: &Tally) -> Self {
+        let mut cells = Vec::with_capacity(2 * tally.cells.len());
+        let mut before = i16::from(i8::MIN);
+        for (cell, count) in &tally.cells {
+            write(&mut cells, u64::from((i16::from(*cell) - before).unsigned_abs()));
+            write(&mut cells, *count);
+            before = i16::from(*cell);
+        }
+        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        Self { nth, requests: small(tally.requests), errors: small(tally.errors), cells: cells.into() }
+    }
+
+    fn tally(&self) -> Tally {
+        let (mut rest, mut cell, mut cells) = (&*self.cells, i64::from(i8::MIN), BTreeMap::new());
+        while let (Some(gap), Some(count)) = (read(&mut rest), read(&mut rest)) {
+            cell = cell.saturating_add_unsigned(gap);
+            *cells.entry(i8::try_from(cell).unwrap_or(i8::MAX)).or_default() += count;
+        }
+        Tally { requests: self.requests.into(), errors: self.errors.into(), cells }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.cells.len() + OVERHEAD
+    }
+}
+
+/// As LEB128.
+fn write(out: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn read(rest: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, behind) = rest.split_first()?;
+        *rest = behind;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+/// A service on one side.
+#[derive(Debug, Clone)]
+struct Line {
+    service: Arc<Service>,
+    slots: VecDeque<Slot>,
+}
+
+/// All of it; one owner.
+#[derive(Debug)]
+pub(super) struct History {
+    limit: usize,
+    bytes: usize,
+    lines: HashMap<Key, Arc<Line>>,
+    /// What all series had counted when they were looked at last.
+    before: HashMap<Key, Tally>,
+    /// Of the slot that goes on.
+    open: HashMap<Key, Tally>,
+    nth: u64,
+    begun: Option<u64>,
+}
+
+/// What all series have counted, by service and side.
+pub(super) type Sums = HashMap<Key, (Arc<Service>, Tally)>;
+
+impl History {
+    pub(super) fn new(limit: usize) -> Self {
+        let (lines, before, open) = Default::default();
+        Self { limit, bytes: 0, lines, before, open, nth: 0, begun: None }
+    }
+
+    pub(super) fn is_on(&self) -> bool {
+        self.limit > 0
+    }
+
+    /// Whether the slot of `now` is another one than that which goes on.
+    pub(super) fn is_due(&self, now: u64) -> bool {
+        self.is_on() && (self.begun.is_none() || now / SLOT != self.nth)
+    }
+
+    /// Takes what was counted since the last time into the slot that goes on, and ends it if it is over. What was
+    /// counted before the first time belongs to the first slot.
+    pub(super) fn look(&mut self, sums: Sums, now: u64) {
+        self.begun.get_or_insert(now);
+        for (key, (service, tally)) in sums {
+            let grown = self.before.get(&key).map_or_else(|| tally.clone(), |before| tally.less(before));
+            if grown.requests > 0 {
+                self.open.entry(key).or_default().join(&grown);
+                let line = || Arc::new(Line { service, slots: VecDeque::new() });
+                self.lines.entry(key).or_insert_with(line);
+            }
+            self.before.insert(key, tally);
+        }
+        let nth = now / SLOT;
+        if self.nth != nth {
+            let ended = if self.nth == 0 { nth.saturating_sub(1) } else { self.nth };
+            self.end(ended);
+            self.nth = nth;
+        }
+    }
+
+    /// Says what all series have counted after some have been dropped.
+    pub(super) fn rebase(&mut self, sums: Sums) {
+        self.before = sums.into_iter().map(|(key, (_, tally))| (key, tally)).collect();
+    }
+
+    fn end(&mut self, nth: u64) {
+        for (key, tally) in self.open.drain() {
+            let Some(line) = self.lines.get_mut(&key) else { continue };
+            let slot = Slot::of(nth, &tally);
+            self.bytes += slot.bytes();
+            Arc::make_mut(line).slots.push_back(slot);
+        }
+        self.forget((nth + 1).saturating_sub(SLOTS));
+        while self.bytes > self.limit {
+            let fronts = self.lines.values().filter_map(|line| line.slots.front());
+            let Some(oldest) = fronts.map(|slot| slot.nth).min() else { break };
+            self.forget(oldest + 1);
+        }
+    }
+
+    /// Drops slots before this one.
+    fn forget(&mut self, first: u64) {
+        let bytes = &mut self.bytes;
+        self.lines.retain(|key, line| {
+            while line.slots.front().is_some_and(|slot| slot.nth < first) {
+                let gone = Arc::make_mut(line).slots.pop_front();
+                *bytes -= gone.map_or(0, |slot| slot.bytes());
+            }
+            !line.slots.is_empty() || self.open.contains_key(key)
+        });
+    }
+
+    /// All that is held; `now` is the time of the last look.
+    pub(super) fn past(&self, now: u64) -> Past {
+        let lines = self.lines.iter().map(|((id, is_client), line)| {
+            let open = self.open.get(&(*id, *is_client)).cloned();
+            let kind = if *is_client { SpanKind::Client } else { SpanKind::Server };
+            Course { kind, line: Arc::clone(line), open, nth: self.nth }
+        });
+        let first =
+            self.lines.values().filter_map(|line| line.slots.front()).map(|slot| slot.nth * SLOT).min();
+        let begun = self.begun.unwrap_or(now);
+        Past { now, begun, first: first.unwrap_or(now).max(begun), bytes: self.bytes, lines: lines.collect() }
+    }
+}
+
+impl Registry {
+    /// The last hour until now.
+    pub fn past(&mut self) -> Past {
+        if self.history.is_on() {
+            self.history.look(self.sums(), self.now);
+        }
+        self.history.past(self.now)
+    }
+
+    /// What all series have counted, by service and side. Each request is in one of them.
+    pub(super) fn sums(&self) -> Sums {
+        let mut sums = Sums::new();
+        let mut add = |service: &Arc<Service>, kind, histogram: &Histogram, is_error| {
+            let sum = sums.entry((service.id, kind == SpanKind::Client));
+            sum.or_insert_with(|| (Arc::clone(service), Default::default())).1.add(histogram, is_error);
+        };
+        for Series { labels, counts, .. } in self.requests.series() {
+            add(&labels.service, labels.kind, &counts.duration, !labels.error_type.is_empty());
+        }
+        for Series { labels, counts, .. } in self.calls.series() {
+            add(&labels.service, labels.kind, counts, !labels.error_type.is_empty());
+        }
+        for Series { labels, counts, .. } in self.databases.series() {
+            add(&labels.service, SpanKind::Client, counts, !labels.error_type.is_empty());
+        }
+        sums
+    }
+}
+
+/// The last hour at one moment. Times are by the registry's clock.
+#[derive(Debug, Clone, Default)]
+pub struct Past {
+    /// When it was taken.
+    pub now: u64,
+    /// Since when the agent counts.
+    pub begun: u64,
+    /// The oldest that is held.
+    pub first: u64,
+    /// What it takes.
+    pub bytes: usize,
+    /// Services by side, in no order.
+    pub lines: Vec<Course>,
+}
+
+/// How it went with a service on one side.
+#[derive(Debug, Clone)]
+pub struct Course {
+    /// Side.
+    pub kind: SpanKind,
+    line: Arc<Line>,
+    open: Option<Tally>,
+    nth: u64,
+}
+
+impl Course {
+    /// Whose.
+    #[must_use]
+    pub fn service(&self) -> &Arc<Service> {
+        &self.line.service
+    }
+
+    /// What was counted in slots from this one on, each with its number.
+    pub fn since(&self, first: u64) -> impl Iterator<Item = (u64, Tally)> + '_ {
+        let closed = self.line.slots.iter().filter(move |slot| slot.nth >= first);
+        let open = self.open.iter().filter(move |_| self.nth >= first).map(|tally| (self.nth, tally.clone()));
+        closed.map(|slot| (slot.nth, slot.tally())).chain(open)
+    }
+}
+
+impl Past {
+    /// The first slot of the last `slots`, and how long it is since it began, or since the agent did, seconds.
+    #[must_use]
+    pub fn window(&self, slots: u64) -> (u64, f64) {
+        let first = (self.now / SLOT + 1).saturating_sub(slots);
+        let from = (first * SLOT).max(self.begun.min(self.now));
+        (first, seconds(self.now.saturating_sub(from)).max(1.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::red::tests::span_with;
+    use crate::red::{Limits, Registry};
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn record(registry: &mut Registry, service: u32, milliseconds: u64, failed: bool) {
+        registry.record(&span_with(SpanKind::Server, |span| {
+            span.service = crate::red::tests::service(service);
+            span.end = span.start + milliseconds * 1_000_000;
+            span.error_type = if failed { "500" } else { "" };
+        }));
+    }
+
+    fn sum(past: &Past, first: u64) -> Tally {
+        let mut sum = Tally::default();
+        let all = past.lines.iter().flat_map(|course| course.since(first));
+        all.for_each(|(_, tally)| sum.join(&tally));
+        sum
+    }
+
+    #[test]
+    fn slots_are_differences() {
+        let mut registry = Registry::new(Limits::default());
+        registry.advance(100 * SECOND);
+        record(&mut registry, 1, 10, false);
+        registry.advance(105 * SECOND);
+        record(&mut registry, 1, 20, true);
+        registry.advance(111 * SECOND);
+        record(&mut registry, 1, 40, false);
+        let past = registry.past();
+        let slots: Vec<_> = past.lines[0].since(0).map(|(nth, it)| (nth, it.requests, it.errors)).collect();
+        assert_eq!(slots, [(10, 2, 1), (11, 1, 0)]);
+        let p99 = sum(&past, 11).spread().quantile(0.99).unwrap();
+        assert!((p99 / 0.04).log2().abs() <= 0.5, "{p99}");
+        assert_eq!(past.window(2), (10, 11.0));
+        assert_eq!(past.window(1), (11, 1.0));
+        assert_eq!(past.window(30).1, 11.0, "no longer than it counts");
+    }
+
+    #[test]
+    fn it_forgets_by_time_and_by_bytes() {
+        let mut registry = Registry::new(Limits { history: 4_000, ..Limits::default() });
+        for slot in 1..3_000_u64 {
+            record(&mut registry, (slot % 7) as u32, slot, false);
+            registry.advance(slot * 10 * SECOND);
+            let past = registry.past();
+            assert!(past.bytes <= 4_000, "{}", past.bytes);
+        }
+        let past = registry.past();
+        let held: usize = past.lines.iter().map(|it| it.since(0).count()).sum();
+        assert!((50..90).contains(&held), "{held}");
+        for minute in 0..70 {
+            registry.advance((30_000 + minute * 60) * SECOND);
+        }
+        let past = registry.past();
+        assert_eq!((past.lines.len(), past.bytes), (0, 0));
+        assert!(!History::new(0).is_due(1 << 40));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_when_series_expire(steps in prop::collection::vec((0_u32..5, 0_u64..300, any::<bool>(), 0_u64..200), 1..80)) {
+            let mut registry = Registry::new(Limits { idle: Duration::from_secs(90), ..Limits::default() });
+            let (mut now, mut counted) = (1_000 * SECOND, Vec::new());
+            registry.advance(now);
+            for (service, milliseconds, failed, wait) in steps {
+                record(&mut registry, service, milliseconds, failed);
+                counted.push((now / SLOT, failed));
+                now += wait * SECOND;
+                registry.advance(now);
+            }
+            let past = registry.past();
+            let first = (now / SLOT + 1).saturating_sub(SLOTS) + 1;
+            let expected = counted.iter().filter(|(nth, _)| *nth >= first).count() as u64;
+            let sum = sum(&past, first);
+            prop_assert_eq!(sum.requests, expected);
+            prop_assert_eq!(sum.spread().count(), expected);
+        }
+
+        #[test]
+        fn slots_are_packed_without_loss(cells in prop::collection::btree_map(any::<i8>(), 1..u64::MAX, 0..40), requests: u32, errors: u32) {
+            let tally = Tally { requests: requests.into(), errors: errors.into(), cells };
+            prop_assert_eq!(Slot::of(7, &tally).tally(), tally);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Durations of a service along time: how many took how long, and examples to open.
+//!
+//! In: the last hour of a service, recent spans. Out: a picture. Refuses to count.
+//!
+//! Each cell is as dark as many requests were in it. On them lie spans that are held: a circle is one that went well,
+//! a cross one that failed; each opens its trace's span.
+
+use std::collections::BTreeMap;
+
+use maud::{Markup, html};
+
+use super::figures::Row;
+use super::lately::course;
+use super::parameter::Range;
+use super::trace::is_error;
+use super::{link, text};
+use crate::clock::Clock;
+use crate::red::history::{SLOT, Tally};
+use crate::red::{Past, seconds};
+use crate::span::Span;
+use crate::span_store::Stored;
+
+/// Columns.
+const COLUMNS: u64 = 60;
+/// Steps of darkness.
+const STEPS: usize = 6;
+/// Examples of a column: failed ones, and slow ones.
+const EXAMPLES: usize = 2;
+/// Size of a cell.
+const WIDE: f64 = 16.0;
+const TALL: f64 = 14.0;
+/// Room for the names of rows.
+const LEFT: f64 = 64.0;
+
+/// What is drawn.
+#[derive(Debug)]
+pub(super) struct Shown<'a> {
+    pub(super) row: &'a Row,
+    pub(super) past: &'a Past,
+    pub(super) range: Range,
+    pub(super) spans: &'a [Stored],
+}
+
+/// The picture's measures.
+#[derive(Debug)]
+struct Grid {
+    /// First slot, and slots of a column.
+    first: u64,
+    each: f64,
+    /// Lowest and highest bucket.
+    low: i8,
+    high: i8,
+    /// Wall clock less the registry's, ns.
+    ahead: u64,
+}
+
+impl Grid {
+    fn width(&self) -> f64 {
+        LEFT + COLUMNS as f64 * WIDE
+    }
+
+    fn height(&self) -> f64 {
+        f64::from(i16::from(self.high) - i16::from(self.low) + 1) * TALL
+    }
+
+    fn column(&self, nth: u64) -> u64 {
+        (((nth.saturating_sub(self.first)) as f64 / self.each) as u64).min(COLUMNS - 1)
+    }
+
+    /// Where a bucket begins from the top.
+    fn top(&self, bucket: i8) -> f64 {
+        f64::from(i16::from(self.high) - i16::from(bucket)) * TALL
+    }
+
+    /// Where a span stands that ended then and took so long; `None` outside.
+    fn place(&self, span: &Span) -> Option<(f64, f64)> {
+        let at = span.end.checked_sub(self.ahead)? as f64 / SLOT as f64 - self.first as f64;
+        let x = at / self.each;
+        let bucket = 2.0 * seconds(span.end.saturating_sub(span.start).max(1)).log2();
+        let y = f64::from(self.high) - bucket;
+        let rows = self.height() / TALL;
+        let is_inside = (0.0..COLUMNS as f64).contains(&x) && (0.0..rows).contains(&y);
+        is_inside.then_some((LEFT + x * WIDE, y * TALL))
+    }
+}
+
+/// Nothing where there is nothing to draw.
+pub(super) fn picture(shown: &Shown<'_>) -> Markup {
+    let Some(slots) = shown.range.slots() else { return html! {} };
+    let (first, _) = shown.past.window(slots);
+    let mut columns = BTreeMap::<u64, Tally>::new();
+    let each = slots as f64 / COLUMNS as f64;
+    for (nth, tally) in course(shown.past, shown.row).into_iter().flat_map(|course| course.since(first)) {
+        let column = (((nth - first) as f64 / each) as u64).min(COLUMNS - 1);
+        columns.entry(column).or_default().join(&tally);
+    }
+    let cells: Vec<(u64, i8, u64)> = columns
+        .iter()
+        .flat_map(|(column, tally)| tally.cells().map(|(cell, n)| (*column, cell.max(LOWEST), n)))
+        .collect();
+    let (Some(low), Some(high)) =
+        (cells.iter().map(|cell| cell.1).min(), cells.iter().map(|cell| cell.1).max())
+    else {
+        return html! {};
+    };
+    let ahead = Clock::now().unix(0);
+    let grid = Grid { first, each, low: low.saturating_sub(1), high: high.saturating_add(1), ahead };
+    drawn(shown, &grid, &cells)
+}
+
+/// A microsecond; what is shorter stands with it.
+const LOWEST: i8 = -40;
+
+fn drawn(shown: &Shown<'_>, grid: &Grid, cells: &[(u64, i8, u64)]) -> Markup {
+    let (width, height) = (grid.width(), grid.height());
+    let most = cells.iter().map(|cell| cell.2).max().unwrap_or(1);
+    let columns_of_slot = (1.0 / grid.each).max(1.0);
+    let mut steps = vec![String::new(); STEPS];
+    for (column, bucket, n) in cells {
+        let (x, y) = (LEFT + *column as f64 * WIDE, grid.top(*bucket));
+        let wide = WIDE * columns_of_slot;
+        steps[step(*n, most)].push_str(&format!("M{x:.0} {y:.0}h{wide:.0}v{TALL:.0}h-{wide:.0}z"));
+    }
+    let examples = examples(shown, grid);
+    html! {
+        figure.heat {
+            div.wide {
+                svg viewBox={ "0 0 " (width) " " (height + 22.0) } role="group" aria-label="Durations along time; circles and crosses are spans to be opened" {
+                    @for bucket in (grid.low..=grid.high).filter(|bucket| bucket.rem_euclid(4) == 0) { (mark(grid, bucket)) }
+                    @for (nth, path) in steps.iter().enumerate().filter(|(_, path)| !path.is_empty()) { path class={ "h" (nth) } d=(path) {} }
+                    line.axis x1=(LEFT) x2=(width) y1=(height) y2=(height) {}
+                    @for span in &examples { (example(span, grid)) }
+                    text x=(LEFT) y=(height + 16.0) { (ago(shown, grid.first)) }
+                    text x=(width) y=(height + 16.0) text-anchor="end" { "now" }
+                }
+            }
+            figcaption.quiet {
+                "How long requests took; darker cells are more requests, at most " (text::count(most)) ". "
+                @if !examples.is_empty() { "Open one: ○ went well, " span.bad { "×" } " failed." }
+            }
+        }
+    }
+}
+
+fn ago(shown: &Shown<'_>, first: u64) -> String {
+    let lasts = shown.past.now.saturating_sub(first * SLOT);
+    format!("{} ago", text::duration(seconds(lasts)))
+}
+
+/// Logarithmic, as durations are: one request in a cell is to be seen beside a thousand.
+fn step(n: u64, most: u64) -> usize {
+    let share = (n as f64).ln_1p() / (most as f64).ln_1p();
+    ((share * STEPS as f64).ceil() as usize).clamp(1, STEPS) - 1
+}
+
+/// A line, and how long that is.
+fn mark(grid: &Grid, bucket: i8) -> Markup {
+    let y = grid.top(bucket);
+    let bound = (f64::from(bucket) / 2.0).exp2();
+    html! {
+        line.grid x1=(LEFT) x2=(grid.width()) y1=(y) y2=(y) {}
+        text x=(LEFT - 6.0) y=(y + 4.0) text-anchor="end" { (text::duration(bound)) }
+    }
+}
+
+/// Of each column the last that failed, and the slowest.
+fn examples<'a>(shown: &'a Shown<'_>, grid: &Grid) -> Vec<&'a Span> {
+    let mut columns = BTreeMap::<u64, (Vec<&Span>, Vec<&Span>)>::new();
+    let of = |span: &&Span| span.kind == shown.row.kind && span.service.id == shown.row.service.id;
+    for span in shown.spans.iter().map(|stored| &stored.span).filter(of) {
+        if grid.place(span).is_some() {
+            let slot = span.end.saturating_sub(grid.ahead) / SLOT;
+            let (failed, well) = columns.entry(grid.column(slot)).or_default();
+            if is_error(span) { failed.push(span) } else { well.push(span) }
+        }
+    }
+    let took = |span: &&Span| std::cmp::Reverse(span.end.saturating_sub(span.start));
+    let chosen = columns.into_values().flat_map(|(mut failed, mut well)| {
+        well.sort_by_key(took);
+        failed.truncate(EXAMPLES);
+        well.truncate(1);
+        failed.into_iter().chain(well)
+    });
+    chosen.collect()
+}
+
+fn example(span: &Span, grid: &Grid) -> Markup {
+    let Some((x, y)) = grid.place(span) else { return html! {} };
+    let took = text::duration(seconds(span.end.saturating_sub(span.start)));
+    let name = text::short(&span.name().to_string());
+    html! {
+        a href=(link::span(&span.trace_id, &span.span_id)) aria-label={ (name) ", " (took) @if is_error(span) { ", failed" } } {
+            title { (name) ", " (took) @if is_error(span) { ", " (text::short(span.error_type)) } }
+            @if is_error(span) { path.cross d=(format!("M{:.0} {:.0}l8 8m0 -8l-8 8", x - 4.0, y - 4.0)) {} }
+            @else { circle cx=(format!("{x:.0}")) cy=(format!("{y:.0}")) r="4" {} }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_many_is_seen() {
+        assert_eq!((step(1, 1), step(1, 1_000_000), step(1_000_000, 1_000_000)), (5, 0, 5));
+        let steps: Vec<_> = [1, 3, 10, 100, 1_000].iter().map(|n| step(*n, 1_000)).collect();
+        assert!(steps.is_sorted() && steps[4] == 5, "{steps:?}");
+    }
+}
