@@ -25,7 +25,7 @@ use crate::profile::choose::Pace;
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 /// Parameters: `type`, `service`, `from`, `to`, `route`, `span`, `trace`, `pid`, `slow=true|false`,
-/// `format=svg|pprof|otlp|json`.
+/// `format=svg|html|pprof|otlp|json`.
 pub(super) async fn serve(
     State(state): State<super::State>,
     headers: HeaderMap,
@@ -86,6 +86,7 @@ pub(super) fn now() -> u64 {
 fn answer(format: Format, title: &str, selection: &Selection) -> Response {
     match format {
         Format::Svg => picture(flame::graph(title, selection)),
+        Format::Html => framed(&flame::graph(title, selection)),
         Format::Json => Json(Summary::new(selection)).into_response(),
         Format::Pprof => file("application/octet-stream", "profile.pb.gz", pprof::encode(selection)),
         Format::Otlp => file("application/x-protobuf", "profile.otlp", whole(selection)),
@@ -108,6 +109,16 @@ fn file(media: &'static str, name: &str, bytes: Vec<u8>) -> Response {
 fn picture(svg: String) -> Response {
     let media = "image/svg+xml; charset=utf-8";
     ([(CONTENT_TYPE, media), (CONTENT_SECURITY_POLICY, security::PICTURE)], svg).into_response()
+}
+
+/// The same as a document that is as large as it is, and scrolls.
+fn framed(svg: &str) -> Response {
+    let style = "body{margin:0;background:#fdfdfb}svg{display:block;width:100%;min-width:700px;height:auto}";
+    let page = format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Flame graph</title><style>{style}</style>{svg}</html>"
+    );
+    let media = "text/html; charset=utf-8";
+    ([(CONTENT_TYPE, media), (CONTENT_SECURITY_POLICY, security::PICTURE)], page).into_response()
 }
 
 /// What is accepted by name, in the order in which it is named; a browser gets a picture. Who does not say, as

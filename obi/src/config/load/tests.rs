@@ -98,7 +98,7 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     );
     check(
         "web: {lisen: x}",
-        "obi.yaml: web.lisen: not known; expected one of external_url, hosts, listen, span_bytes, spans",
+        "obi.yaml: web.lisen: not known; expected one of external_url, history_bytes, hosts, listen, span_bytes, spans",
     );
     check(
         "discover: {include: [{exe: /usr/bin/x}]}",
@@ -142,7 +142,7 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     );
     check(
         "web: 7",
-        "obi.yaml: web: `7` is not a section, expected one of external_url, hosts, listen, span_bytes, spans",
+        "obi.yaml: web: `7` is not a section, expected one of external_url, history_bytes, hosts, listen, span_bytes, spans",
     );
     check("7", "obi.yaml: `7` is not valid, expected sections such as `web:`");
     check(
@@ -266,7 +266,7 @@ fn a_wrong_variable_is_named() {
     check(
         "OBI_WEB_LISTEM",
         "x",
-        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_EXTERNAL_URL, OBI_WEB_HOSTS, OBI_WEB_LISTEN, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS",
+        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_EXTERNAL_URL, OBI_WEB_HISTORY_BYTES, OBI_WEB_HOSTS, OBI_WEB_LISTEN, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS",
     );
     check(
         "OBI_DISCOVER_INCLUDE",

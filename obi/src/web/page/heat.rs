@@ -28,7 +28,7 @@ const STEPS: usize = 6;
 const EXAMPLES: usize = 2;
 /// Size of a cell.
 const WIDE: f64 = 16.0;
-const TALL: f64 = 14.0;
+const TALL: f64 = 11.0;
 /// Room for the names of rows.
 const LEFT: f64 = 64.0;
 
@@ -130,7 +130,7 @@ fn drawn(shown: &Shown<'_>, grid: &Grid, cells: &[(u64, i8, u64)]) -> Markup {
                     @for (nth, path) in steps.iter().enumerate().filter(|(_, path)| !path.is_empty()) { path class={ "h" (nth) } d=(path) {} }
                     line.axis x1=(LEFT) x2=(width) y1=(height) y2=(height) {}
                     @for span in &examples { (example(span, grid)) }
-                    text x=(LEFT) y=(height + 16.0) { (ago(shown, grid.first)) }
+                    text x=(LEFT) y=(height + 16.0) { (shown.range.name()) " ago" }
                     text x=(width) y=(height + 16.0) text-anchor="end" { "now" }
                 }
             }
@@ -140,11 +140,6 @@ fn drawn(shown: &Shown<'_>, grid: &Grid, cells: &[(u64, i8, u64)]) -> Markup {
             }
         }
     }
-}
-
-fn ago(shown: &Shown<'_>, first: u64) -> String {
-    let lasts = shown.past.now.saturating_sub(first * SLOT);
-    format!("{} ago", text::duration(seconds(lasts)))
 }
 
 /// Logarithmic, as durations are: one request in a cell is to be seen beside a thousand.

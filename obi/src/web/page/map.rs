@@ -23,6 +23,8 @@ use crate::web::Command;
 const NODES: usize = 40;
 /// Edges that are drawn, busiest first; the table has all.
 const DRAWN: usize = 200;
+/// Lines that have their share of errors beside them; among more they would hide each other.
+const MARKED: usize = 40;
 /// Rows of the table.
 const LISTED: usize = 500;
 
@@ -30,7 +32,7 @@ const LISTED: usize = 500;
 const WIDTH: f64 = 168.0;
 const HEIGHT: f64 = 44.0;
 const ACROSS: f64 = 250.0;
-const DOWN: f64 = 68.0;
+const DOWN: f64 = 60.0;
 const MARGIN: f64 = 8.0;
 /// Letters that fit a node.
 const LETTERS: usize = 21;
@@ -162,7 +164,7 @@ fn picture(red: &Snapshot) -> Markup {
         div.wide {
             svg.map viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="group" aria-label="Map of services; the table below has the same" {
                 @for (((_, arrow), edge), nth) in arrows.iter().zip(&edges).zip(0..) {
-                    (line(arrow, &way(&places, &bends, *edge).map(at).collect::<Vec<_>>(), nth))
+                    (line(arrow, &way(&places, &bends, *edge).map(at).collect::<Vec<_>>(), (arrows.len() <= MARKED).then_some(nth)))
                 }
                 @for (node, place) in nodes.iter().zip(&places) { (drawn(node, at(place))) }
             }
@@ -179,7 +181,7 @@ fn way<'a>(places: &'a [Place], bends: &'a Bends, edge: (usize, usize)) -> impl 
 
 type Bends = BTreeMap<(usize, usize), Vec<Place>>;
 
-fn line(arrow: &Arrow, way: &[(f64, f64)], nth: usize) -> Markup {
+fn line(arrow: &Arrow, way: &[(f64, f64)], marked: Option<usize>) -> Markup {
     let thick = 1.0 + (arrow.total as f64 + 1.0).log10() * 0.9;
     let (Some((ax, ay)), Some((bx, by))) = (way.first().copied(), way.last().copied()) else {
         return html! {};
@@ -204,14 +206,14 @@ fn line(arrow: &Arrow, way: &[(f64, f64)], nth: usize) -> Markup {
     }
     let is_bad = arrow.failed > 0;
     // Labels of lines that run side by side do not stand above each other.
-    let along = [0.5, 0.34, 0.66][nth % 3];
+    let along = [0.5, 0.34, 0.66][marked.unwrap_or(0) % 3];
     let (x2, y2) = way.get(1).map_or((x1, y1), |(x, y)| (*x, y + HEIGHT / 2.0));
     let (mx, my) = (x1 + (x2 - x1) * along, y1 + (y2 - y1) * along);
     html! {
         path.line.bad[is_bad] d=(path) stroke-width=(format!("{thick:.1}")) {
             title { (text::counted(arrow.total, "call", "calls")) ", " (text::count(arrow.failed)) " failed, p95 " (text::maybe_duration(arrow.spread.quantile(0.95))) }
         }
-        @if is_bad && bx > ax {
+        @if is_bad && bx > ax && marked.is_some() {
             text.mark x=(format!("{mx:.0}")) y=(format!("{:.0}", my - 5.0)) text-anchor="middle" { "▲ " (text::share(arrow.failed, arrow.total)) }
         }
     }

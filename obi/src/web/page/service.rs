@@ -108,17 +108,22 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
         state::sorted(known.view).into_iter().filter(|(_, objective)| objective.service == name).collect();
     let path = link::service(namespace, name).unwrap_or_default();
     let at = |range: Range| link::with(&path, &[("range", range.given())]);
+    let durations = |row| {
+        heat::picture(&heat::Shown { row, past: known.past, range: known.range, spans: &known.spans.spans })
+    };
     let suggested = link::with("/api/v1/slos/suggested", &[("service", name)]);
     let body = html! {
         h1 { (text::name(if name.is_empty() { "(no name)" } else { name })) @if !namespace.is_empty() { " " span.of { (text::name(namespace)) } } }
         div.controls { (lately::ranges(known.range, at)) }
-        div data-live="tiles" {
-            @for row in &rows { (tiles(row)) (heat::picture(&heat::Shown { row, past: known.past, range: known.range, spans: &known.spans.spans })) }
-        }
+        div data-live="tiles" { @for row in &rows { (tiles(row)) } }
         div data-live="objectives" {
             @if !objectives.is_empty() {
                 section aria-labelledby="objectives" { h2 #objectives { "Objectives" } (slos::list(&objectives)) }
             }
+        }
+        div data-live="durations" { @for row in rows.iter().take(1) { (durations(row)) } }
+        @for row in rows.iter().skip(1) {
+            details.profile { summary { "Durations of its calls" } (durations(row)) }
         }
         div data-live="operations" {
             @if !served.is_empty() { (operations("routes", "Routes", &served, (name, SpanKind::Server))) }

@@ -10,10 +10,12 @@ use maud::{Markup, html};
 use super::failure::Failure;
 use super::frame::{Here, Page};
 use super::state::{State as Slo, sorted};
-use super::{link, table, text};
+use super::{link, table, text, trace};
+use crate::cause::context::parse_id;
 use crate::objective::view::{AlertView, BurnRateView, ObjectiveView, View};
-use crate::web::Error;
+use crate::span_store::{Page as Found, Stored};
 use crate::web::objectives::view;
+use crate::web::{Command, Error};
 
 const UNKNOWN: &str = "unknown parameter, expected service";
 
@@ -39,8 +41,14 @@ pub(super) async fn one(
 ) -> Result<Response, Failure> {
     let Path(segment) = path?;
     let name = link::name_of(&segment);
-    let view = view(state).await?;
-    let page = detail(&view, name).ok_or_else(|| Failure::NoSlo(name.to_owned()))?;
+    let view = view(state.clone()).await?;
+    let ids = view.objectives.iter().find(|it| it.name == name).map_or(&[][..], |it| &it.evidence.trace_ids);
+    let mut spans = Vec::new();
+    for trace_id in ids.iter().filter_map(|id| parse_id(id)) {
+        let found: Found = state.handle.ask(|reply| Command::Spans(trace::query(trace_id), reply)).await?;
+        spans.extend(found.spans);
+    }
+    let page = detail(&view, &spans, name).ok_or_else(|| Failure::NoSlo(name.to_owned()))?;
     Ok(page.into_response())
 }
 
@@ -117,7 +125,7 @@ fn budget(objective: &ObjectiveView) -> Markup {
             rect.rest width="100" height="8" {}
             rect.left width=(format!("{shown:.1}")) height="8" {}
         }
-        span.n { (text::percent(left)) }
+        span.n { @if left < 0.0 { "spent " (text::significant(1.0 - left)) " times" } @else { (text::percent(left)) } }
     }
 }
 
@@ -152,8 +160,8 @@ pub(super) fn alert(alert: &AlertView) -> Markup {
     }
 }
 
-/// `None` when there is no such objective.
-pub(super) fn detail(view: &View, name: &str) -> Option<Page> {
+/// `None` when there is no such objective. The spans are those of the traces that show where it burns.
+pub(super) fn detail(view: &View, spans: &[Stored], name: &str) -> Option<Page> {
     let objective = view.objectives.iter().find(|objective| objective.name == name)?;
     let alerts: Vec<_> =
         view.alerts.iter().filter(|alert| alert.labels.get("slo").is_some_and(|slo| slo == name)).collect();
@@ -172,7 +180,7 @@ pub(super) fn detail(view: &View, name: &str) -> Option<Page> {
                 @if evidence.trace_ids.is_empty() { p.empty { "No bad event was seen since this agent started." } }
                 @else {
                     p { "Most bad events of late: " b { (text::name_to(&evidence.worst_route, 200)) } ". Traces of some:" }
-                    ul.ways { @for id in &evidence.trace_ids { li { a href={ "/traces/" (id) } { code { (id) } } } } }
+                    ul.ways { @for id in &evidence.trace_ids { li { (proof(id, spans, &objective.service)) } } }
                     p { a href=(link::with("/spans", &[("service", &objective.service), ("error", "true")])) { "All failed spans of this service" } }
                 }
             }
@@ -190,6 +198,24 @@ pub(super) fn detail(view: &View, name: &str) -> Option<Page> {
         json: Some("/api/v1/slos".to_owned()),
         body,
     })
+}
+
+/// A trace by its span that failed, of this service if there is one.
+fn proof(id: &str, spans: &[Stored], service: &str) -> Markup {
+    let trace_id: Option<[u8; 16]> = parse_id(id);
+    let of = spans.iter().map(|stored| &stored.span).filter(|span| Some(span.trace_id) == trace_id);
+    let span = of.max_by_key(|span| (trace::is_error(span), span.service.name == service));
+    let Some(address) = trace_id.as_ref().map(link::trace) else { return html! { (text::name(id)) } };
+    html! {
+        @match span {
+            Some(span) => {
+                a href=(address) { (text::name(&span.name().to_string())) } " "
+                @if trace::is_error(span) { span.bad { "▲ " (text::name(span.error_type)) } ", " }
+                (text::duration(crate::red::seconds(span.end.saturating_sub(span.start)))) ", " (text::moment(span.start))
+            },
+            None => { a href=(address) { code { (text::short(id)) } } },
+        }
+    }
 }
 
 fn tiles(objective: &ObjectiveView) -> Markup {

@@ -186,7 +186,8 @@ fn compared(span: &Span, id: &str) -> Option<String> {
 
 /// A flame graph in a frame that may run its own script and nothing else.
 pub(super) fn picture(address: &str, title: &str) -> Markup {
-    html! { iframe.flame src=(address) title=(title) loading="lazy" sandbox="allow-scripts allow-modals" {} }
+    let framed = address.replacen("format=svg", "format=html", 1);
+    html! { iframe.flame src=(framed) title=(title) loading="lazy" sandbox="allow-scripts allow-modals" {} }
 }
 
 fn pairs(pairs: &[(String, String)]) -> Markup {

@@ -148,7 +148,7 @@ fn row(placed: &Placed, bar: &Bar, start: u64, colours: &HashMap<u32, usize>, ra
                 a href=(link::span(&span.trace_id, &span.span_id)) { (text::name(&span.name().to_string())) }
                 " " span.of { (text::name(&span.service.name)) " " (table::side(span.kind)) }
                 @if is_error(span) { " " span.bad.whole { "▲ " (text::name(span.error_type)) } }
-                @if placed.is_cut { " " span.quiet { "parent not seen" } }
+                @if placed.is_cut { " " span.of { "parent not seen" } }
             }
             td.time { (drawn(bar, colour)) }
             td.n { "+" (text::duration(seconds(span.start.saturating_sub(start)))) }

@@ -22,6 +22,8 @@ const BASE: &str = "base_";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Svg,
+    /// The same picture in a page of its own, for frames: there browsers make an SVG as small as the frame.
+    Html,
     Pprof,
     Otlp,
     Json,
@@ -31,10 +33,11 @@ impl Format {
     fn of_name(name: &str) -> Result<Self, &'static str> {
         match name {
             "svg" => Ok(Self::Svg),
+            "html" => Ok(Self::Html),
             "pprof" => Ok(Self::Pprof),
             "otlp" => Ok(Self::Otlp),
             "json" => Ok(Self::Json),
-            _ => Err("expected svg, pprof, otlp or json"),
+            _ => Err("expected svg, html, pprof, otlp or json"),
         }
     }
 
@@ -266,7 +269,7 @@ mod tests {
         check("trace=12", "trace=12: expected 32");
         check("pid=-1", "pid=-1: expected a process id");
         check("slow=1", "slow=1: expected true or false");
-        check("format=png", "format=png: expected svg, pprof, otlp or json");
+        check("format=png", "format=png: expected svg, html, pprof, otlp or json");
         check("from=yesterday", "from=yesterday: expected a time such as");
         check("from=-1", "from=-1: expected a time");
         check("from=NaN", "expected a time");
