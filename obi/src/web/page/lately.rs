@@ -60,7 +60,7 @@ pub(super) fn requests(row: &Row) -> Markup {
         @match &row.lately {
             Some(lately) => {
                 (line(&lately.points)) " "
-                span title=(text::counted(n, "request", "requests")) { (text::rate(n as f64 / lately.seconds)) }
+                span.per title=(text::counted(n, "request", "requests")) { (text::rate(n as f64 / lately.seconds)) }
             },
             None => span data-is="requests" { (text::count(n)) },
         }

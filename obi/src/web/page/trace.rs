@@ -164,8 +164,10 @@ fn row(placed: &Placed, bar: &Bar, start: u64, colours: &HashMap<u32, usize>, ra
 
 /// A share as a percentile: 99.94 % is no 100th.
 fn place(rank: f64) -> String {
-    let percent = (rank * 1_000.0).floor() / 10.0;
-    text::significant(percent.min(99.9))
+    match (rank * 1_000.0).floor() / 10.0 {
+        percent if percent < 99.0 => format!("{percent:.0}"),
+        percent => format!("{:.1}", percent.min(99.9)),
+    }
 }
 
 fn drawn(bar: &Bar, colour: usize) -> Markup {
