@@ -48,7 +48,7 @@ pub(super) fn page(metrics: &Metrics, past: &Past, view: &View, wanted: &Wanted)
         SpanKind::Server => states.get(&*row.service.name).copied(),
         SpanKind::Client => None,
     };
-    rows.sort_by(|a, b| order(a, state(a), wanted.order).cmp(&order(b, state(b), wanted.order)));
+    rows.sort_by_key(|row| order(row, state(row), wanted.order));
     let all = rows.len();
     rows.retain(|row| wanted.takes(&row.service.name, &row.service.namespace, row.figures.errors > 0));
     let body = html! {

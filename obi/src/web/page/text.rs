@@ -77,7 +77,7 @@ pub(super) fn maybe_duration(seconds: Option<f64>) -> String {
 /// Events per second, or per minute where they are few.
 pub(super) fn rate(per_second: f64) -> String {
     match per_second {
-        value if value == 0.0 => "0 /s".to_owned(),
+        0.0 => "0 /s".to_owned(),
         value if value < 0.5 => format!("{} /min", significant(value * 60.0)),
         value => format!("{} /s", significant(value)),
     }
@@ -94,7 +94,7 @@ pub(super) fn share(part: u64, whole: u64) -> String {
 /// A ratio, in percent.
 pub(super) fn percent(ratio: f64) -> String {
     match ratio * 100.0 {
-        value if value == 0.0 => "0 %".to_owned(),
+        0.0 => "0 %".to_owned(),
         value if value > 0.0 && value < 0.01 => "<0.01 %".to_owned(),
         // 99.97 must not become 100.
         value if (99.0..100.0).contains(&value) => format!("{:.2} %", (value * 100.0).floor() / 100.0),
@@ -125,8 +125,7 @@ pub(super) fn bytes(n: u64) -> String {
 
 /// A moment, nanoseconds since the Unix epoch: in UTC; the page's script shows it in the reader's zone.
 pub(super) fn moment(nanoseconds: u64) -> Markup {
-    let Some(time) = i128::try_from(nanoseconds).ok().and_then(|it| Timestamp::from_nanosecond(it).ok())
-    else {
+    let Ok(time) = Timestamp::from_nanosecond(nanoseconds.into()) else {
         return html! { (NONE) };
     };
     let shown = strtime::format("%Y-%m-%d %H:%M:%S UTC", time).unwrap_or_default();
