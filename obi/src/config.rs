@@ -12,6 +12,7 @@ mod environment;
 mod error;
 pub mod export;
 mod hook_set;
+mod kubernetes;
 mod load;
 mod otlp_environment;
 mod profile;
@@ -29,11 +30,12 @@ use serde::{Deserialize, Serialize};
 pub use self::error::ConfigError;
 pub use self::export::Export;
 pub use self::hook_set::HookSet;
+pub use self::kubernetes::Kubernetes;
 pub use self::load::{Source, load, read_text};
 pub use self::profile::Profile;
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::slo::{Endpoint, Slo};
-pub use self::value::{Hooks, Parents};
+pub use self::value::{Hooks, Metadata, Parents};
 
 /// Where the running kernel tells its types.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -60,6 +62,8 @@ pub struct Config {
     pub receive: NoKeys,
     /// Where we send to.
     pub export: Export,
+    /// What pods are called.
+    pub kubernetes: Kubernetes,
     /// The listener: metrics, health, API.
     pub web: Web,
 }

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! - [`capture`]: kernel programs, ring buffer, discovery of processes; bytes of heads as [`capture::event::Event`].
+//! - [`kubernetes`]: what the pods of this node are called, for [`span`].
 //! - [`protocol`]: heads to [`protocol::Exchange`], one per request and response pair.
 //! - [`span`]: exchanges to [`span::Span`], with ids, parents, routes and service names.
 //! - [`red`]: spans to rate, error and duration series, aggregated once.
@@ -25,6 +26,7 @@ pub mod command;
 pub mod config;
 pub mod counter;
 pub mod export;
+pub mod kubernetes;
 pub mod objective;
 pub mod privilege;
 pub mod profile;

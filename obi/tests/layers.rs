@@ -8,12 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In flow order, what everyone may know first; each may use only those before it.
-const STAGES: [&str; 16] = [
+const STAGES: [&str; 17] = [
     "clock",
     "counter",
     "shutdown",
     "privilege",
     "config",
+    "kubernetes",
     "capture",
     "protocol",
     "cause",

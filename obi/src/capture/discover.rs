@@ -252,6 +252,14 @@ impl<N: Naming> Processes<N> {
         }
     }
 
+    /// What the names of these containers' processes follow from has changed: they are named again, as they are now.
+    /// Returns who was.
+    pub fn rename(&mut self, is_it: impl Fn(&Container) -> bool) -> Vec<u32> {
+        let mut affected = self.table.running_in(is_it);
+        affected.retain(|tgid| self.read(*tgid));
+        affected
+    }
+
     /// Whoever names the processes.
     #[must_use]
     pub fn naming(&self) -> &N {

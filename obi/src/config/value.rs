@@ -89,6 +89,53 @@ impl<'de> Deserialize<'de> for Parents {
     }
 }
 
+/// `kubernetes.metadata`: who is asked for the names of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Metadata {
+    /// The kubelet, else the API server, else names of log folders.
+    #[default]
+    Auto,
+    /// The kubelet's stream on its socket.
+    Kubelet,
+    /// The API server.
+    Api,
+    /// Names of log folders only.
+    Logs,
+    /// No one.
+    Off,
+}
+
+impl Metadata {
+    const ALL: [(Self, &str); 5] = [
+        (Self::Auto, "auto"),
+        (Self::Kubelet, "kubelet"),
+        (Self::Api, "api"),
+        (Self::Logs, "logs"),
+        (Self::Off, "off"),
+    ];
+}
+
+impl Serialize for Metadata {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let name = Self::ALL.iter().find(|(metadata, _)| metadata == self).map_or("", |(_, name)| *name);
+        serializer.serialize_str(name)
+    }
+}
+
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        const EXPECTED: &str = "auto, kubelet, api, logs or off";
+        let found = match scalar(deserializer)? {
+            Some(Scalar::Truth(false)) => Some(Self::Off),
+            Some(Scalar::Text(written)) => {
+                Self::ALL.into_iter().find(|(_, name)| *name == written).map(|(metadata, _)| metadata)
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
+    }
+}
+
 /// A whole number from `MIN` to `MAX`.
 pub(super) fn number<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
     deserializer: D,
@@ -147,6 +194,25 @@ pub(super) fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Sock
 /// A file with the kernel's types; the path does not depend on where we were started.
 pub(super) fn types_file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
     absolute_path(deserializer, "an absolute path, such as /sys/kernel/btf/vmlinux")
+}
+
+/// A file or folder of the node; the path does not depend on where we were started.
+pub(super) fn node_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    absolute_path(deserializer, "an absolute path, such as /var/log/pods")
+}
+
+/// A name that stands in a label or a selector: of a node, of a cluster; or an empty text.
+pub(super) fn optional_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    const EXPECTED: &str = "a name of letters, digits, `-`, `.` and `_`, at most 253";
+    let written = match scalar(deserializer)? {
+        Some(Scalar::Text(text)) => Some(text),
+        Some(Scalar::Number(number)) => Some(number.to_string()),
+        _ => None,
+    };
+    let is_valid = |text: &String| text.is_empty() || is_host_name(text);
+    written
+        .filter(is_valid)
+        .ok_or_else(|| D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
 }
 
 /// A folder for what is kept; the path does not depend on where we were started.

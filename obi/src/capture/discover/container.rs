@@ -1,8 +1,10 @@
-//! Which container a process runs in, by its control groups.
+//! Which container and which pod a process runs in, by its control groups.
 //!
-//! In: `/proc/PID/cgroup`, of version 1, 2 or both. Out: the container's id, and the runtime where the path names it.
-//! Docker, containerd, CRI-O and Podman, under systemd or cgroupfs, as seen from any cgroup namespace. Refuses to ask a
-//! runtime.
+//! In: `/proc/PID/cgroup`, of version 1, 2 or both. Out: the container's id, the runtime where the path names it, and
+//! the pod's UID. Docker, containerd, CRI-O and Podman, under systemd or cgroupfs, as seen from any cgroup namespace.
+//! Refuses to ask a runtime.
+
+use crate::kubernetes::PodUid;
 
 /// A container, as far as control groups tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -11,6 +13,9 @@ pub struct Container {
     pub id: String,
     /// `docker`, `containerd`, `cri-o` or `podman`; empty where the path does not say.
     pub runtime: &'static str,
+    /// The Kubernetes pod that it belongs to; `None` outside of pods, and for containers of the agent's own pod, whose
+    /// control group is above what a cgroup namespace shows by name.
+    pub pod: Option<PodUid>,
 }
 
 /// How the runtimes call a container's control group: what stands before the id.
@@ -32,18 +37,39 @@ const PARENTS: [(&str, &str); 3] =
 /// name the runtime's own unit.
 pub(super) fn container(text: &[u8]) -> Container {
     let text = String::from_utf8_lossy(text);
-    let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-    paths.filter_map(of_path).next().unwrap_or_default()
+    let mut found = Container::default();
+    for path in text.lines().filter_map(|line| line.splitn(3, ':').nth(2)) {
+        let parts: Vec<&str> = path.split('/').collect();
+        if found.id.is_empty()
+            && let Some((id, runtime)) = of_path(&parts)
+        {
+            (found.id, found.runtime) = (id.to_owned(), runtime);
+        }
+        // Innermost, as of a kubelet inside a container.
+        found.pod = found.pod.or_else(|| parts.iter().rev().find_map(|part| pod(part)));
+    }
+    found
 }
 
-/// The innermost container of a path.
-fn of_path(path: &str) -> Option<Container> {
-    let parts: Vec<&str> = path.split('/').collect();
+/// The pod of a part of a path: `kubepods-burstable-pod<uid>.slice` of systemd's driver, `pod<uid>` of cgroupfs's, and
+/// the first part of `kubepods-pod<uid>.slice:cri-containerd:<id>`.
+fn pod(part: &str) -> Option<PodUid> {
+    let part = part.split(':').next().unwrap_or(part);
+    let name = part.strip_suffix(".slice").unwrap_or(part);
+    let uid = match name.rfind("-pod") {
+        Some(at) => &name[at + "-pod".len()..],
+        None => name.strip_prefix("pod")?,
+    };
+    PodUid::parse(uid)
+}
+
+/// Id and runtime of the innermost container of a path.
+fn of_path<'a>(parts: &[&'a str]) -> Option<(&'a str, &'static str)> {
     (0..parts.len()).rev().find_map(|at| {
         let part = parts[at];
         // containerd with systemd as its driver, told `slice:prefix:id`.
         if let Some((_, "cri-containerd", id)) = triple(part).filter(|(_, _, id)| is_id(id)) {
-            return Some(Container { id: id.to_owned(), runtime: "containerd" });
+            return Some((id, "containerd"));
         }
         let name = part.strip_suffix(".scope").unwrap_or(part);
         let prefixed =
@@ -51,7 +77,7 @@ fn of_path(path: &str) -> Option<Container> {
         let parent = at.checked_sub(1).map_or("", |above| parts[above]);
         let under = || PARENTS.iter().find(|(name, _)| *name == parent).map_or("", |(_, runtime)| *runtime);
         let (id, runtime) = prefixed.unwrap_or_else(|| (name, under()));
-        is_id(id).then(|| Container { id: id.to_owned(), runtime })
+        is_id(id).then_some((id, runtime))
     })
 }
 
@@ -78,8 +104,8 @@ mod tests {
         /// `ID` stands for an id.
         fn check(text: &str, expected: Option<&'static str>) {
             let found = container(text.replace("ID", ID).as_bytes());
-            let expected = expected.map(|runtime| Container { id: ID.to_owned(), runtime });
-            assert_eq!(found, expected.unwrap_or_default(), "{text}");
+            let found = (found.id.as_str(), found.runtime);
+            assert_eq!(found, expected.map_or(("", ""), |runtime| (ID, runtime)), "{text}");
         }
         // Version 2.
         check("0::/system.slice/docker-ID.scope\n", Some("docker"));
@@ -121,10 +147,83 @@ mod tests {
         check("nonsense", None);
     }
 
+    #[test]
+    fn pods() {
+        /// `ID` stands for a container's id, `UID` for a pod's, `U_D` for the same as systemd has it.
+        fn check(text: &str, expected: Option<&str>) {
+            const UID: &str = "4f4f5e6e-02ab-4c1d-9a0b-0123456789ab";
+            let written = text.replace("UID", UID).replace("U_D", &UID.replace('-', "_")).replace("ID", ID);
+            let pod = container(written.as_bytes()).pod.map(|pod| pod.to_string());
+            assert_eq!(pod, expected.map(|expected| expected.replace("UID", UID)), "{text}");
+        }
+        let pod = Some("UID");
+        // systemd's driver: containerd, CRI-O, Docker; with and without a class of service.
+        check(
+            "0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podU_D.slice/cri-containerd-ID.scope",
+            pod,
+        );
+        check("0::/kubepods.slice/kubepods-podU_D.slice/cri-containerd-ID.scope", pod);
+        check("0::/kubepods.slice/kubepods-podU_D.slice/crio-ID.scope/container", pod);
+        check(
+            "0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-podU_D.slice/docker-ID.scope",
+            pod,
+        );
+        check("0::/system.slice/containerd.service/kubepods-burstable-podU_D.slice:cri-containerd:ID", pod);
+        // cgroupfs's.
+        check("0::/kubepods/burstable/podUID/ID", pod);
+        check("0::/kubepods/podUID/ID", pod);
+        check("0::/kubepods/podUID/crio-ID", pod);
+        // Below a container, and deeper.
+        check("0::/kubepods/podUID/ID/init.scope", pod);
+        // Version 1, and beside an empty version 2.
+        check(
+            "11:memory:/kubepods/burstable/podUID/ID\n1:name=systemd:/kubepods/burstable/podUID/ID\n0::/\n",
+            pod,
+        );
+        check(
+            "0::/system.slice/containerd.service\n4:cpu:/kubepods.slice/kubepods-podU_D.slice/crio-ID.scope",
+            pod,
+        );
+        // From the agent's own cgroup namespace: of another pod, and of its own.
+        check("0::/../../kubepods-burstable-podU_D.slice/cri-containerd-ID.scope", pod);
+        check("0::/../../../podUID/ID", pod);
+        check("0::/../cri-containerd-ID.scope", None);
+        // A kubelet inside a container: the innermost counts.
+        check(
+            "0::/docker/ID/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-podU_D.slice/cri-containerd-ID.scope",
+            pod,
+        );
+        check("0::/kubepods/pod00000000-0000-0000-0000-000000000000/ID/kubepods/podUID/ID", pod);
+        // A static pod has the hash of its manifest.
+        let hash = "0123456789abcdef0123456789abcdef";
+        check(&format!("0::/kubepods/burstable/pod{hash}/ID"), Some(hash));
+        check(&format!("0::/kubepods.slice/kubepods-pod{hash}.slice/crio-ID.scope"), Some(hash));
+        // Talos's own services, Podman's pods, names that look alike.
+        check("0::/podruntime/kubelet", None);
+        check("0::/machine.slice/machine-libpod_pod_ID.slice/libpod-ID.scope", None);
+        check("0::/kubepods/podx/ID", None);
+        check("0::/kubepods-pod.slice/", None);
+        check("0::/", None);
+        check("", None);
+    }
+
     proptest! {
         #[test]
         fn any_text_is_read(text in any::<Vec<u8>>()) {
             prop_assert!([0, 64].contains(&container(&text).id.len()));
+        }
+
+        #[test]
+        fn the_pod_is_found_wherever_it_stands(
+            before in "(/[a-z.-]{0,12}){0,3}",
+            between in prop_oneof![Just("/kubepods-burstable-pod"), Just("/pod"), Just("/kubelet-kubepods-pod")],
+            behind in prop_oneof![Just(""), Just(".slice")],
+            deeper in "(/[a-z]{0,12}){0,3}",
+        ) {
+            let text = format!("0::{before}{between}4f4f5e6e-02ab-4c1d-9a0b-0123456789ab{behind}/{ID}{deeper}\n");
+            let found = container(text.as_bytes());
+            prop_assert_eq!(found.id, ID);
+            prop_assert_eq!(found.pod, PodUid::parse("4f4f5e6e-02ab-4c1d-9a0b-0123456789ab"));
         }
     }
 }

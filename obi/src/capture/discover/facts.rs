@@ -51,7 +51,10 @@ impl Facts {
             command,
             otel_service_name: variables.service_name,
             otel_resource_attributes: variables.resource_attributes,
-            kubernetes: variables.kubernetes || self.kubernetes || self.cgroup.contains("kubepods"),
+            kubernetes: variables.kubernetes
+                || self.kubernetes
+                || self.container.pod.is_some()
+                || self.cgroup.contains("kubepods"),
             host_name: variables.host_name,
             ..self
         }

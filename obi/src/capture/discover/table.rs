@@ -137,6 +137,12 @@ impl<S, I> Table<S, I> {
         self.0.iter().filter(|entry| entry.is_running()).map(|entry| *entry.key()).collect()
     }
 
+    /// Those that run and whose container is such a one.
+    pub(super) fn running_in(&self, is_it: impl Fn(&Container) -> bool) -> Vec<u32> {
+        let is_it = |process: &Process<S, I>| process.is_running() && is_it(&process.particulars.container);
+        self.0.iter().filter(|entry| is_it(entry)).map(|entry| *entry.key()).collect()
+    }
+
     pub(super) fn any(&self) -> Option<u32> {
         self.0.iter().next().map(|entry| *entry.key())
     }

@@ -145,7 +145,7 @@ impl Naming for Asked {
 fn who_has_ended_is_known_by_what_it_was_given_and_where_its_parent_ran() {
     let rules = serde_saphyr::from_str("{}").unwrap();
     let mut table = Processes::new(rules, std::process::id(), Asked, Limits::default());
-    let container = Container { id: "c0ffee".to_owned(), runtime: "docker" };
+    let container = Container { id: "c0ffee".to_owned(), runtime: "docker", pod: None };
     let pod = Facts {
         executable: "/bin/sh".to_owned(),
         cgroup: "/kubepods/pod1/c0ffee".to_owned(),

@@ -1,0 +1,156 @@
+// Writes the streams that the tests replay, by the messages of Kubernetes itself: an oracle that this agent's
+// decoder did not have a hand in.
+//
+//	go mod init record && go get k8s.io/api@v0.37.2 k8s.io/kubelet@v0.37.2 && go run . DIRECTORY
+package main
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	pods "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
+)
+
+var yes = true
+
+func must[T any](value T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return value
+}
+
+// unknown wraps an object as the API server does.
+func unknown(kind string, raw []byte) []byte {
+	u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: "v1", Kind: kind}, Raw: raw}
+	return append([]byte("k8s\x00"), must(u.Marshal())...)
+}
+
+func watched(kind, object string, raw []byte) []byte {
+	e := metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: unknown(object, raw)}}
+	bytes := must(e.Marshal())
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(bytes))), bytes...)
+}
+
+func told(kind pods.EventType, pod *v1.Pod) []byte {
+	e := &pods.WatchPodsEvent{Type: kind}
+	if pod != nil {
+		e.Pod = must(pod.Marshal())
+	}
+	bytes := must(proto.Marshal(e))
+	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(bytes))), bytes...)
+}
+
+func cart() *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "cart-5d4f8c7b9-x2x4z", GenerateName: "cart-5d4f8c7b9-", Namespace: "shop",
+			UID: "4f4f5e6e-02ab-4c1d-9a0b-0123456789ab", ResourceVersion: "101",
+			CreationTimestamp: metav1.NewTime(time.Unix(1_790_000_000, 0)),
+			Labels: map[string]string{"pod-template-hash": "5d4f8c7b9", "app.kubernetes.io/name": "cart",
+				"app.kubernetes.io/instance": "shop-eu", "app.kubernetes.io/version": "9.9", "team": "payments"},
+			Annotations: map[string]string{"resource.opentelemetry.io/deployment.environment.name": "production",
+				"prometheus.io/scrape": "true"},
+			OwnerReferences: []metav1.OwnerReference{
+				{APIVersion: "v1", Kind: "Other", Name: "no-controller", UID: "1"},
+				{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "cart-5d4f8c7b9", UID: "2", Controller: &yes}},
+			ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet", FieldsV1: &metav1.FieldsV1{Raw: []byte("{}")}}},
+		},
+		Spec: v1.PodSpec{
+			NodeName: "node-a", ServiceAccountName: "default", DNSPolicy: "ClusterFirst",
+			InitContainers: []v1.Container{{Name: "migrate", Image: "registry.example:5000/shop/migrate:3"}},
+			Containers: []v1.Container{
+				{Name: "app", Image: "registry.example:5000/shop/cart:1.24.3",
+					Env:   []v1.EnvVar{{Name: "SECRET", Value: "hunter2"}},
+					Ports: []v1.ContainerPort{{ContainerPort: 8080, Name: "http"}}},
+				{Name: "proxy", Image: "envoy@sha256:0123"}},
+			EphemeralContainers: []v1.EphemeralContainer{{EphemeralContainerCommon: v1.EphemeralContainerCommon{Name: "debug", Image: "busybox"}}},
+		},
+		Status: v1.PodStatus{Phase: v1.PodPending},
+	}
+}
+
+func running(pod *v1.Pod, version string) *v1.Pod {
+	pod = pod.DeepCopy()
+	pod.ResourceVersion = version
+	id := func(c byte) string {
+		bytes := make([]byte, 64)
+		for at := range bytes {
+			bytes[at] = c
+		}
+		return "containerd://" + string(bytes)
+	}
+	started := true
+	pod.Status = v1.PodStatus{
+		Phase: v1.PodRunning, HostIP: "10.0.0.1", PodIP: "10.244.0.7",
+		PodIPs:     []v1.PodIP{{IP: "10.244.0.7"}, {IP: "fd00::7"}},
+		Conditions: []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}},
+		ContainerStatuses: []v1.ContainerStatus{
+			{Name: "app", Ready: true, Image: "cart", ImageID: "cart@sha256:9", ContainerID: id('a'), Started: &started,
+				State: v1.ContainerState{Running: &v1.ContainerStateRunning{}}},
+			{Name: "proxy", Ready: true, ContainerID: id('b')}},
+		InitContainerStatuses:      []v1.ContainerStatus{{Name: "migrate", ContainerID: id('c')}},
+		EphemeralContainerStatuses: []v1.ContainerStatus{{Name: "debug", ContainerID: id('d')}},
+	}
+	return pod
+}
+
+func etcd(uid, manifest string) *v1.Pod {
+	annotations := map[string]string{"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": manifest}
+	if uid != manifest {
+		annotations["kubernetes.io/config.mirror"] = manifest
+	}
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "etcd-node-a", Namespace: "kube-system", ResourceVersion: "90",
+			Annotations:     annotations,
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "node-a", UID: "3", Controller: &yes}}},
+		Spec:   v1.PodSpec{NodeName: "node-a", HostNetwork: true, Containers: []v1.Container{{Name: "etcd", Image: "etcd:3.6"}}},
+		Status: v1.PodStatus{Phase: v1.PodRunning, HostIP: "10.0.0.1", PodIP: "10.0.0.1"},
+	}
+}
+
+func main() {
+	const manifest = "0123456789abcdef0123456789abcdef"
+	mirror, own := etcd("x", manifest), etcd(manifest, manifest)
+	mirror.UID, own.UID = "11111111-2222-3333-4444-555555555555", manifest
+	pending := cart()
+	runs := running(pending, "103")
+	ending := runs.DeepCopy()
+	ending.ResourceVersion = "104"
+	now := metav1.NewTime(time.Unix(1_790_000_100, 0))
+	ending.DeletionTimestamp = &now
+	least := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pending.Name, Namespace: pending.Namespace, UID: pending.UID}}
+	bookmark := func(version string, initial bool) []byte {
+		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}
+		if initial {
+			pod.Annotations = map[string]string{"k8s.io/initial-events-end": "true"}
+		}
+		return watched("BOOKMARK", "Pod", must(pod.Marshal()))
+	}
+	event := func(kind string, pod *v1.Pod) []byte { return watched(kind, "Pod", must(pod.Marshal())) }
+	status := metav1.Status{Status: "Failure", Message: "too old resource version: 1 (2)", Reason: "Expired", Code: 410}
+	list := v1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: []v1.Pod{*mirror, *pending}}
+	join := func(parts ...[]byte) (all []byte) {
+		for _, part := range parts {
+			all = append(all, part...)
+		}
+		return
+	}
+	write := func(name string, bytes []byte) {
+		if err := os.WriteFile(filepath.Join(os.Args[1], name), bytes, 0o644); err != nil {
+			panic(err)
+		}
+	}
+	write("api_initial.bin", join(event("ADDED", mirror), event("ADDED", pending), bookmark("102", true)))
+	write("api_changes.bin", join(event("MODIFIED", runs), bookmark("103", false), event("MODIFIED", ending), event("DELETED", ending)))
+	write("api_gone.bin", watched("ERROR", "Status", must(status.Marshal())))
+	write("api_list.bin", unknown("PodList", must(list.Marshal())))
+	write("kubelet_initial.bin", join(told(pods.EventType_ADDED, own), told(pods.EventType_ADDED, pending), told(pods.EventType_INITIAL_SYNC_COMPLETE, nil)))
+	write("kubelet_changes.bin", join(told(pods.EventType_MODIFIED, runs), told(pods.EventType_DELETED, least)))
+}
