@@ -12,6 +12,7 @@
 
 mod exports;
 mod heap;
+mod kubernetes;
 mod load;
 mod misses;
 mod outlet;
@@ -102,6 +103,7 @@ struct Running {
     parts: Vec<part::Running>,
     /// Its table is read until the last span has gone.
     naming: part::Running,
+    cluster: Option<kubernetes::Started>,
     objectives: Option<objective::Running>,
     exports: Exports,
     web: Web,
@@ -129,14 +131,16 @@ impl Opened {
         let (commands, asked) = mpsc::channel(COMMANDS);
         let stopping = Arc::new(AtomicBool::new(false));
         let (tap, exporter) = plan.start();
-        let inputs = Inputs { commands: asked, reloads, tap, stopping: Arc::clone(&stopping) };
+        let cluster = kubernetes::start(&config.kubernetes)
+            .context("failed to start the thread for the names of pods")?;
+        let inputs = Inputs { commands: asked, reloads, tap, cluster, stopping: Arc::clone(&stopping) };
         Ok((Self { exporter, replaced, objectives, reloader, listener, commands, stopping }, inputs))
     }
 
     /// Starts every thread and task with the privileges that are left, and gives up those of this one.
     fn start(self, config: &Config, loaded: Loaded) -> anyhow::Result<Running> {
         let Self { exporter, replaced, objectives, reloader, listener, commands, stopping } = self;
-        let Loaded { mut pipeline, naming, probing, sampling, kept } = loaded;
+        let Loaded { mut pipeline, naming, probing, sampling, cluster, kept } = loaded;
         let naming = naming.start().context("failed to start the thread for processes")?;
         let mut parts = Vec::new();
         let wanted = Arc::new(AtomicBool::new(exporter.wants_profiles()));
@@ -195,6 +199,7 @@ impl Opened {
             living: tokio::spawn(systemd::keep_alive(beat)),
             parts,
             naming,
+            cluster,
             objectives: watching,
             exports,
             web: Web::start(listener, state),
@@ -248,6 +253,9 @@ impl Running {
         self.exports.finish(&mut outlet).await;
         drop(outlet);
         self.naming.finish().await;
+        if let Some(cluster) = self.cluster {
+            cluster.finish().await;
+        }
         tracing::info!("stopped; kernel programs detached");
         Ok(())
     }

@@ -14,6 +14,7 @@ use hashbrown::{Equivalent, HashMap};
 
 use crate::capture::tls::view::View as Tls;
 use crate::counter::Counter;
+use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
 
 pub use process::Process;
@@ -161,6 +162,8 @@ pub struct Stats {
     pub tls: Option<Arc<Tls>>,
     /// What CPUs do is sampled; `None` when it is not.
     pub profile: Option<Arc<Profile>>,
+    /// The pods of this node; `None` outside of Kubernetes.
+    pub kubernetes: Option<Arc<Kubernetes>>,
     /// Beginnings and ends of processes of which the kernel could not tell.
     pub lost_process_events: u64,
     /// Times that a process was not read in time.
@@ -259,6 +262,7 @@ impl Stats {
             unsampled: self.unsampled,
             tls: self.tls.clone(),
             profile: self.profile.clone(),
+            kubernetes: self.kubernetes.clone(),
         }
     }
 }
@@ -312,6 +316,8 @@ pub struct Snapshot {
     pub tls: Option<Arc<Tls>>,
     /// What CPUs do is sampled; `None` when it is not.
     pub profile: Option<Arc<Profile>>,
+    /// The pods of this node; `None` outside of Kubernetes.
+    pub kubernetes: Option<Arc<Kubernetes>>,
 }
 
 #[cfg(test)]

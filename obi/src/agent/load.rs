@@ -20,7 +20,7 @@ use super::route_state::RouteState;
 use super::systemd::Beat;
 use super::tally::Tallies;
 use super::wait::Wait;
-use super::{process, profile, tls};
+use super::{kubernetes, process, profile, tls};
 use crate::capture::discover::Processes;
 use crate::capture::hook_set::Preemption;
 use crate::capture::program::{Programs, Settings, flavour_name, return_memory};
@@ -47,6 +47,8 @@ pub(super) struct Inputs {
     pub(super) commands: mpsc::Receiver<web::Command>,
     pub(super) reloads: mpsc::Receiver<Reload>,
     pub(super) tap: Tap,
+    /// Who asks for the names of pods.
+    pub(super) cluster: Option<kubernetes::Started>,
     pub(super) stopping: Arc<AtomicBool>,
 }
 
@@ -57,6 +59,7 @@ pub(super) struct Loaded {
     /// `None` where TLS is not wanted or not possible.
     pub(super) probing: Option<tls::Prepared>,
     pub(super) sampling: anyhow::Result<profile::Prepared>,
+    pub(super) cluster: Option<kubernetes::Started>,
     /// The capabilities that are left.
     pub(super) kept: Kept,
 }
@@ -71,22 +74,25 @@ pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow:
     report(&selection);
     let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
     let shared = programs.shared_maps();
-    let mut processes = Processes::new(
-        config.discover.clone(),
-        settings.self_tgid,
-        Services::new(Host::read()),
-        Default::default(),
-    );
+    let Inputs { commands, reloads, tap, cluster, stopping } = inputs;
+    let mut services = Services::new(Host::read());
+    let pods = cluster.as_ref().map(|cluster| cluster.pods.clone());
+    if let (Some(cluster), Some(pods)) = (&cluster, &pods) {
+        cluster.wait();
+        services = services.with_pods(pods.clone(), &config.kubernetes);
+    }
+    let mut processes =
+        Processes::new(config.discover.clone(), settings.self_tgid, services, Default::default());
     let maps = programs.start()?;
     // After the start: who begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
-    let (processes, naming) = process::prepare(processes, programs.held_maps());
+    let (processes, naming) = process::prepare(processes, programs.held_maps(), pods.clone());
     // Requests are captured already: a look at everything that is mapped takes a while.
     let sampling = profile::prepare(&config.profile, &settings, shared, support.types.as_ref());
     drop(support);
     return_memory();
-    let Inputs { commands, reloads, tap, stopping } = inputs;
     let mut outlet = outlet(config, processes, tap, programs.sees_waits())?;
+    outlet.pods = pods;
     outlet.stats.hook_set = programs.set().name();
     outlet.stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
     outlet.stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
@@ -110,7 +116,7 @@ pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow:
     let probing = prepare_probing(&mut pipeline);
     let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
     let kept = privilege::reduce(by_event, || pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
-    Ok(Loaded { pipeline, naming, probing, sampling, kept })
+    Ok(Loaded { pipeline, naming, probing, sampling, cluster, kept })
 }
 
 fn settings(config: &Config, support: &Support) -> Settings {
@@ -171,6 +177,7 @@ fn outlet(
         spare: None,
         objectives: None,
         profile: None,
+        pods: None,
         served: (0, 0),
     })
 }

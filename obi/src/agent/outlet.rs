@@ -9,6 +9,7 @@ use super::route_state::RouteState;
 use crate::cause::{Causes, Ended, Place};
 use crate::clock::{Clock, monotonic_ns};
 use crate::export::otlp::Tap;
+use crate::kubernetes::Pods;
 use crate::objective::record::Recorder;
 use crate::profile::Origin;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
@@ -41,6 +42,8 @@ pub(super) struct Outlet {
     pub(super) objectives: Option<Recorder>,
     /// Who links samples to spans; nobody where nothing is sampled.
     pub(super) profile: Option<Tell>,
+    /// The pods of this node; `None` outside of Kubernetes.
+    pub(super) pods: Option<Pods>,
     /// The last (process, port) seen to serve, so that port rules are asked only when it changes.
     pub(super) served: (u32, u16),
 }

@@ -168,6 +168,10 @@ impl Pipeline {
         for news in self.outlet.processes.news() {
             let change = match news {
                 News::Verdict(change) => change,
+                News::Renamed(tgid) => {
+                    self.renewed(tgid, monotonic_ns());
+                    continue;
+                }
                 News::Began(tgid) => {
                     if let (Some(tls), Some((executable, cgroup))) =
                         (&mut self.tls, self.outlet.processes.place(tgid))
@@ -316,6 +320,7 @@ impl Pipeline {
         stats.watched_processes = self.outlet.processes.table().watched() as u64;
         stats.lanes = self.outlet.tap.lanes();
         stats.unsampled = self.outlet.tap.unsampled();
+        stats.kubernetes = self.outlet.pods.as_ref().map(|pods| Arc::new(pods.view()));
         stats.tls = self.tls.as_ref().map(Watch::view);
         stats.maps = vec![
             MapMemory { subsystem: "capture", bytes: capture },

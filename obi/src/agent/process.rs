@@ -20,10 +20,11 @@ use foldhash::fast::RandomState;
 use obi_ebpf::ignored_program;
 
 use super::part::{self, Ending, Running};
-use crate::capture::discover::{Change, Given, Process, Processes, Table, Verdict};
+use crate::capture::discover::{Change, Container, Given, Process, Processes, Table, Verdict};
 use crate::capture::program::HeldMaps;
 use crate::clock::monotonic_ns;
 use crate::config::Discover;
+use crate::kubernetes::{Pod, Pods};
 use crate::span::service::Services;
 use crate::span::{Instance, Service};
 
@@ -37,6 +38,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const ENDING: Duration = Duration::from_secs(1);
 /// Comparisons with `/proc`, and processes that ended.
 const SWEEP: Duration = Duration::from_secs(1);
+/// News of pods: how long they may wait while nothing else happens.
+const PODS: Duration = Duration::from_millis(100);
 /// The name of a process of which nothing could be learned (semantic conventions, `service.name`).
 const UNKNOWN_SERVICE: &[u8] = b"unknown_service";
 
@@ -76,6 +79,8 @@ pub(super) enum News {
     Verdict(Change),
     /// A watched process runs another program, and was read.
     Began(u32),
+    /// A process is called otherwise from now on.
+    Renamed(u32),
 }
 
 /// Who a process is.
@@ -129,7 +134,12 @@ pub(super) struct Counts {
 pub(super) struct Prepared(Box<Work>);
 
 /// What the thread will do, and the pipeline's end of it. `maps`: those that are counted, if this kernel counts them.
-pub(super) fn prepare(processes: Processes<Services>, maps: Option<HeldMaps>) -> (Directory, Prepared) {
+/// `pods`: those of this node, if it has any.
+pub(super) fn prepare(
+    processes: Processes<Services>,
+    maps: Option<HeldMaps>,
+    pods: Option<Pods>,
+) -> (Directory, Prepared) {
     let (notices, received) = sync_channel(NOTICES);
     // Bounded by the notices, of which it has at most two each, and by the table.
     let (sender, news) = channel();
@@ -149,7 +159,7 @@ pub(super) fn prepare(processes: Processes<Services>, maps: Option<HeldMaps>) ->
         map_bytes: maps.as_ref().map(|_| Arc::default()),
     };
     let counted = maps.zip(directory.map_bytes.clone());
-    (directory, Prepared(Box::new(Work { processes, received, news: sender, progress, counted })))
+    (directory, Prepared(Box::new(Work { processes, received, news: sender, progress, counted, pods })))
 }
 
 impl Prepared {
@@ -366,13 +376,22 @@ struct Work {
     progress: Arc<Progress>,
     /// Our maps, and where their size goes.
     counted: Option<(HeldMaps, Arc<AtomicU64>)>,
+    /// The pods of this node: what they are called may be told after their processes began.
+    pods: Option<Pods>,
 }
 
 impl Work {
     fn run(mut self) {
         let mut next = Instant::now() + SWEEP;
         loop {
-            match self.received.recv_timeout(next.saturating_duration_since(Instant::now())) {
+            let mut patience = next.saturating_duration_since(Instant::now());
+            if self.pods.is_some() {
+                patience = patience.min(PODS);
+            }
+            let received = self.received.recv_timeout(patience);
+            // Before anything is said of a process: it has the name of now.
+            self.follow_pods();
+            match received {
                 Ok((number, notice)) => {
                     self.take(notice);
                     self.publish();
@@ -420,6 +439,25 @@ impl Work {
                 }
             }
         }
+    }
+
+    /// Names the processes of pods that are new or have changed.
+    fn follow_pods(&mut self) {
+        let Some(pods) = &self.pods else { return };
+        let changed = pods.take_changed();
+        if changed.is_empty() {
+            return;
+        }
+        let is_new = |pod: &Pod| pod.key().is_some_and(|uid| changed.contains(&uid));
+        let is_affected = |container: &Container| match container.pod {
+            Some(uid) => changed.contains(&uid),
+            None if container.id.is_empty() => false,
+            None => pods.of_container(&container.id).is_some_and(|pod| is_new(&pod)),
+        };
+        for tgid in self.processes.rename(is_affected) {
+            let _ = self.news.send(News::Renamed(tgid));
+        }
+        self.publish();
     }
 
     fn publish(&mut self) {

@@ -1,8 +1,9 @@
 //! Facts of a process to the service that it is reported as.
 //!
 //! In: [`Facts`] from discovery. Out: one shared [`Service`] per distinct identity, with a dense number. The name is,
-//! first match wins: `OTEL_SERVICE_NAME`, `service.name` of `OTEL_RESOURCE_ATTRIBUTES`, the Kubernetes owner, the
-//! systemd unit, then script, module, jar or executable. Refuses to know `/proc` and rules.
+//! first match wins: `OTEL_SERVICE_NAME`, `service.name` of `OTEL_RESOURCE_ATTRIBUTES`, what the pod says (annotation,
+//! labels if they are wanted, owner), the systemd unit, then script, module, jar or executable. Refuses to know `/proc`
+//! and rules.
 
 mod host;
 mod instance;
@@ -18,15 +19,20 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 pub use self::host::Host;
+use self::kubernetes::Cluster;
 use self::program::{Program, program};
 use super::{Instance, Service};
 use crate::capture::discover::{Facts, Naming, Particulars};
+use crate::config;
+use crate::kubernetes::{Pod, Pods};
 
 /// Names processes and shares their services.
 #[derive(Debug)]
 pub struct Services {
     /// The machine. Its name also tells a pod on the node's network from one with a name of its own.
     host: Host,
+    /// The pods of this node.
+    cluster: Cluster,
     limit: usize,
     known: HashMap<Arc<Service>, (), RandomState>,
     ids: HashMap<(String, String), Named, RandomState>,
@@ -65,7 +71,13 @@ impl Services {
         let overflow = Arc::new(Service { name: OVERFLOW.to_owned(), ..Service::default() });
         let named = Named { id: 0, n_variants: 1, service: Arc::clone(&overflow) };
         let ids = [((String::new(), OVERFLOW.to_owned()), named)].into_iter().collect();
-        Self { host, limit, known: HashMap::default(), ids, overflow }
+        Self { host, cluster: Cluster::default(), limit, known: HashMap::default(), ids, overflow }
+    }
+
+    /// The same with the pods of this node, as far as they are known when a process is named.
+    #[must_use]
+    pub fn with_pods(self, pods: Pods, config: &config::Kubernetes) -> Self {
+        Self { cluster: Cluster::new(pods, config), ..self }
     }
 
     /// Distinct (namespace, name) pairs so far, the overflow included: every [`Service::id`] is below it.
@@ -103,7 +115,8 @@ impl Naming for Services {
     type Instance = Arc<Instance>;
 
     fn service(&mut self, facts: &Facts, parent: Option<&Arc<Service>>) -> Arc<Service> {
-        match describe(facts, &self.host) {
+        let pod = self.cluster.pod(&facts.container);
+        match describe(facts, &self.host, pod.as_deref().map(|pod| (pod, &self.cluster))) {
             Described::Service(service) => self.share(service),
             // An interpreter that was handed its program as text: a worker of its parent, if that runs the same one.
             Described::Anonymous(service) => parent.map_or_else(|| self.share(service), Arc::clone),
@@ -111,7 +124,7 @@ impl Naming for Services {
     }
 
     fn instance(&mut self, tgid: u32, start: Option<u64>, particulars: &Particulars) -> Arc<Instance> {
-        Arc::new(instance::describe(&self.host, tgid, start, particulars))
+        Arc::new(instance::describe((&self.host, &self.cluster), tgid, start, particulars))
     }
 
     fn name(service: &Arc<Service>) -> &str {
@@ -125,28 +138,34 @@ enum Described {
     Anonymous(Service),
 }
 
-fn describe(facts: &Facts, host: &Host) -> Described {
+fn describe(facts: &Facts, host: &Host, pod: Option<(&Pod, &Cluster)>) -> Described {
     let resource = resource::parse(&facts.otel_resource_attributes);
-    let pod = facts.kubernetes.then(|| kubernetes::owner(&facts.host_name, &host.name)).flatten();
+    let is_guessed = facts.kubernetes && pod.is_none();
+    let guessed = is_guessed.then(|| kubernetes::owner(&facts.host_name, &host.name)).flatten();
     let Program { name: program, language, runtime, executable } = program(facts);
     let own = [facts.otel_service_name.as_str(), resource.get("service.name")]
         .into_iter()
-        .chain(pod.iter().map(|owner| owner.name))
         .map(str::to_owned)
+        .chain(pod.into_iter().flat_map(|(pod, cluster)| cluster.names(pod)))
+        .chain(guessed.iter().map(|owner| owner.name.to_owned()))
         .chain(systemd::unit(&facts.cgroup))
         .chain(program)
         .map(|name| clean(&name))
         .find(|name| !name.is_empty());
     let anonymous = own.is_none();
     let name = own.unwrap_or_else(|| clean(&unknown(language.unwrap_or(&executable))));
-    let namespace = [resource.get("service.namespace"), facts.pod_namespace.as_str()]
+    let of_pod = pod.map_or(["", ""], |(pod, _)| [pod.annotation("service.namespace"), &pod.namespace]);
+    let namespace = [resource.get("service.namespace"), of_pod[0], of_pod[1], &facts.pod_namespace]
         .into_iter()
         .map(clean)
         .find(|namespace| !namespace.is_empty())
         .unwrap_or_default();
     // What the process says of itself comes first and stays.
     let mut attributes = resource.of_service();
-    if let Some(owner) = pod {
+    if let Some((pod, cluster)) = pod {
+        cluster.describe_service(pod, &mut attributes);
+    }
+    if let Some(owner) = guessed {
         attributes.text(owner.attribute, &clean(owner.name));
     }
     attributes.text("k8s.namespace.name", &clean(&facts.pod_namespace));

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{Command, Error};
 use crate::capture::tls::view::View as Tls;
 use crate::export::Metrics;
+use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
 use crate::stats::HookSetState;
 
@@ -30,6 +31,8 @@ struct Status<'a> {
     tls: Option<&'a Tls>,
     /// What CPUs do is sampled; `null` when it is not wanted or this kernel cannot.
     profile: Option<&'a Profile>,
+    /// The pods of this node; `null` outside of Kubernetes.
+    kubernetes: Option<&'a Kubernetes>,
     services: Vec<Service<'a>>,
 }
 
@@ -76,6 +79,7 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
         tls: metrics.stats.tls.as_deref(),
         profile: metrics.stats.profile.as_deref(),
+        kubernetes: metrics.stats.kubernetes.as_deref(),
         services: services.collect(),
     }
 }

@@ -25,7 +25,7 @@ impl Drop for Sleeper {
 fn prepared(rules: &str) -> (Directory, Prepared) {
     let rules = serde_saphyr::from_str(rules).unwrap();
     let services = Services::new(Host::read());
-    prepare(Processes::new(rules, std::process::id(), services, Default::default()), None)
+    prepare(Processes::new(rules, std::process::id(), services, Default::default()), None, None)
 }
 
 fn name(directory: &mut Directory, tgid: u32) -> String {

@@ -16,6 +16,7 @@ use prometheus_client::registry::Unit;
 use super::label;
 use crate::counter::Counter;
 use crate::export::{Metrics, Unseen};
+use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
 use crate::red::{self, EVIDENCE, ServiceTotals, seconds};
 use crate::stats::{HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
@@ -35,6 +36,7 @@ impl prometheus_client::collector::Collector for Collector {
         write_budget(&mut out, &self.metrics.red, unseen)?;
         write_capture(&mut out, stats)?;
         stats.profile.as_ref().map_or(Ok(()), |profile| write_profile(&mut out, profile))?;
+        stats.kubernetes.as_ref().map_or(Ok(()), |kubernetes| write_kubernetes(&mut out, kubernetes))?;
         write_reloads(&mut out, stats.reloads)?;
         write_exports(&mut out, stats)?;
         out.info("obi_build", "Version of the agent", &[("version", env!("CARGO_PKG_VERSION"))])?;
@@ -270,6 +272,30 @@ fn write_profile(out: &mut Families<'_>, profile: &Profile) -> fmt::Result {
     out.gauge(("obi_profile_files", "Files with code that are held open", None), profile.files)?;
     let tables = "Of these files, those with tables in the kernel to walk stacks by";
     out.gauge(("obi_profile_table_files", tables, None), profile.tables)
+}
+
+fn write_kubernetes(out: &mut Families<'_>, kubernetes: &Kubernetes) -> fmt::Result {
+    let help = "Who tells the names of pods: kubelet, api, logs or none";
+    out.info("obi_kubernetes_source", help, &[("source", kubernetes.source)])?;
+    let help = "Whether pods are told as they come and go: 0 while names are as of the last news";
+    out.gauge(("obi_kubernetes_live", help, None), u64::from(kubernetes.live))?;
+    let header = ("obi_kubernetes_pods", "Pods of this node whose names are known", None);
+    let mut family = out.family(header, MetricType::Gauge)?;
+    for (state, n) in [("present", kubernetes.pods), ("ended", kubernetes.ended)] {
+        family.encode_family(&LabelSet(&[("state", state)]))?.encode_gauge(&(n as u64))?;
+    }
+    out.counter(("obi_kubernetes_events", "Messages about pods", None), [([], kubernetes.events)])?;
+    let help = "Messages about pods that were not used, by reason";
+    let unused = [("undecodable", kubernetes.undecodable), ("no_room", kubernetes.refused)];
+    let unused = unused.map(|(reason, n)| ([("reason", reason)], n));
+    out.counter(("obi_kubernetes_unused_events", help, None), unused)?;
+    let help = "Times that pods were not told: no answer, a refusal, or a stream that broke";
+    out.counter(("obi_kubernetes_failures", help, None), [([], kubernetes.failures)])?;
+    let help = "Processes in pods that were not known when these were named, by reason";
+    let unresolved = kubernetes.unresolved;
+    let unresolved = [("unknown_pod", unresolved.unknown_pod), ("no_source", unresolved.no_source)];
+    let unresolved = unresolved.map(|(reason, n)| ([("reason", reason)], n));
+    out.counter(("obi_kubernetes_unresolved_processes", help, None), unresolved)
 }
 
 fn write_process(out: &mut Families<'_>, process: &Process) -> fmt::Result {

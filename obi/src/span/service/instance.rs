@@ -9,7 +9,8 @@
 
 use uuid::{Uuid, uuid};
 
-use super::{Host, clean, host, kubernetes, resource};
+use super::kubernetes::{self, Cluster};
+use super::{Host, clean, host, resource};
 use crate::capture::discover::Particulars;
 use crate::span::{Instance, Resource};
 
@@ -18,11 +19,20 @@ const NAMESPACE: Uuid = uuid!("4d63009a-8d0f-11ee-aad7-4c796ed8e320");
 /// Clock ticks per second in `/proc` (`USER_HZ`), on every architecture we run on.
 const TICKS: u64 = 100;
 
-pub(super) fn describe(host: &Host, tgid: u32, start: Option<u64>, particulars: &Particulars) -> Instance {
+pub(super) fn describe(
+    (host, cluster): (&Host, &Cluster),
+    tgid: u32,
+    start: Option<u64>,
+    particulars: &Particulars,
+) -> Instance {
     let Particulars { executable, container, otel_resource_attributes, host_name, .. } = particulars;
     let mut attributes = Resource::default();
     attributes.int("process.pid", i64::from(tgid));
     resource::parse(otel_resource_attributes).of_instance(&mut attributes);
+    let pod = cluster.known_pod(container);
+    if let Some(pod) = &pod {
+        cluster.describe_instance(pod, container, &mut attributes);
+    }
     let own = format!("{}/{}/{tgid}/{}", machine(host), host.booted_id, start.unwrap_or(0));
     attributes.text("service.instance.id", &id(&own));
     if let Some(start) = start.filter(|_| host.booted > 0) {
@@ -32,6 +42,9 @@ pub(super) fn describe(host: &Host, tgid: u32, start: Option<u64>, particulars: 
     attributes.text("process.executable.path", &clean(executable));
     attributes.text("container.id", &container.id);
     attributes.text("container.runtime.name", container.runtime);
+    if let Some(uid) = container.pod {
+        attributes.text("k8s.pod.uid", &uid.to_string());
+    }
     if kubernetes::owner(host_name, &host.name).is_some() {
         attributes.text("k8s.pod.name", &clean(host_name));
     }

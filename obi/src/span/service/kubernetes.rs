@@ -1,7 +1,137 @@
-//! A pod's name to the workload that owns it, without asking an API server.
+//! What a process is called by its pod, and what its pod says of it.
 //!
-//! In: the host name inside the pod, which is the pod's name. Out: the owner's name and its attribute. It goes by the
-//! shape of names that Kubernetes generates: a hand-made pod whose name has that very shape is taken for generated.
+//! In: the [`Pod`], where a source has told of it, else the host name inside the pod, which is mostly the pod's name.
+//! Out: names and attributes. A pod that is only known by name goes by the shape of names that Kubernetes generates: a
+//! hand-made one of that very shape is taken for generated.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{clean, resource};
+use crate::capture::discover::Container;
+use crate::config;
+use crate::kubernetes::pod::image;
+use crate::kubernetes::view::Counts;
+use crate::kubernetes::workload::workload;
+use crate::kubernetes::{Pod, PodUid, Pods};
+use crate::span::Resource;
+
+/// How long the first process of a pod that is not known is kept waiting: pods are told when they are bound, half a
+/// second before their first program begins, so it is mostly not at all.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Pods that were waited for in vain and are not again.
+const MISSED_MAX: usize = 1024;
+
+/// The pods of this node, and how their names are used.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    pods: Pods,
+    /// `k8s.cluster.name`.
+    name: String,
+    /// Labels may name services.
+    use_labels: bool,
+    missed: HashSet<PodUid>,
+}
+
+impl Cluster {
+    pub(super) fn new(pods: Pods, config: &config::Kubernetes) -> Self {
+        let (name, use_labels) = (config.cluster.clone(), config.use_labels);
+        Self { pods, name, use_labels, missed: HashSet::new() }
+    }
+
+    /// The pod of a process that is being named.
+    pub(super) fn pod(&mut self, container: &Container) -> Option<Arc<Pod>> {
+        let Some(uid) = container.pod else { return self.pods.of_container(&container.id) };
+        if let Some(pod) = self.pods.get(uid) {
+            return Some(pod);
+        }
+        if self.missed.len() >= MISSED_MAX {
+            self.missed.clear();
+        }
+        let pod = if self.missed.insert(uid) { self.pods.wait_for(uid, PATIENCE) } else { None };
+        if pod.is_none() {
+            let counts = self.pods.counts();
+            let counter = if self.pods.is_live() { &counts.unknown_pod } else { &counts.no_source };
+            Counts::add(counter, 1);
+        }
+        pod
+    }
+
+    /// The same of one that has its name already.
+    pub(super) fn known_pod(&self, container: &Container) -> Option<Arc<Pod>> {
+        match container.pod {
+            Some(uid) => self.pods.get(uid),
+            None => self.pods.of_container(&container.id),
+        }
+    }
+
+    /// Names that the pod gives the service, the strongest first.
+    pub(super) fn names(&self, pod: &Pod) -> Vec<String> {
+        let labels = [&pod.labels.instance, &pod.labels.name].map(|label| label.to_string());
+        let labels = labels.into_iter().filter(|_| self.use_labels);
+        let by_shape = || owner(&pod.name, "").map(|owner| owner.name);
+        let owner = workload(pod).map(|workload| workload.name).or_else(by_shape);
+        std::iter::once(pod.annotation("service.name").to_owned())
+            .chain(labels)
+            .chain(owner.map(str::to_owned))
+            .collect()
+    }
+
+    /// Adds what holds for all pods of the workload.
+    pub(super) fn describe_service(&self, pod: &Pod, attributes: &mut Resource) {
+        attributes.text("k8s.namespace.name", &clean(&pod.namespace));
+        let Some(workload) = workload(pod) else {
+            if let Some(owner) = owner(&pod.name, "").filter(|owner| owner.attribute != POD_NAME) {
+                attributes.text(owner.attribute, &clean(owner.name));
+            }
+            return self.describe_place(pod, attributes);
+        };
+        // What stands behind the first is a generation of it.
+        if let Some((name, value)) = workload.attributes.first().filter(|(_, value)| *value == workload.name)
+        {
+            attributes.text(*name, &clean(value));
+        }
+        if self.use_labels && !pod.annotations.iter().any(|(name, _)| &**name == VERSION) {
+            attributes.text(VERSION, &clean(&pod.labels.version));
+        }
+        self.describe_place(pod, attributes);
+        resource::of_pairs(&pod.annotations).of_service().iter().for_each(|(name, value)| {
+            attributes.text(name.to_owned(), &value.to_string());
+        });
+    }
+
+    fn describe_place(&self, pod: &Pod, attributes: &mut Resource) {
+        attributes.text("k8s.node.name", &clean(&pod.node));
+        attributes.text("k8s.cluster.name", &self.name);
+    }
+
+    /// Adds what is particular to one container of the pod. What its process says of itself is there already.
+    pub(super) fn describe_instance(&self, pod: &Pod, container: &Container, attributes: &mut Resource) {
+        attributes.text(POD_NAME, &clean(&pod.name));
+        attributes.text("k8s.pod.uid", &clean(&pod.uid));
+        for (name, value) in workload(pod).into_iter().flat_map(|workload| workload.attributes) {
+            attributes.text(name, &clean(value));
+        }
+        let container = pod.container(&container.id);
+        attributes.text("k8s.container.name", &clean(container.map_or("", |container| &container.name)));
+        let (image, version) = image(container.map_or("", |container| &container.image));
+        attributes.text("container.image.name", &clean(image));
+        resource::of_pairs(&pod.annotations).of_instance(attributes);
+        if let Some(container) = container {
+            let id = format!("{}.{}.{}", pod.namespace, pod.name, container.name);
+            attributes.text("service.instance.id", &clean(&id));
+        }
+        let is_told =
+            !pod.annotation(VERSION).is_empty() || self.use_labels && !pod.labels.version.is_empty();
+        if !is_told {
+            attributes.text(VERSION, &clean(&version));
+        }
+    }
+}
+
+const POD_NAME: &str = "k8s.pod.name";
+const VERSION: &str = "service.version";
 
 /// What owns a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,13 +151,13 @@ pub(super) fn owner<'a>(pod: &'a str, node: &str) -> Option<Owner<'a>> {
     }
     let named = |name, attribute| Some(Owner { name, attribute });
     let Some((stem, last)) = pod.rsplit_once('-').filter(|(stem, _)| !stem.is_empty()) else {
-        return named(pod, "k8s.pod.name");
+        return named(pod, POD_NAME);
     };
     if last.bytes().all(|byte| byte.is_ascii_digit()) && last.len() <= 4 {
         return named(stem, "k8s.statefulset.name");
     }
     if last.len() != SUFFIX_BYTES || !is_generated(last) {
-        return named(pod, "k8s.pod.name");
+        return named(pod, POD_NAME);
     }
     match stem.rsplit_once('-').filter(|(owner, _)| !owner.is_empty()) {
         // A CronJob's job carries the minute of its schedule since 1970.

@@ -54,6 +54,11 @@ fn is_any(name: &str, names: &[&str]) -> bool {
 /// Most attributes looked at.
 const ATTRIBUTES_MAX: usize = 128;
 
+/// Attributes that somebody else has taken apart already.
+pub(super) fn of_pairs(pairs: &[(Box<str>, Box<str>)]) -> Resource {
+    Resource(pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
+}
+
 /// Parses the text. Pairs without a key or `=` are passed over.
 pub(super) fn parse(text: &str) -> Resource {
     let pairs = text.split(',').take(ATTRIBUTES_MAX).filter_map(|pair| {

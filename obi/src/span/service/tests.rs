@@ -220,7 +220,11 @@ fn attributes_describe_the_instance() {
     let mut services = Services::new(machine());
     let mut particulars = Particulars {
         executable: "/srv/cart".into(),
-        container: crate::capture::discover::Container { id: "c0ffee".to_owned(), runtime: "docker" },
+        container: crate::capture::discover::Container {
+            id: "c0ffee".to_owned(),
+            runtime: "docker",
+            pod: None,
+        },
         otel_resource_attributes: "team=x,process.pid=7,k8s.container.name=main".to_owned(),
         host_name: "cart-5d4f8c7b9-x2x4z".to_owned(),
         pod_namespace: "shop".to_owned(),
