@@ -37,7 +37,7 @@ use crate::red::Registry;
 use crate::span::assemble::Assembler;
 use crate::span::method::KnownMethods;
 use crate::span::route::Patterns;
-use crate::span::service::{Host, Services};
+use crate::span::service::{Host, Peers, Services};
 use crate::span_store::Store;
 use crate::stats::{HookSetState, Stats};
 use crate::web;
@@ -92,7 +92,7 @@ pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow:
     drop(support);
     return_memory();
     let mut outlet = outlet(config, processes, tap, programs.sees_waits())?;
-    outlet.pods = pods;
+    outlet.peers = pods.map(|pods| Peers::new(pods, &config.kubernetes));
     outlet.stats.hook_set = programs.set().name();
     outlet.stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
     outlet.stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
@@ -177,7 +177,7 @@ fn outlet(
         spare: None,
         objectives: None,
         profile: None,
-        pods: None,
+        peers: None,
         served: (0, 0),
     })
 }

@@ -9,17 +9,18 @@ use super::route_state::RouteState;
 use crate::cause::{Causes, Ended, Place};
 use crate::clock::{Clock, monotonic_ns};
 use crate::export::otlp::Tap;
-use crate::kubernetes::Pods;
 use crate::objective::record::Recorder;
 use crate::profile::Origin;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
 use crate::protocol::{Begun, Endpoints, Exchange, Exchanges, Side, Sink};
 use crate::red::{ActiveLabels, Registry};
 use crate::span::assemble::{Assembler, scheme, server_of};
+use crate::span::service::{Peer, Peers};
 use crate::span::{Span, SpanKind};
 use crate::span_store::Store;
 use crate::stats::{self, Stage, Stats};
 use std::hash::BuildHasher as _;
+use std::sync::Arc;
 
 /// Everything right of the protocol stage.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub(super) struct Outlet {
     /// Who links samples to spans; nobody where nothing is sampled.
     pub(super) profile: Option<Tell>,
     /// The pods of this node; `None` outside of Kubernetes.
-    pub(super) pods: Option<Pods>,
+    pub(super) peers: Option<Peers>,
     /// The last (process, port) seen to serve, so that port rules are asked only when it changes.
     pub(super) served: (u32, u16),
 }
@@ -114,6 +115,16 @@ impl Outlet {
         self.registry.set_active(requests);
     }
 
+    /// Who answers a call, by the address that it went to.
+    fn peer_by_address(&self, exchange: &Exchange<'_>) -> Option<Peer> {
+        match (exchange.side, exchange.endpoints) {
+            (Side::Client, Endpoints::Ip { remote, .. }) => {
+                self.peers.as_ref()?.at(remote.ip(), (exchange.started, exchange.ended))
+            }
+            _ => None,
+        }
+    }
+
     fn note_port(&mut self, exchange: &Exchange<'_>) {
         if let (Side::Server, Endpoints::Ip { local, .. }) = (exchange.side, exchange.endpoints) {
             let serving = (exchange.tgid, local.port());
@@ -146,17 +157,13 @@ impl Outlet {
     }
 
     /// Its edge in the service graph.
-    fn connect(&mut self, span: &Span) {
-        let peer =
-            self.causes.peer(span.exchange).map(|(number, tgid)| (number, self.processes.identity(tgid)));
+    fn connect(&mut self, span: &Span, peer: Option<&(u64, Identity)>) {
         match span.kind {
             SpanKind::Server => {
-                let caller = peer.as_ref().map(|(number, identity)| (*number, &identity.service));
+                let caller = peer.map(|(number, identity)| (*number, &identity.service));
                 self.registry.served(span, caller);
             }
-            SpanKind::Client => {
-                self.registry.called(span, peer.as_ref().map(|(_, identity)| &identity.service))
-            }
+            SpanKind::Client => self.registry.called(span, peer.map(|(_, identity)| &identity.service)),
         }
     }
 
@@ -174,9 +181,15 @@ impl Outlet {
         if let Some(profile) = &mut self.profile {
             profile.ended(&span, wall_offset);
         }
+        let peer =
+            self.causes.peer(span.exchange).map(|(number, tgid)| (number, self.processes.identity(tgid)));
+        if let (SpanKind::Client, Some((_, identity))) = (span.kind, &peer) {
+            // Both ends are seen: whatever an address says, this is who has answered.
+            span.peer = Some(Peer::Service(Arc::clone(&identity.service)));
+        }
         let kept = self.tap.sample(&mut span);
         self.registry.record(&span);
-        self.connect(&span);
+        self.connect(&span, peer.as_ref());
         if let Some(kept) = kept {
             self.tap.push(&span, kept);
         }
@@ -220,6 +233,7 @@ impl Sink for Outlet {
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);
         span.instance = instance;
+        span.peer = self.peer_by_address(exchange);
         let ended: Ended<'_> = room::ended(exchange, route_number(&span));
         self.causes.ended(&ended);
         let now = monotonic_ns();

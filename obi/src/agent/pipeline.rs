@@ -320,7 +320,7 @@ impl Pipeline {
         stats.watched_processes = self.outlet.processes.table().watched() as u64;
         stats.lanes = self.outlet.tap.lanes();
         stats.unsampled = self.outlet.tap.unsampled();
-        stats.kubernetes = self.outlet.pods.as_ref().map(|pods| Arc::new(pods.view()));
+        stats.kubernetes = self.outlet.peers.as_ref().map(|peers| Arc::new(peers.pods().view()));
         stats.tls = self.tls.as_ref().map(Watch::view);
         stats.maps = vec![
             MapMemory { subsystem: "capture", bytes: capture },

@@ -88,6 +88,10 @@ pub fn pod(bytes: &[u8]) -> Result<Sent, Error> {
     let debugging = spec.ephemeral.iter().filter_map(|container| container.common.as_ref());
     for container in spec.containers.iter().chain(&spec.init_containers).chain(debugging) {
         pod.add_container(&container.name, &container.image);
+        let names = |variable: &RawVariable| {
+            matches!(&*variable.name, "OTEL_SERVICE_NAME" | "OTEL_RESOURCE_ATTRIBUTES")
+        };
+        pod.may_name_itself |= !container.env_from.is_empty() || container.env.iter().any(names);
     }
     let states = [&status.containers, &status.init_containers, &status.ephemeral_containers];
     for state in states.into_iter().flatten().filter(|state| !state.container_id.is_empty()) {
@@ -284,6 +288,17 @@ struct RawContainer {
     name: String,
     #[prost(string, tag = "2")]
     image: String,
+    #[prost(message, repeated, tag = "7")]
+    env: Vec<RawVariable>,
+    #[prost(message, repeated, tag = "19")]
+    env_from: Vec<()>,
+}
+
+/// Its value is not declared: it may be a secret.
+#[derive(Clone, PartialEq, Message)]
+struct RawVariable {
+    #[prost(string, tag = "1")]
+    name: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -41,7 +41,8 @@ pub const DATABASE: &str = "database";
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Node {
     Service(u32),
-    Virtual(Arc<str>),
+    /// Name and namespace.
+    Virtual(Arc<str>, Arc<str>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -201,7 +202,7 @@ impl Graph {
             }
             None => Key {
                 client: Node::Service(span.service.id),
-                server: named(self.virtual_name(span)),
+                server: self.virtual_node(span),
                 connection_type,
             },
         };
@@ -285,14 +286,20 @@ impl Graph {
         }
     }
 
-    /// Name of a server that is not on this machine; one for all where a client asks too many.
-    fn virtual_name<'a>(&self, span: &'a Span) -> &'a str {
+    /// A server that is no service of this machine, by the name of its pod, else as the client calls it; one for all
+    /// where a client asks too many.
+    fn virtual_node(&self, span: &Span) -> Node {
         let client = Node::Service(span.service.id);
-        let name = shorten(&span.server.address);
-        let of_client =
-            || self.edges.keys().filter(|key| key.client == client && matches!(key.server, Node::Virtual(_)));
-        let is_known = of_client().any(|key| key.server == Node::Virtual(name.into()));
-        if is_known || of_client().count() < VIRTUAL { name } else { OTHER }
+        let (name, namespace) = match &span.peer {
+            Some(peer) => (peer.name(), peer.namespace()),
+            None => (shorten(&span.server.address), ""),
+        };
+        let node = Node::Virtual(name.into(), namespace.into());
+        let of_client = || {
+            self.edges.keys().filter(|key| key.client == client && matches!(key.server, Node::Virtual(..)))
+        };
+        let is_known = of_client().any(|key| key.server == node);
+        if is_known || of_client().count() < VIRTUAL { node } else { named(OTHER) }
     }
 
     /// The edge of these services; those that are not there have the names of the key.
@@ -307,7 +314,7 @@ impl Graph {
             key = Key { client: named(OTHER), server: named(OTHER), connection_type: VIRTUAL_NODE };
         }
         let names = |node: &Node, service: Option<&Arc<Service>>| match (node, service) {
-            (Node::Virtual(name), _) => [Arc::clone(name), "".into()],
+            (Node::Virtual(name, namespace), _) => [Arc::clone(name), Arc::clone(namespace)],
             (Node::Service(_), Some(service)) => {
                 [service.name.as_str().into(), service.namespace.as_str().into()]
             }
@@ -335,7 +342,7 @@ impl Graph {
 }
 
 fn named(name: &str) -> Node {
-    Node::Virtual(name.into())
+    Node::Virtual(name.into(), "".into())
 }
 
 fn between(client: &Service, server: &Service) -> Key {

@@ -90,6 +90,10 @@ impl Span {
         {
             (out.visit)(EXCHANGE_ID, AttributeValue::Text(format_args!("{id:016x}")));
         }
+        if let Some(peer) = &self.peer {
+            out.text("service.peer.name", peer.name());
+            out.text("service.peer.namespace", peer.namespace());
+        }
         out.text("obi.parent.evidence", self.origin.evidence().unwrap_or_default());
         out.text("obi.parent.reason", self.origin.reason().unwrap_or_default());
     }

@@ -106,6 +106,8 @@ pub struct Span {
     pub error_type: &'static str,
     /// Who was asked.
     pub server: ServerEnd,
+    /// Who that is, of a call; `None` when it is not known for certain.
+    pub peer: Option<service::Peer>,
     /// Who asked; of server spans only.
     pub client: ClientEnd,
     /// Bytes of what was asked with, without the protocol's own: of HTTP the request's body. `None` when some may have
@@ -161,6 +163,7 @@ impl Span {
             instance: Arc::default(),
             error_type: "",
             server: ServerEnd::default(),
+            peer: None,
             client: ClientEnd::default(),
             request_bytes: None,
             response_bytes: None,

@@ -9,6 +9,7 @@ mod host;
 mod instance;
 mod kubernetes;
 mod launcher;
+mod peer;
 mod program;
 mod resource;
 mod systemd;
@@ -20,6 +21,7 @@ use hashbrown::HashMap;
 
 pub use self::host::Host;
 use self::kubernetes::Cluster;
+pub use self::peer::{Peer, Peers};
 use self::program::{Program, program};
 use super::{Instance, Service};
 use crate::capture::discover::{Facts, Naming, Particulars};

@@ -48,6 +48,8 @@ pub struct Api {
     /// The server cannot send what is there as the beginning of a watch.
     lists_apart: bool,
     listed: Option<Instant>,
+    /// Between two lists of everything.
+    pub(super) between_lists: Duration,
 }
 
 impl Api {
@@ -66,7 +68,9 @@ impl Api {
         let node = Some(config.node.clone()).filter(|node| !node.is_empty())?;
         let credentials = config.credentials.clone();
         let (version, listed, lists_apart) = (None, None, false);
-        Some(Self { url, credentials, node, spread: config.spread, version, lists_apart, listed })
+        let between_lists = BETWEEN_LISTS;
+        let spread = config.spread;
+        Some(Self { url, credentials, node, spread, version, lists_apart, listed, between_lists })
     }
 
     /// Whether the first request does not wait for those of other agents.
@@ -92,7 +96,7 @@ impl Api {
     async fn watch(&mut self, asking: &Asking, pods: &Pods) -> Result<(), Broken> {
         if self.version.is_none() {
             if let Some(listed) = self.listed {
-                sleep(BETWEEN_LISTS.saturating_sub(listed.elapsed())).await;
+                sleep(self.between_lists.saturating_sub(listed.elapsed())).await;
             }
             self.listed = Some(Instant::now());
             if self.lists_apart {

@@ -238,18 +238,4 @@ impl Wait {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn waits_grow_and_have_an_end() {
-        for _ in 0..100 {
-            let mut wait = Wait::default();
-            let waits: Vec<Duration> = (0..40).map(|_| wait.next()).collect();
-            let most =
-                |nth: usize| WAIT_FIRST.saturating_mul(1 << nth.min(10)).min(WAIT_MAX) + WAIT_FIRST / 10;
-            assert!(waits.iter().enumerate().all(|(nth, wait)| *wait <= most(nth)), "{waits:?}");
-            assert!(waits.iter().all(|wait| *wait >= WAIT_FIRST / 10));
-        }
-    }
-}
+mod tests;

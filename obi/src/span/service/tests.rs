@@ -329,3 +329,159 @@ proptest! {
         prop_assert!(told || !["python3", "java", "node"].contains(&name.as_str()), "{found:?}");
     }
 }
+
+/// A pod of a Deployment with everything that may name it.
+fn named_pod() -> Pod {
+    use crate::kubernetes::pod::{Container, Labels, Owner};
+    Pod {
+        uid: "4f4f5e6e-02ab-4c1d-9a0b-0123456789ab".into(),
+        name: "cart-5d4f8c7b9-x2x4z".into(),
+        namespace: "shop".into(),
+        node: "node-7".into(),
+        owner: Some(Owner { kind: "ReplicaSet".into(), name: "cart-5d4f8c7b9".into() }),
+        is_whole: true,
+        labels: Labels {
+            instance: "release".into(),
+            name: "basket".into(),
+            version: "9".into(),
+            template_hash: "5d4f8c7b9".into(),
+            ..Labels::default()
+        },
+        containers: vec![Container {
+            name: "app".into(),
+            image: "r.example:5000/cart:1.2@sha256:ab".into(),
+            id: "c0ffee".into(),
+        }],
+        ..Pod::default()
+    }
+}
+
+fn in_pod(facts: Facts) -> Facts {
+    let pod = crate::kubernetes::PodUid::parse(&named_pod().uid);
+    let container = crate::capture::discover::Container { id: "c0ffee".to_owned(), runtime: "", pod };
+    Facts { container, kubernetes: true, host_name: "other-name-0".to_owned(), ..facts }
+}
+
+fn services_with(pod: Pod, config: &config::Kubernetes) -> Services {
+    let pods = Pods::default();
+    pods.complete(0);
+    pods.put(pod, 1);
+    Services::new(machine()).with_pods(pods, config)
+}
+
+#[test]
+fn a_pod_names_its_processes_in_the_order_of_the_conventions() {
+    #[track_caller]
+    fn check(
+        change: impl FnOnce(&mut Facts, &mut Pod, &mut config::Kubernetes),
+        name: &str,
+        namespace: &str,
+    ) {
+        let (mut facts, mut pod) = (in_pod(facts("/srv/app", "app")), named_pod());
+        let mut config = config::Kubernetes::default();
+        change(&mut facts, &mut pod, &mut config);
+        let service = services_with(pod, &config).service(&facts, None);
+        assert_eq!((service.name.as_str(), service.namespace.as_str()), (name, namespace));
+    }
+    fn annotate(pod: &mut Pod, pairs: &[(&str, &str)]) {
+        pod.annotations = pairs.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    }
+    check(|_, _, _| {}, "cart", "shop");
+    check(|_, pod, _| pod.labels.template_hash = "".into(), "cart-5d4f8c7b9", "shop");
+    check(|_, pod, _| pod.owner = None, "cart-5d4f8c7b9-x2x4z", "shop");
+    check(|_, _, config| config.use_labels = true, "release", "shop");
+    check(
+        |_, pod, config| {
+            config.use_labels = true;
+            pod.labels.instance = "".into();
+        },
+        "basket",
+        "shop",
+    );
+    check(
+        |_, pod, config| {
+            config.use_labels = true;
+            annotate(pod, &[("service.name", "trolley"), ("service.namespace", "eu")]);
+        },
+        "trolley",
+        "eu",
+    );
+    check(
+        |facts, pod, _| {
+            annotate(pod, &[("service.name", "trolley")]);
+            facts.otel_resource_attributes = "service.name=own,service.namespace=mine".to_owned();
+        },
+        "own",
+        "mine",
+    );
+    check(|facts, _, _| facts.otel_service_name = "env".to_owned(), "env", "shop");
+    // Of a pod that is known by name only, the shape of the name tells.
+    check(|_, pod, _| (pod.is_whole, pod.owner) = (false, None), "cart", "shop");
+    // What somebody has written is bounded, and markup stays what it is: text.
+    check(|_, pod, _| annotate(pod, &[("service.name", "<b>\u{7}x</b>")]), "<b>\u{fffd}x</b>", "shop");
+    check(|_, pod, _| annotate(pod, &[("service.name", " ")]), "cart", "shop");
+    check(|_, pod, _| annotate(pod, &[("service.name", &"x".repeat(64 << 10))]), &"x".repeat(255), "shop");
+}
+
+#[test]
+fn a_pod_describes_its_services_and_instances() {
+    let mut pod = named_pod();
+    pod.annotations = vec![
+        ("deployment.environment.name".into(), "prod".into()),
+        ("k8s.pod.uid".into(), "lie".into()),
+        ("service.name".into(), "trolley".into()),
+        ("telemetry.sdk.name".into(), "lie".into()),
+    ];
+    let config = config::Kubernetes { cluster: "eu-1".to_owned(), ..config::Kubernetes::default() };
+    let mut services = services_with(pod, &config);
+    let found = in_pod(facts("/srv/app", "app"));
+    let service = services.service(&found, None);
+    let particulars = Particulars { container: found.container.clone(), ..Particulars::default() };
+    let instance = services.instance(42, Some(1), &particulars);
+    #[track_caller]
+    fn check(resource: &crate::span::Resource, expected: &[(&str, &str)]) {
+        for (name, value) in expected {
+            assert_eq!(
+                resource.get(name),
+                Some(*value).filter(|value| !value.is_empty()),
+                "{name}: {resource:?}"
+            );
+        }
+    }
+    let of_service = [
+        ("k8s.namespace.name", "shop"),
+        ("k8s.deployment.name", "cart"),
+        ("k8s.node.name", "node-7"),
+        ("k8s.cluster.name", "eu-1"),
+        ("deployment.environment.name", "prod"),
+        ("telemetry.sdk.name", "obi"),
+        // They would make a service of every rollout.
+        ("k8s.replicaset.name", ""),
+        ("k8s.pod.name", ""),
+        ("k8s.pod.uid", ""),
+        ("service.version", ""),
+    ];
+    check(&service.attributes, &of_service);
+    let of_instance = [
+        ("k8s.pod.name", "cart-5d4f8c7b9-x2x4z"),
+        ("k8s.pod.uid", "4f4f5e6e-02ab-4c1d-9a0b-0123456789ab"),
+        ("k8s.replicaset.name", "cart-5d4f8c7b9"),
+        ("k8s.container.name", "app"),
+        ("container.id", "c0ffee"),
+        ("container.image.name", "r.example:5000/cart"),
+        ("service.version", "1.2@sha256:ab"),
+        ("service.instance.id", "shop.cart-5d4f8c7b9-x2x4z.app"),
+    ];
+    check(&instance.attributes, &of_instance);
+    // A pod that nobody has told of is counted, and waited for once.
+    let unknown = services.service(&Facts { container: Default::default(), ..found.clone() }, None);
+    assert_eq!(unknown.name, "other-name", "by its host name");
+}
+
+#[test]
+fn a_container_without_a_uid_is_found_by_its_id() {
+    let mut found = in_pod(facts("/srv/app", "app"));
+    found.container.pod = None;
+    let service = services_with(named_pod(), &config::Kubernetes::default()).service(&found, None);
+    assert_eq!(service.name, "cart");
+}

@@ -1,0 +1,122 @@
+//! Who is at the other end of a call, by its address.
+//!
+//! In: an address and the time of the call. Out: the service of the pod that had it all that time. Refuses to guess: an
+//! address that may have moved has no name, and neither has a pod whose containers may name themselves.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use super::kubernetes::Cluster;
+use super::{Service, clean, config};
+use crate::kubernetes::Pods;
+
+/// The other end of a call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// A service whose process is known.
+    Service(Arc<Service>),
+    /// A pod by its names.
+    Pod {
+        /// As `service.name` would be.
+        name: Arc<str>,
+        /// As `service.namespace` would be.
+        namespace: Arc<str>,
+    },
+}
+
+impl Peer {
+    /// `service.peer.name`.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Service(service) => &service.name,
+            Self::Pod { name, .. } => name,
+        }
+    }
+
+    /// `service.peer.namespace`.
+    #[must_use]
+    pub fn namespace(&self) -> &str {
+        match self {
+            Self::Service(service) => &service.namespace,
+            Self::Pod { namespace, .. } => namespace,
+        }
+    }
+}
+
+/// The pods of this node by address.
+#[derive(Debug)]
+pub struct Peers {
+    pods: Pods,
+    cluster: Cluster,
+}
+
+impl Peers {
+    /// Names as [`super::Services`] gives them to the pods' own processes.
+    #[must_use]
+    pub fn new(pods: Pods, config: &config::Kubernetes) -> Self {
+        Self { cluster: Cluster::new(pods.clone(), config), pods }
+    }
+
+    /// The pods.
+    #[must_use]
+    pub fn pods(&self) -> &Pods {
+        &self.pods
+    }
+
+    /// Who had the address from one time to the other, by `CLOCK_MONOTONIC`.
+    #[must_use]
+    pub fn at(&self, address: IpAddr, (begun, ended): (u64, u64)) -> Option<Peer> {
+        let pod = self.pods.at(address, begun)?;
+        let is_same = self.pods.at(address, ended).is_some_and(|then| then.uid == pod.uid);
+        if !is_same || pod.may_name_itself {
+            return None;
+        }
+        let names = self.cluster.names(&pod);
+        let name = names.iter().map(|name| clean(name)).find(|name| !name.is_empty())?;
+        let namespace = [pod.annotation("service.namespace"), &pod.namespace].map(clean);
+        let namespace = namespace.into_iter().find(|namespace| !namespace.is_empty())?;
+        Some(Peer::Pod { name: name.into(), namespace: namespace.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kubernetes::Pod;
+    use crate::kubernetes::pod::Owner;
+
+    fn pod(nth: u8, name: &str) -> Pod {
+        Pod {
+            uid: format!("00000000-0000-0000-0000-0000000000{nth:02x}").into(),
+            name: format!("{name}-0").into(),
+            namespace: "shop".into(),
+            owner: Some(Owner { kind: "StatefulSet".into(), name: name.into() }),
+            is_whole: true,
+            addresses: vec!["10.0.0.1".parse().unwrap()],
+            ..Pod::default()
+        }
+    }
+
+    #[test]
+    fn exact_or_absent() {
+        let pods = Pods::default();
+        pods.complete(0);
+        pods.put(pod(1, "cart"), 10);
+        pods.gone(&pod(1, "cart"), 20);
+        pods.put(pod(2, "user"), 30);
+        let peers = Peers::new(pods.clone(), &config::Kubernetes::default());
+        let check = |begun, ended, expected: Option<&str>| {
+            let peer = peers.at("10.0.0.1".parse().unwrap(), (begun, ended));
+            assert_eq!(peer.as_ref().map(Peer::name), expected, "{begun} to {ended}");
+            assert!(peer.is_none_or(|peer| peer.namespace() == "shop"));
+        };
+        check(5, 15, None);
+        check(12, 18, Some("cart"));
+        check(12, 22, None);
+        check(12, 35, None);
+        check(31, 35, Some("user"));
+        pods.put(Pod { may_name_itself: true, ..pod(2, "user") }, 40);
+        check(41, 42, None);
+    }
+}
