@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards packages
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards packages
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -45,8 +45,8 @@ lint: ## Clippy over everything, warnings are errors
 check-dependencies:
 	script/check-dependencies
 
-reference: ## docs/configuration.md, docs/metrics.md and dashboards/, from the configuration and the table of metrics
-	UPDATE_REFERENCE=1 $(CARGO) test --package obi --test configuration_reference --test metrics_reference --test dashboards
+reference: ## docs/configuration.md, docs/metrics.md, dashboards/ and the chart's schema, from the configuration and the table of metrics
+	UPDATE_REFERENCE=1 $(CARGO) test --package obi --test configuration_reference --test metrics_reference --test dashboards --test chart
 
 # Always `--workspace`: another selection means other features, and everything is compiled again.
 unit:
@@ -107,6 +107,14 @@ bench-instructions: ## What an exchange costs in instructions, by program and ho
 bench-hooks: ## Costs of the hook sets beside each other, on Debian's 6.12 under QEMU
 	$(CARGO) build --release --workspace --bins
 	$(SUDO) $(TARGET)/release/kernels run 6.12 --limit 3600 -- $(abspath $(TARGET))/release/bench --pairs 3 --only hooks
+
+# Helm, or the version that is known to work, built from its Go module.
+HELM   ?= $(shell command -v helm || echo $(abspath $(TARGET))/tools/helm)
+HELM_VERSION := v3.22.0
+
+chart: ## The chart: checked with every set of values in ci/, rendered, packed into $(TARGET)/chart
+	[ -x "$(HELM)" ] || GOBIN=$(abspath $(TARGET))/tools go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+	script/check-chart "$(HELM)" $(TARGET)/chart
 
 fmt: ## Format the source
 	$(CARGO) fmt --all

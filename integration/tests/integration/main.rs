@@ -23,6 +23,7 @@ mod gate;
 mod go_tls;
 mod http1;
 mod join;
+mod kubernetes;
 mod multiplexed;
 mod objective;
 mod otlp;

@@ -176,6 +176,7 @@ fn deployments_ask_for_the_documented_capabilities() {
     assert_eq!(words("deploy/obi.service", "AmbientCapabilities="), expected);
     assert_eq!(words("deploy/obi.service", "CapabilityBoundingSet="), expected);
     assert_eq!(words("deploy/daemonset.yaml", "add:"), expected);
+    assert_eq!(words("deploy/helm/obi/values.yaml", "add:"), expected);
     let readme = fs::read_to_string(root.join("README.md")).unwrap();
     for name in DOCUMENTED {
         assert!(readme.contains(&format!("`CAP_{}`", name.to_uppercase())), "{name}");

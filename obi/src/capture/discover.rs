@@ -24,7 +24,7 @@ use self::facts::Reader;
 use self::verdict::Candidate;
 use crate::config::Discover;
 
-pub use self::container::Container;
+pub use self::container::{Container, container};
 pub use self::facts::Facts;
 pub use self::given::Given;
 pub use self::table::{Particulars, Process, Table};

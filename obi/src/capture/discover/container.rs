@@ -35,7 +35,8 @@ const PARENTS: [(&str, &str); 3] =
 
 /// The container that this text tells of, in any of its lines: under version 1 with systemd the unified hierarchy may
 /// name the runtime's own unit.
-pub(super) fn container(text: &[u8]) -> Container {
+#[must_use]
+pub fn container(text: &[u8]) -> Container {
     let text = String::from_utf8_lossy(text);
     let mut found = Container::default();
     for path in text.lines().filter_map(|line| line.splitn(3, ':').nth(2)) {

@@ -54,7 +54,7 @@ pub struct Api {
 
 impl Api {
     /// The API server, from the configuration or from the variables that Kubernetes gives to every container. `None`
-    /// when its address or the node's name is not known.
+    /// when its address, the node's name or the token is not known.
     #[must_use]
     pub fn find(config: &Kubernetes) -> Option<Self> {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -67,6 +67,8 @@ impl Api {
         let url = Url::parse(&address).ok()?.join("/api/v1/pods").ok()?;
         let node = Some(config.node.clone()).filter(|node| !node.is_empty())?;
         let credentials = config.credentials.clone();
+        // A pod without a token is not meant to ask.
+        std::fs::exists(credentials.join("token")).ok().filter(|is_there| *is_there)?;
         let (version, listed, lists_apart) = (None, None, false);
         let between_lists = BETWEEN_LISTS;
         let spread = config.spread;
@@ -234,7 +236,6 @@ impl Api {
     fn token(&self) -> Result<String, Broken> {
         match std::fs::read_to_string(self.credentials.join("token")) {
             Ok(token) => Ok(token.trim().to_owned()),
-            Err(_) if self.url.scheme() == "http" => Ok(String::new()),
             Err(error) => Err(Broken::connection("failed to read the service account's token", error)),
         }
     }

@@ -96,8 +96,8 @@ impl Plan {
         let lacks = match config.metadata {
             Metadata::Kubelet if self.kubelet.is_none() => "its folder cannot be opened",
             Metadata::Api if self.api.is_none() => {
-                "it needs `kubernetes.node`, and the address of the API server in KUBERNETES_SERVICE_HOST or \
-                 `kubernetes.api_server`"
+                "it needs `kubernetes.node`, a token in `kubernetes.credentials`, and the address of the API server in \
+                 KUBERNETES_SERVICE_HOST or `kubernetes.api_server`"
             }
             _ => return,
         };
