@@ -4,6 +4,7 @@
 //! go of it at once.
 #![forbid(unsafe_code)]
 
+mod process;
 mod profile;
 mod report;
 mod tls;
@@ -27,15 +28,21 @@ use crate::config::{self, Config};
 /// Tries what the agent needs (capabilities, the host's pids, kernel type information, and for each of the four sets of
 /// kernel hooks its places and its mechanism), then loads the set that `obi run` would use. Reports what works, what
 /// does not and with which error, how to get what is missing, which set is chosen and why, and what it will not see.
-/// Nothing is left behind. Exit codes: 0 a hook set can be used; 1 none can; 2 wrong usage or configuration.
+/// Nothing is left behind. Exit codes: 0 a hook set can be used (with --pid: and the process is watched); 1 none can; 2 wrong usage or
+/// configuration.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Examples:\n  obi doctor\n  obi doctor --json | jq .hook_set\n  \
-    OBI_CAPTURE_HOOKS=kprobe obi doctor")]
+#[command(
+    after_long_help = "Examples:\n  obi doctor\n  obi doctor --json | jq .hook_set\n  obi doctor --pid $(pidof nginx)\n  \
+    OBI_CAPTURE_HOOKS=kprobe obi doctor"
+)]
 pub struct DoctorArgs {
     /// Write JSON: `hook_set` (a name or null), `object`, `why`, `error`, `checks`, `sets`, `programs`, `capabilities`,
     /// `pid_namespace`, `not_seen`, `tls`, `profiles`
     #[arg(long)]
     pub json: bool,
+    /// Tell of this process only: whether it is watched, its pod, what it is called and why, where its TLS is read
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
     /// The configuration file (YAML) that `obi run` would get; `capture.hooks` and `capture.btf` matter here
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -48,6 +55,11 @@ pub struct DoctorArgs {
 pub fn doctor(args: &DoctorArgs) -> anyhow::Result<ExitCode> {
     let config = config::load(args.config.as_deref())?;
     let report = examine(&config);
+    if let Some(pid) = args.pid {
+        let about = process::examine(pid, &config, &report)?;
+        print(&if args.json { about.json()? } else { about.text() })?;
+        return Ok(if about.is_seen() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     print(&if args.json { report.json()? } else { report.text() })?;
     Ok(if report.hook_set.is_some() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

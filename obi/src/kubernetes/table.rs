@@ -78,7 +78,9 @@ impl Pods {
     /// The pod that a container belongs to, of a runtime that has told its id.
     #[must_use]
     pub fn of_container(&self, id: &str) -> Option<Arc<Pod>> {
-        let has_it = |pod: &Pod| pod.containers.iter().any(|container| &*container.id == id);
+        // Containers whose ids are not known yet have an empty one, and so have processes outside of containers.
+        let has_it =
+            |pod: &Pod| !id.is_empty() && pod.containers.iter().any(|container| &*container.id == id);
         self.0.pods.iter().find(|known| has_it(&known.pod)).map(|known| Arc::clone(&known.pod))
     }
 

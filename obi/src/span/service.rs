@@ -88,6 +88,12 @@ impl Services {
         self.ids.len()
     }
 
+    /// Where the name of a process with these facts comes from, in a user's words.
+    pub fn origin(&mut self, facts: &Facts) -> &'static str {
+        let pod = self.cluster.pod(&facts.container);
+        describe(facts, &self.host, pod.as_deref().map(|pod| (pod, &self.cluster))).origin
+    }
+
     fn share(&mut self, mut service: Service) -> Arc<Service> {
         let pair = (service.namespace.clone(), service.name.clone());
         let n_ids = self.ids.len();
@@ -119,9 +125,11 @@ impl Naming for Services {
     fn service(&mut self, facts: &Facts, parent: Option<&Arc<Service>>) -> Arc<Service> {
         let pod = self.cluster.pod(&facts.container);
         match describe(facts, &self.host, pod.as_deref().map(|pod| (pod, &self.cluster))) {
-            Described::Service(service) => self.share(service),
             // An interpreter that was handed its program as text: a worker of its parent, if that runs the same one.
-            Described::Anonymous(service) => parent.map_or_else(|| self.share(service), Arc::clone),
+            Described { service, anonymous: true, .. } => {
+                parent.map_or_else(|| self.share(service), Arc::clone)
+            }
+            Described { service, .. } => self.share(service),
         }
     }
 
@@ -134,10 +142,12 @@ impl Naming for Services {
     }
 }
 
-/// A service, and whether the process itself told its name.
-enum Described {
-    Service(Service),
-    Anonymous(Service),
+struct Described {
+    service: Service,
+    /// Neither the process nor what surrounds it has told a name.
+    anonymous: bool,
+    /// What has, in a user's words.
+    origin: &'static str,
 }
 
 fn describe(facts: &Facts, host: &Host, pod: Option<(&Pod, &Cluster)>) -> Described {
@@ -145,17 +155,22 @@ fn describe(facts: &Facts, host: &Host, pod: Option<(&Pod, &Cluster)>) -> Descri
     let is_guessed = facts.kubernetes && pod.is_none();
     let guessed = is_guessed.then(|| kubernetes::owner(&facts.host_name, &host.name)).flatten();
     let Program { name: program, language, runtime, executable } = program(facts);
-    let own = [facts.otel_service_name.as_str(), resource.get("service.name")]
+    let said = [
+        ("OTEL_SERVICE_NAME", facts.otel_service_name.as_str()),
+        (IN_ATTRIBUTES, resource.get("service.name")),
+    ];
+    let own = said
+        .map(|(origin, name)| (origin, name.to_owned()))
         .into_iter()
-        .map(str::to_owned)
         .chain(pod.into_iter().flat_map(|(pod, cluster)| cluster.names(pod)))
-        .chain(guessed.iter().map(|owner| owner.name.to_owned()))
-        .chain(systemd::unit(&facts.cgroup))
-        .chain(program)
-        .map(|name| clean(&name))
-        .find(|name| !name.is_empty());
+        .chain(guessed.iter().map(|owner| ("shape of the pod's host name", owner.name.to_owned())))
+        .chain(systemd::unit(&facts.cgroup).map(|unit| ("systemd unit", unit)))
+        .chain(program.map(|program| ("script, module, jar or executable", program)))
+        .map(|(origin, name)| (origin, clean(&name)))
+        .find(|(_, name)| !name.is_empty());
     let anonymous = own.is_none();
-    let name = own.unwrap_or_else(|| clean(&unknown(language.unwrap_or(&executable))));
+    let unknown = || (NO_NAME, clean(&unknown(language.unwrap_or(&executable))));
+    let (origin, name) = own.unwrap_or_else(unknown);
     let of_pod = pod.map_or(["", ""], |(pod, _)| [pod.annotation("service.namespace"), &pod.namespace]);
     let namespace = [resource.get("service.namespace"), of_pod[0], of_pod[1], &facts.pod_namespace]
         .into_iter()
@@ -180,8 +195,11 @@ fn describe(facts: &Facts, host: &Host, pod: Option<(&Pod, &Cluster)>) -> Descri
     host.describe(&mut attributes);
     attributes.text("service.instance.id", &instance::of_service(host, &namespace, &name));
     let service = Service { name, namespace, id: 0, attributes };
-    if anonymous { Described::Anonymous(service) } else { Described::Service(service) }
+    Described { service, anonymous, origin }
 }
+
+const IN_ATTRIBUTES: &str = "service.name in OTEL_RESOURCE_ATTRIBUTES";
+const NO_NAME: &str = "nothing names it";
 
 /// The semantic conventions' name for a service that has none.
 fn unknown(program: &str) -> String {

@@ -59,9 +59,15 @@ enum Found {
 /// Looks at every process once.
 #[must_use]
 pub fn survey(returns: Returns) -> Survey {
-    let mut files: BTreeMap<(Identity, String), (Found, usize)> = BTreeMap::new();
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
-    for tgid in entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()) {
+    survey_of(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()), returns)
+}
+
+/// Looks at these processes.
+#[must_use]
+pub fn survey_of(processes: impl IntoIterator<Item = u32>, returns: Returns) -> Survey {
+    let mut files: BTreeMap<(Identity, String), (Found, usize)> = BTreeMap::new();
+    for tgid in processes {
         let Ok(process) = Process::open(tgid) else { continue };
         let mapped = mappings(&process.maps().unwrap_or_default());
         for mapping in &mapped {

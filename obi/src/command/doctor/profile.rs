@@ -22,7 +22,7 @@ pub(super) struct Profiles {
     /// Which of its objects the kernel took: `modern` or `portable`.
     object: Option<&'static str>,
     /// Why nothing is sampled.
-    error: Option<String>,
+    pub(super) error: Option<String>,
     /// What processes map is told by the kernel as it changes.
     mappings_are_told: bool,
     /// Functions of the kernel have names.

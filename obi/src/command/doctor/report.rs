@@ -34,9 +34,9 @@ pub(super) struct Report {
     capabilities: Capabilities,
     pid_namespace: PidNamespace,
     /// Where TLS would be read, and where not.
-    tls: Tls,
+    pub(super) tls: Tls,
     /// Whether stacks would be sampled.
-    profiles: Profiles,
+    pub(super) profiles: Profiles,
 }
 
 /// One hook set.

@@ -18,9 +18,9 @@ pub(super) struct Tls {
     /// How probes are attached; `None`: they are not.
     mode: Option<&'static str>,
     /// Why not.
-    error: Option<String>,
+    pub(super) error: Option<String>,
     /// Return probes are used; on some kernels they would end sandboxed programs.
-    return_probes: bool,
+    pub(super) return_probes: bool,
     /// Programs that the kernel did not take.
     skipped: Vec<Skipped>,
     #[serde(flatten)]

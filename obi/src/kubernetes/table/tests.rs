@@ -105,10 +105,12 @@ fn a_container_leads_to_its_pod() {
     let pods = Pods::default();
     let mut pod = pod(1, "");
     pod.add_container("app", "");
+    pod.add_container("pending", "");
     pod.identify("app", "containerd://c0ffee");
     pods.put(pod, 1);
     assert_eq!(pods.of_container("c0ffee").map(|pod| pod.name.to_string()).as_deref(), Some("pod-1"));
     assert!(pods.of_container("other").is_none());
+    assert!(pods.of_container("").is_none(), "a process outside of containers is in no pod");
 }
 
 #[test]

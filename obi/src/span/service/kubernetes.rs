@@ -66,16 +66,23 @@ impl Cluster {
         }
     }
 
-    /// Names that the pod gives the service, the strongest first.
-    pub(super) fn names(&self, pod: &Pod) -> Vec<String> {
-        let labels = [&pod.labels.instance, &pod.labels.name].map(|label| label.to_string());
-        let labels = labels.into_iter().filter(|_| self.use_labels);
-        let by_shape = || owner(&pod.name, "").map(|owner| owner.name);
-        let owner = workload(pod).map(|workload| workload.name).or_else(by_shape);
-        std::iter::once(pod.annotation("service.name").to_owned())
-            .chain(labels)
-            .chain(owner.map(str::to_owned))
-            .collect()
+    /// Names that the pod gives the service, the strongest first, each with what tells it.
+    pub(super) fn names(&self, pod: &Pod) -> Vec<(&'static str, String)> {
+        let labels = [
+            ("label app.kubernetes.io/instance", &pod.labels.instance),
+            ("label app.kubernetes.io/name", &pod.labels.name),
+        ];
+        let labels =
+            labels.into_iter().filter(|_| self.use_labels).map(|(what, label)| (what, label.to_string()));
+        let by_shape =
+            || owner(&pod.name, "").map(|owner| ("shape of the pod's name", owner.name.to_owned()));
+        let owner = workload(pod).map(|workload| {
+            let what = if pod.owner.is_some() { "what owns the pod" } else { "name of the pod" };
+            (what, workload.name.to_owned())
+        });
+        let annotation =
+            ("annotation resource.opentelemetry.io/service.name", pod.annotation("service.name").to_owned());
+        std::iter::once(annotation).chain(labels).chain(owner.or_else(by_shape)).collect()
     }
 
     /// Adds what holds for all pods of the workload.

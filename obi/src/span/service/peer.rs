@@ -73,7 +73,7 @@ impl Peers {
             return None;
         }
         let names = self.cluster.names(&pod);
-        let name = names.iter().map(|name| clean(name)).find(|name| !name.is_empty())?;
+        let name = names.iter().map(|(_, name)| clean(name)).find(|name| !name.is_empty())?;
         let namespace = [pod.annotation("service.namespace"), &pod.namespace].map(clean);
         let namespace = namespace.into_iter().find(|namespace| !namespace.is_empty())?;
         Some(Peer::Pod { name: name.into(), namespace: namespace.into() })
