@@ -250,7 +250,7 @@ fn described() -> (Arc<obi::span::Service>, Arc<obi::span::Instance>) {
     };
     let particulars = Particulars {
         executable: facts.executable.as_str().into(),
-        container: Container { id: "0".repeat(64), runtime: "containerd" },
+        container: Container { id: "0".repeat(64), runtime: "containerd", pod: None },
         host_name: facts.host_name.clone(),
         ..Particulars::default()
     };
