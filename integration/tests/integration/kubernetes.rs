@@ -166,6 +166,17 @@ fn assert_named(span: &Span, name: &str, expected: &[(&str, &str)]) {
     }
 }
 
+/// What the agent's threads of this name hold.
+fn capabilities_of(agent: &Agent, thread: &str) -> Vec<String> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", agent.pid())).unwrap();
+    let status = tasks.map(|task| fs::read_to_string(task.unwrap().path().join("status")).unwrap());
+    let field = |status: &str, name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t").map(str::to_owned))
+    };
+    let is_it = |status: &String| field(status, "Name").is_some_and(|name| name == thread);
+    status.filter(is_it).filter_map(|status| field(&status, "CapPrm")).collect()
+}
+
 #[test]
 fn a_pods_process_is_named_by_the_api_server_from_its_first_exchange_on() {
     let api = ApiServer::start();
@@ -187,6 +198,8 @@ fn a_pods_process_is_named_by_the_api_server_from_its_first_exchange_on() {
     let etcd = before.ask_until(&mut agent, "etcd", |_| true);
     assert_eq!((&*etcd.service.name, &*etcd.service.namespace), ("etcd", "kube-system"));
     assert_eq!(text(&etcd, "k8s.pod.uid"), "11111111-2222-3333-4444-555555555555", "of the API's copy");
+
+    assert_eq!(capabilities_of(&agent, "kubernetes"), ["0000000000000000"], "of who listens to the network");
 
     let cart = Container::start(CART, &"a".repeat(64));
     let of_pod = [

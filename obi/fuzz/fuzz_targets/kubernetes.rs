@@ -37,7 +37,7 @@ fuzz_target!(|input: &[u8]| {
     for piece in rest.chunks(usize::from(*first) + 1) {
         frames.push(piece);
         loop {
-            match frames.next() {
+            match frames.message() {
                 Ok(Some(bytes)) => match prefix {
                     Prefix::Length => match message::watched(bytes) {
                         Ok(Watched::Put(sent)) => check(sent.pod, &pods),

@@ -52,7 +52,7 @@ impl Frames {
     ///
     /// # Errors
     /// When it is compressed or too long: nothing behind it can be found.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, Error> {
+    pub fn message(&mut self) -> Result<Option<&[u8]>, Error> {
         let n_prefix = self.prefix.bytes();
         let Some(prefix) = self.held.get(self.at..self.at + n_prefix) else { return Ok(None) };
         if n_prefix == 5 && prefix[0] != 0 {
@@ -90,7 +90,7 @@ mod tests {
         fn check(prefix: Prefix, bytes: &[u8], expected: &str) {
             let mut frames = Frames::new(prefix);
             frames.push(bytes);
-            assert!(frames.next().unwrap_err().to_string().contains(expected), "{bytes:?}");
+            assert!(frames.message().unwrap_err().to_string().contains(expected), "{bytes:?}");
         }
         check(Prefix::Grpc, &[1, 0, 0, 0, 0], "compressed");
         check(Prefix::Length, &[0, 64, 0, 1], "4194305");
@@ -111,7 +111,7 @@ mod tests {
             while !rest.is_empty() {
                 let (now, later) = rest.split_at((*cuts.next().unwrap()).min(rest.len()));
                 frames.push(now);
-                while let Some(message) = frames.next().unwrap() {
+                while let Some(message) = frames.message().unwrap() {
                     found.push(message.to_vec());
                 }
                 rest = later;
@@ -123,7 +123,7 @@ mod tests {
         fn any_bytes_are_read(bytes in any::<Vec<u8>>(), is_grpc in any::<bool>()) {
             let mut frames = Frames::new(if is_grpc { Prefix::Grpc } else { Prefix::Length });
             frames.push(&bytes);
-            while let Ok(Some(_)) = frames.next() {}
+            while let Ok(Some(_)) = frames.message() {}
         }
     }
 }

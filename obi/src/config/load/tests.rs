@@ -94,7 +94,7 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     }
     check(
         "wed: {}",
-        "obi.yaml: wed: not known; expected one of capture, discover, export, metrics, profile, protocol, receive, slo, trace, web",
+        "obi.yaml: wed: not known; expected one of capture, discover, export, kubernetes, metrics, profile, protocol, receive, slo, trace, web",
     );
     check(
         "web: {lisen: x}",
@@ -135,6 +135,18 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     check(
         "slo: {alertmanagers: ['alerts:9093']}",
         "obi.yaml: slo.alertmanagers[0]: `alerts:9093` is not valid, expected an address such as http://alertmanager:9093",
+    );
+    check(
+        "kubernetes: {metadata: informer}",
+        "obi.yaml: kubernetes.metadata: `informer` is not valid, expected auto, kubelet, api, logs or off",
+    );
+    check(
+        "kubernetes: {log_folder: logs}",
+        "obi.yaml: kubernetes.log_folder: `logs` is not valid, expected an absolute path, such as /var/log/pods",
+    );
+    check(
+        "kubernetes: {node: 'a,b'}",
+        "obi.yaml: kubernetes.node: `a,b` is not valid, expected a name of letters, digits, `-`, `.` and `_`, at most 253",
     );
     check(
         "receive: {rate: 9}",

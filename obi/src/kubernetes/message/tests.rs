@@ -25,7 +25,7 @@ fn events(prefix: Prefix, pieces: &[&[u8]]) -> String {
     let mut lines = String::new();
     for piece in pieces {
         frames.push(piece);
-        while let Some(bytes) = frames.next().unwrap() {
+        while let Some(bytes) = frames.message().unwrap() {
             let line = match prefix {
                 Prefix::Length => match watched(bytes).unwrap() {
                     Watched::Put(sent) => format!("put {}", shown(&sent)),
@@ -90,7 +90,7 @@ fn a_list_comes_item_by_item() {
 fn running_cart() -> Pod {
     let mut frames = Frames::new(Prefix::Length);
     frames.push(CHANGES);
-    match watched(frames.next().unwrap().unwrap()).unwrap() {
+    match watched(frames.message().unwrap().unwrap()).unwrap() {
         Watched::Put(sent) => sent.pod,
         other => panic!("{other:?}"),
     }
@@ -148,7 +148,7 @@ proptest! {
         bytes[at] = with;
         let mut frames = Frames::new(Prefix::Length);
         frames.push(&bytes);
-        while let Ok(Some(bytes)) = frames.next() {
+        while let Ok(Some(bytes)) = frames.message() {
             let _ = watched(bytes);
         }
     }

@@ -133,7 +133,7 @@ impl Api {
                 return Ok(());
             };
             frames.push(&chunk);
-            while let Some(bytes) = frames.next()? {
+            while let Some(bytes) = frames.message()? {
                 match message::watched(bytes) {
                     Ok(event) => self.accept(event, pods)?,
                     Err(error) => {

@@ -99,7 +99,7 @@ impl Kubelet {
             match frame.into_data() {
                 Ok(bytes) => {
                     frames.push(&bytes);
-                    while let Some(bytes) = frames.next()? {
+                    while let Some(bytes) = frames.message()? {
                         is_live |= accept(bytes, pods);
                     }
                 }
