@@ -11,6 +11,8 @@ use std::sync::Arc;
 use obi::capture::discover::{Container, Facts, Naming as _, Particulars};
 use obi::export::Metrics;
 use obi::export::prometheus::{Exposition, Format};
+use obi::kubernetes::pod::{self, Labels, Owner};
+use obi::kubernetes::{Pod, PodUid, Pods};
 use obi::protocol::{
     Database, Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics, Side, System,
     Version, WebSocket,
@@ -238,9 +240,34 @@ fn spans() -> Vec<(Exchange<'static>, Span)> {
     exchanges().into_iter().map(assemble).collect()
 }
 
+const UID: &str = "4f4f5e6e-02ab-4c1d-9a0b-0123456789ab";
+
+/// One of which everything is known.
+fn pod() -> Pod {
+    Pod {
+        uid: UID.into(),
+        name: "cart-5d4f8c7b9-x2x4z".into(),
+        namespace: "shop".into(),
+        node: "node-1".into(),
+        owner: Some(Owner { kind: "ReplicaSet".into(), name: "cart-5d4f8c7b9".into() }),
+        is_whole: true,
+        labels: Labels { template_hash: "5d4f8c7b9".into(), ..Labels::default() },
+        containers: vec![pod::Container {
+            name: "app".into(),
+            image: "cart:1".into(),
+            id: "0".repeat(64).into(),
+        }],
+        ..Pod::default()
+    }
+}
+
 fn described() -> (Arc<obi::span::Service>, Arc<obi::span::Instance>) {
-    let mut services = Services::new(Host::read());
+    let pods = Pods::default();
+    pods.put(pod(), 1);
+    let mut services = Services::new(Host::read()).with_pods(pods, &obi::config::Kubernetes::default());
+    let container = Container { id: "0".repeat(64), runtime: "containerd", pod: PodUid::parse(UID) };
     let facts = Facts {
+        container: container.clone(),
         executable: "/usr/bin/python3.11".to_owned(),
         command: ["python3", "cart.py"].map(str::to_owned).to_vec(),
         kubernetes: true,
@@ -250,7 +277,7 @@ fn described() -> (Arc<obi::span::Service>, Arc<obi::span::Instance>) {
     };
     let particulars = Particulars {
         executable: facts.executable.as_str().into(),
-        container: Container { id: "0".repeat(64), runtime: "containerd", pod: None },
+        container,
         host_name: facts.host_name.clone(),
         ..Particulars::default()
     };

@@ -4,7 +4,7 @@
 //! encoded to (`obi/tests/kubernetes`), as this machine has no cluster.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -71,12 +71,22 @@ impl Container {
         self.program.as_ref().unwrap().pid()
     }
 
+    /// In one piece: both ends of an exchange are matched by where its head begins.
+    fn ask(&self, path: &str) {
+        let mut socket = TcpStream::connect(self.address).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        assert!(answer.starts_with("HTTP/1.0 200 "), "{answer}");
+    }
+
     /// Asks until a span of this path fulfils the condition; the last one either way.
     fn ask_until(&self, agent: &mut Agent, path: &str, is_it: impl Fn(&Span) -> bool) -> Span {
         let begun = std::time::Instant::now();
         for nth in 0.. {
             let path = format!("/{path}/{nth}");
-            fetch::get(self.address, &path, "*/*").unwrap();
+            self.ask(&path);
             let is_ours = |span: &&Span| {
                 (span.kind, span.pid) == (Kind::Server, self.pid()) && span.attributes["url.path"] == *path
             };
@@ -231,6 +241,14 @@ fn a_pods_process_is_named_by_the_api_server_from_its_first_exchange_on() {
     ];
     assert_named(&later, "cart", &of_pod);
     assert_named(&later, "cart", &of_container);
+
+    // This process has asked: its span says who answered.
+    let path = &later.attributes["url.path"];
+    let is_call = |span: &&Span| span.kind == Kind::Client && span.attributes.get("url.path") == Some(path);
+    let spans = agent.spans_until(LIMIT, |spans| spans.iter().any(|span| is_call(&span))).unwrap();
+    let call = spans.iter().find(is_call).expect("both ends are seen");
+    let peer = ["service.peer.name", "service.peer.namespace"].map(|name| call.attributes.get(name));
+    assert_eq!(peer, [Some(&"cart".into()), Some(&"shop".into())], "{call:?}, {later:?}");
 
     let status: Value = fetch::json(agent.address(), "/api/v1/status").unwrap();
     assert_eq!(

@@ -229,7 +229,7 @@ impl Directory {
         for one in self.news.try_iter() {
             match one {
                 News::Verdict(change) => drop(verdicts.insert(change.tgid, change)),
-                News::Began(_) => news.push(one),
+                News::Began(_) | News::Renamed(_) => news.push(one),
             }
         }
         for (tgid, change) in verdicts {
