@@ -47,9 +47,27 @@ pub(crate) fn report(agent: &mut Agent, ledger: &Ledger) -> Report {
     let report = ledger.compare(agent.spans().unwrap());
     assert!(is_alive, "the agent does not show a request {PATIENCE:?} after it ended; {report}");
     if !report.is_exact() {
-        note(&losses(&agent.metrics().unwrap(), ledger.roles()));
+        let metrics = agent.metrics().unwrap();
+        note(&losses(&metrics, ledger.roles()));
+        note(&elsewhere(agent.spans().unwrap(), &metrics, &report));
     }
     report
+}
+
+/// Where requests of which a span is missing were seen instead, and what else the agent says of itself that may have
+/// to do with it.
+fn elsewhere(spans: &[Span], metrics: &Exposition, report: &Report) -> String {
+    let is_missing = |span: &&Span| {
+        span.request_id().is_some_and(|id| report.missing.iter().any(|line| line.contains(id)))
+    };
+    let of_span = |span: &Span| {
+        let Span { kind, service, pid, status, .. } = span;
+        format!("{kind:?} {} {pid} {status} {:?}\n", service.name, span.request_id())
+    };
+    let telling = |name: &str| name.contains("lost") || name.contains("late_processes");
+    let told = metrics.samples.iter().filter(|sample| telling(&sample.name) && sample.value > 0.0);
+    let told = told.map(|sample| format!("{} {:?} {}\n", sample.name, sample.labels, sample.value));
+    spans.iter().filter(is_missing).map(of_span).chain(told).collect()
 }
 
 /// Waits until everything expected is there (or patience is over) and a later request has been seen; whether it was.
