@@ -64,7 +64,9 @@ fn elsewhere(spans: &[Span], metrics: &Exposition, report: &Report) -> String {
         let Span { kind, service, pid, status, .. } = span;
         format!("{kind:?} {} {pid} {status} {:?}\n", service.name, span.request_id())
     };
-    let telling = |name: &str| ["lost", "late_processes", "active_requests", "misses"].iter().any(|word| name.contains(word));
+    let telling = |name: &str| {
+        ["lost", "late_processes", "active_requests", "misses"].iter().any(|word| name.contains(word))
+    };
     let told = metrics.samples.iter().filter(|sample| telling(&sample.name) && sample.value > 0.0);
     let told = told.map(|sample| format!("{} {:?} {}\n", sample.name, sample.labels, sample.value));
     spans.iter().filter(is_missing).map(of_span).chain(told).collect()

@@ -11,7 +11,7 @@ use integration::load;
 use integration::patience::patience;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, Segmentation, ServerPlan};
 use integration::script;
-use integration::seed::{note, seeded};
+use integration::seed::seeded;
 use integration::server::shape::{ShapeServer, every_way};
 use integration::server::{Features, Server};
 use integration::shape::{Ending, Framing, RequestFraming, Shape};
@@ -93,20 +93,24 @@ fn random_shapes_in_random_segments() {
         })
         .collect();
     bench.run(connections);
-    let mut report = gate::report(&mut bench.agent, &bench.ledger);
-    // A defect that is not found yet: in one of some twenty runs, requests that were pipelined one after the other on one
-    // connection have no span at their server and are not counted as lost. What is known of them is printed.
-    if !report.is_exact() {
-        note(&format!("{report}"));
-    }
-    if report.missing.len() <= UNEXPLAINED {
-        report.missing.clear();
-    }
-    report.assert_exact();
+    bench.assert_exact();
 }
 
-/// One pipeline's requests, of some 2,250 spans.
-const UNEXPLAINED: usize = 9;
+/// Packets come in while the kernel program looks at where the connection began: it has to be seen from there.
+#[test]
+fn first_heads_that_arrive_while_they_are_read() {
+    let plan = ServerPlan { reads: vec![ReadMode::Tiny, ReadMode::Recv], ..ServerPlan::default() };
+    let mut bench = Bench::start("shape arriving", plan);
+    let long = Shape { filler: 3_000, ..Shape::default() };
+    let connections = (0..1_000)
+        .map(|_| ConnectionPlan {
+            segmentation: Segmentation::Pieces(10),
+            ..ConnectionPlan::new(&bench.server().address, calls(1, &long))
+        })
+        .collect();
+    bench.run(connections);
+    bench.assert_exact();
+}
 
 #[test]
 fn pipelines_of_any_depth() {
