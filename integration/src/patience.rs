@@ -5,12 +5,34 @@
 //! for.
 
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// `limit` of a machine of ordinary speed, for this one.
 #[must_use]
 pub fn patience(limit: Duration) -> Duration {
     limit.saturating_mul(slowness())
+}
+
+/// Looks until there is something.
+///
+/// # Panics
+/// When there is nothing within `limit` of an ordinary machine: with `what` and with what the last look found instead.
+#[track_caller]
+pub fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
+    let begun = Instant::now();
+    loop {
+        match look() {
+            Ok(found) => return found,
+            Err(state) if begun.elapsed() > patience(limit) => {
+                panic!("{what}: not within {limit:?}: {state}")
+            }
+            Err(_) => thread::sleep(LOOK),
+        }
+    }
 }
 
 /// How many times slower than an ordinary machine this one is, at least 1.

@@ -122,6 +122,20 @@ impl Default for Shape {
 }
 
 impl Shape {
+    /// Bodies of many records, pieces and chunks, in both directions.
+    #[must_use]
+    pub fn large(framing: Framing, request_framing: RequestFraming) -> Self {
+        Self {
+            method: "POST".into(),
+            framing,
+            request_framing,
+            request_bytes: 5_000_000,
+            response_bytes: 7_000_000,
+            pieces: 40,
+            ..Self::default()
+        }
+    }
+
     /// Path and query that ask a server for this shape.
     #[must_use]
     pub fn target(&self, id: &str) -> String {

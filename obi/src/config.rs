@@ -135,7 +135,8 @@ pub struct Capture {
     /// run). Default: `true`. Example: `false`.
     pub statistics: bool,
     /// Read TLS traffic at the programs' TLS libraries (OpenSSL and its relatives, Go's own) before it is encrypted and
-    /// after it is decrypted. Without, connections with TLS are counted and not read. Default: `true`. Example: `false`.
+    /// after it is decrypted. Without, connections with TLS are counted and not read. Default: `true`. Example:
+    /// `false`.
     pub tls: bool,
 }
 
@@ -230,8 +231,8 @@ pub struct Web {
     /// Example: `64 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 65_536, 2_147_483_648>")]
     pub span_bytes: u32,
-    /// Memory that the last hour of each service may take, for the page, up to 1 GiB; the oldest gives way. 0 keeps none.
-    /// Default: `16 MiB`, room for some 600 busy services. Example: `64 MiB`.
+    /// Memory that the last hour of each service may take, for the page, up to 1 GiB; the oldest gives way. 0 keeps
+    /// none. Default: `16 MiB`, room for some 600 busy services. Example: `64 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 0, 1_073_741_824>")]
     pub history_bytes: u32,
 }

@@ -1,5 +1,5 @@
-//! Go's own TLS: what Go servers and clients read and write becomes exact spans, however they were built, whatever their
-//! runtime does to their stacks meanwhile, and whatever carries the records.
+//! Go's own TLS: what Go servers and clients read and write becomes exact spans, however they were built, whatever
+//! their runtime does to their stacks meanwhile, and whatever carries the records.
 
 use std::process::Command;
 
@@ -24,8 +24,9 @@ use crate::tls::{PROBING, uncovered_of};
 
 const CALLS: usize = 60;
 
-/// Starts the agent and waits until it has probed these servers, which run already, and the clients of `builds`, of which
-/// one each waits for as long as it lives: what the first process of a program does is not seen from the beginning.
+/// Starts the agent and waits until it has probed these servers, which run already, and the clients of `builds`, of
+/// which one each waits for as long as it lives: what the first process of a program does is not seen from the
+/// beginning.
 #[track_caller]
 fn agent_that_probes(servers: &[&str], builds: &[Build]) -> (Agent, Vec<Program>) {
     let start = |build: &Build| {
@@ -182,8 +183,8 @@ fn check(cases: Vec<Case>) {
     }
 }
 
-/// Collections one after the other stop goroutines wherever they check their stacks, and stacks grow and move: what such a
-/// check repeats is told once.
+/// Collections one after the other stop goroutines wherever they check their stacks, and stacks grow and move: what
+/// such a check repeats is told once.
 #[test]
 fn collections_and_growing_stacks() {
     let mut rng = seeded("Go TLS, collections");
@@ -205,26 +206,20 @@ fn collections_and_growing_stacks() {
     ]);
 }
 
-/// Connections of the server's own make that read seven bytes at a time, below TLS and above; TLS inside of TLS; bodies of
-/// many records in both directions, over either version.
+/// Connections of the server's own make that read seven bytes at a time, below TLS and above; TLS inside of TLS;
+/// bodies of many records in both directions, over either version.
 #[test]
 fn whatever_carries_the_records_and_however_large_they_are() {
     let mut rng = seeded("Go TLS, carried");
     let small = load::calls(&mut rng, &Features::full(), Kind::Go, CALLS);
     let inside = vec![Shape { response_bytes: 9_000, ..Shape::default() }; 40];
-    let shape = |framing, request_framing| Shape {
-        method: "POST".into(),
-        framing,
-        request_framing,
-        request_bytes: 5_000_000,
-        response_bytes: 7_000_000,
-        pieces: 40,
-        ..Shape::default()
-    };
     let large = || -> Vec<Call> {
         let both = [RequestFraming::Length, RequestFraming::Chunked];
         let framings = [Framing::Length, Framing::Chunked];
-        framings.iter().flat_map(|framing| both.map(|request| Call::new(shape(*framing, request)))).collect()
+        framings
+            .iter()
+            .flat_map(|framing| both.map(|request| Call::new(Shape::large(*framing, request))))
+            .collect()
     };
     let twice = &[("TWICE", "1")];
     check(vec![

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use integration::agent::{self, Agent, Config};
 use integration::alertmanager::{Alertmanager, Inbox};
 use integration::fetch;
-use integration::patience::patience;
+use integration::patience::{patience, until};
 use integration::plan::Address;
 use integration::process::{Ended, Program};
 use integration::seed::{note, seeded};
@@ -21,7 +21,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(100);
 /// The page is due so long after the crossing.
 const PAGE_WITHIN: Duration = Duration::from_secs(60);
 /// It is over so long after the last error.
@@ -81,21 +80,6 @@ fn alerts(agent: &Agent) -> Vec<Value> {
 /// Good and bad events of the period.
 fn counts(slo: &Value) -> (u64, u64) {
     (slo["good"].as_u64().unwrap(), slo["bad"].as_u64().unwrap())
-}
-
-/// Looks until there is something, or panics with what was there last.
-#[track_caller]
-fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let begun = Instant::now();
-    loop {
-        match look() {
-            Ok(found) => return found,
-            Err(state) if begun.elapsed() > patience(limit) => {
-                panic!("{what}: not within {limit:?}: {state}")
-            }
-            Err(_) => thread::sleep(LOOK),
-        }
-    }
 }
 
 fn find_alert(agent: &Agent, severity: &str, state: &str) -> Result<Value, String> {

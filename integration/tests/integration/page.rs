@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use integration::agent::{Agent, Config};
 use integration::fetch::{self, Answer};
-use integration::patience::patience;
+use integration::patience::until;
 use integration::plan::Address;
 use integration::seed::seeded;
 use integration::server::{Server, language};
@@ -18,7 +17,6 @@ use serde_json::{Value, json};
 /// Of a browser.
 const ACCEPT: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
 /// Between two looks.
-const LOOK: Duration = Duration::from_millis(100);
 /// The page of an alert is due so long after it began to burn.
 const ALERT_WITHIN: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(20);
@@ -73,20 +71,6 @@ fn told(page: &str, what: &str) -> Vec<u64> {
     let begin = format!("data-is=\"{what}\">");
     let parts = page.split(&begin).skip(1);
     parts.map(|part| part.split('<').next().unwrap().replace(',', "").parse().unwrap()).collect()
-}
-
-#[track_caller]
-fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Result<T, String>) -> T {
-    let begun = Instant::now();
-    loop {
-        match look() {
-            Ok(found) => return found,
-            Err(state) if begun.elapsed() > patience(limit) => {
-                panic!("{what}: not within {limit:?}: {state}")
-            }
-            Err(_) => thread::sleep(LOOK),
-        }
-    }
 }
 
 #[test]

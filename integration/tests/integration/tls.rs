@@ -210,20 +210,11 @@ fn large_bodies() {
     let mut agent = agent_that_probes(&["/libssl.so", "/libcrypto.so"]);
     let mut ledger = Ledger::default();
     for client in [Client::Simple(Kind::Curl), Client::Simple(Kind::Python), Client::Asyncio(3)] {
-        let shape = |framing, request_framing| Shape {
-            method: "POST".into(),
-            framing,
-            request_framing,
-            request_bytes: 5_000_000,
-            response_bytes: 7_000_000,
-            pieces: 40,
-            ..Shape::default()
-        };
         let calls: Vec<Call> = [Framing::Length, Framing::Chunked, Framing::Length]
             .into_iter()
             .flat_map(|framing| {
                 let both = [RequestFraming::Length, RequestFraming::Chunked];
-                both.map(|request_framing| Call::new(shape(framing, request_framing)))
+                both.map(|request_framing| Call::new(Shape::large(framing, request_framing)))
             })
             .collect();
         let done = client.call(&server, &calls);
@@ -291,8 +282,8 @@ fn joined() {
     report.assert_exact();
 }
 
-/// TLS whose functions have lost their names: each connection counts once, on the side that cannot be read, and the other
-/// side is seen.
+/// TLS whose functions have lost their names: each connection counts once, on the side that cannot be read, and the
+/// other side is seen.
 #[test]
 fn foreign_tls_is_uncovered_once() {
     let certificates = Certificates::new().unwrap();

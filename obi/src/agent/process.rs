@@ -25,7 +25,7 @@ use crate::capture::program::HeldMaps;
 use crate::clock::monotonic_ns;
 use crate::config::Discover;
 use crate::kubernetes::{Pod, Pods};
-use crate::span::service::Services;
+use crate::span::service::{self, Services};
 use crate::span::{Instance, Service};
 
 /// Notices that may wait for the thread. What finds no room is mended by a comparison with `/proc`.
@@ -40,8 +40,6 @@ const ENDING: Duration = Duration::from_secs(1);
 const SWEEP: Duration = Duration::from_secs(1);
 /// News of pods: how long they may wait while nothing else happens.
 const PODS: Duration = Duration::from_millis(100);
-/// The name of a process of which nothing could be learned (semantic conventions, `service.name`).
-const UNKNOWN_SERVICE: &[u8] = b"unknown_service";
 
 /// What the pipeline says.
 #[derive(Debug)]
@@ -297,7 +295,7 @@ impl Directory {
     }
 
     fn known(&self, tgid: u32) -> Identity {
-        let unknown = || Identity { is_watched: true, ..Identity::default() };
+        let unknown = || Identity { service: Services::unknown(), is_watched: true, ..Identity::default() };
         self.table.with(tgid, Identity::of).unwrap_or_else(unknown)
     }
 
@@ -425,7 +423,7 @@ impl Work {
             Notice::Exit { tgid, time } => processes.exit(tgid, time),
             Notice::Settle { tgid } => {
                 if processes.confirmed(tgid).is_none() {
-                    processes.exec(tgid, UNKNOWN_SERVICE, &Given::default());
+                    processes.exec(tgid, service::UNKNOWN.as_bytes(), &Given::default());
                 }
                 processes.instance(tgid);
             }

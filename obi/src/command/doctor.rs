@@ -28,8 +28,8 @@ use crate::config::{self, Config};
 /// Tries what the agent needs (capabilities, the host's pids, kernel type information, and for each of the four sets of
 /// kernel hooks its places and its mechanism), then loads the set that `obi run` would use. Reports what works, what
 /// does not and with which error, how to get what is missing, which set is chosen and why, and what it will not see.
-/// Nothing is left behind. Exit codes: 0 a hook set can be used (with --pid: and the process is watched); 1 none can; 2 wrong usage or
-/// configuration.
+/// Nothing is left behind. Exit codes: 0 a hook set can be used (with --pid: and the process is watched); 1 none can;
+/// 2 wrong usage or configuration.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = "Examples:\n  obi doctor\n  obi doctor --json | jq .hook_set\n  obi doctor --pid $(pidof nginx)\n  \

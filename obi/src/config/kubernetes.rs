@@ -14,9 +14,9 @@ use super::value::{self, Metadata};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {
-    /// Who is asked: `kubelet` (its stream on a socket, from Kubernetes 1.37 on), `api` (the API server, for the pods of
-    /// this node only), `logs` (names of log folders, without owners and labels), `off`, or `auto`, the first of these
-    /// that answers. Default: `auto`, which asks no one outside of Kubernetes. Example: `kubelet`.
+    /// Who is asked: `kubelet` (its stream on a socket, from Kubernetes 1.37 on), `api` (the API server, for the pods
+    /// of this node only), `logs` (names of log folders, without owners and labels), `off`, or `auto`, the first of
+    /// these that answers. Default: `auto`, which asks no one outside of Kubernetes. Example: `kubelet`.
     pub metadata: Metadata,
     /// The name of this node, without which the API server is not asked; the downward API has it as `spec.nodeName`.
     /// Default: `""`. Example: `node-7`.
@@ -44,8 +44,8 @@ pub struct Kubernetes {
     /// The node's folder of pods' logs. Default: `/var/log/pods`. Example: `/data/log/pods`.
     #[serde(deserialize_with = "value::node_path")]
     pub log_folder: PathBuf,
-    /// The first request to the API server comes within this time, at random, 0s to 10m: the agents of a cluster may all
-    /// begin at once. Default: `10s`. Example: `60s`, for thousands of nodes.
+    /// The first request to the API server comes within this time, at random, 0s to 10m: the agents of a cluster may
+    /// all begin at once. Default: `10s`. Example: `60s`, for thousands of nodes.
     #[serde(serialize_with = "write_period", deserialize_with = "period::<_, 0, 600_000>")]
     pub spread: Duration,
 }

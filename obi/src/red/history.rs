@@ -1,7 +1,7 @@
 //! The last hour, by service and side: how many requests, how many failed, how long they took.
 //!
-//! In: what all series have counted so far, now and then. Out: [`Past`], differences per slot of ten seconds. Refuses to
-//! count spans: it only ever subtracts.
+//! In: what all series have counted so far, now and then. Out: [`Past`], differences per slot of ten seconds. Refuses
+//! to count spans: it only ever subtracts.
 //!
 //! Durations are in buckets of schema 1 (√2 apart), as varints of gap and count: a quantile is at most 19 % off. A busy
 //! service takes some 25 KB for an hour, an idle one nothing. What is held is bounded by [`Limits::history`] bytes,

@@ -61,6 +61,12 @@ const SERVICES_MAX: usize = 4096;
 /// The name shared by services beyond the limit.
 const OVERFLOW: &str = "_OTHER";
 
+/// The name of a process of which nothing could be learned (semantic conventions, `service.name`).
+pub const UNKNOWN: &str = "unknown_service";
+
+/// The number of [`UNKNOWN`].
+const UNKNOWN_ID: u32 = 1;
+
 impl Services {
     /// No services yet.
     #[must_use]
@@ -69,10 +75,13 @@ impl Services {
     }
 
     fn with_limit(host: Host, limit: usize) -> Self {
-        // Number 0 is the overflow's, so that it exists whenever it is needed.
+        // These two have numbers from the beginning, so that they exist whenever they are needed.
         let overflow = Arc::new(Service { name: OVERFLOW.to_owned(), ..Service::default() });
-        let named = Named { id: 0, n_variants: 1, service: Arc::clone(&overflow) };
-        let ids = [((String::new(), OVERFLOW.to_owned()), named)].into_iter().collect();
+        let of = |service: Arc<Service>| {
+            let named = Named { id: service.id, n_variants: 1, service: Arc::clone(&service) };
+            ((String::new(), service.name.clone()), named)
+        };
+        let ids = [of(Arc::clone(&overflow)), of(Self::unknown())].into_iter().collect();
         Self { host, cluster: Cluster::default(), limit, known: HashMap::default(), ids, overflow }
     }
 
@@ -82,7 +91,13 @@ impl Services {
         Self { cluster: Cluster::new(pods, config), ..self }
     }
 
-    /// Distinct (namespace, name) pairs so far, the overflow included: every [`Service::id`] is below it.
+    /// The service of a process whose name is not known when it is asked for.
+    #[must_use]
+    pub fn unknown() -> Arc<Service> {
+        Arc::new(Service { name: UNKNOWN.to_owned(), id: UNKNOWN_ID, ..Service::default() })
+    }
+
+    /// Distinct (namespace, name) pairs so far, the overflow and the unknown included: every [`Service::id`] is below it.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ids.len()

@@ -1,8 +1,8 @@
 //! `dashboards/*.json`: made of plain values and of the table of metrics that the exporters walk along.
 //!
-//! In: `obi::red::FAMILIES` and the files beside this one. Out: the files, with `UPDATE_REFERENCE=1` (`make reference`);
-//! else a failure where one is out of date, or breaks a rule (`rule.rs`). What the expressions return is tested by
-//! `integration`'s `dashboards`, with a real agent and a real Prometheus.
+//! In: `obi::red::FAMILIES` and the files beside this one. Out: the files, with `UPDATE_REFERENCE=1` (`make
+//! reference`); else a failure where one is out of date, or breaks a rule (`rule.rs`). What the expressions return is
+//! tested by `integration`'s `dashboards`, with a real agent and a real Prometheus.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;

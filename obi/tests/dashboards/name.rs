@@ -1,7 +1,7 @@
 //! Every metric that may stand in an expression, and its labels.
 //!
-//! In: the table of families, and lists of what the agent, its objectives and its rules add. Out: look-ups. The lists are
-//! held against a running agent and a real Prometheus by `integration`'s `dashboards`.
+//! In: the table of families, and lists of what the agent, its objectives and its rules add. Out: look-ups. The lists
+//! are held against a running agent and a real Prometheus by `integration`'s `dashboards`.
 
 use std::sync::LazyLock;
 

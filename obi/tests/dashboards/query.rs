@@ -2,8 +2,8 @@
 //!
 //! In: metrics of the table of families and of the agent, selectors, labels. Out: expressions. Refuses to know panels.
 //!
-//! Histograms are asked for natively first and by classic buckets where there are no native ones. Nothing gives `NaN` on
-//! an idle machine: a quantile of nothing and a share of nothing are left out.
+//! Histograms are asked for natively first and by classic buckets where there are no native ones. Nothing gives `NaN`
+//! on an idle machine: a quantile of nothing and a share of nothing are left out.
 
 use super::name::{Metric, metric};
 use obi::red::Instrument;

@@ -1,7 +1,7 @@
 //! What every dashboard keeps, checked on its JSON.
 //!
-//! In: JSON. Out: a list of what is broken, with the panel's title. The rules are those of Grafana's dashboard linter, and
-//! some of our own.
+//! In: JSON. Out: a list of what is broken, with the panel's title. The rules are those of Grafana's dashboard
+//! linter, and some of our own.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -86,8 +86,9 @@ static __always_inline u64 birth_of(struct sock *sk)
 #endif
 
 /*
- * Where the bytes from the peer begin. A packet may come in between the two looks: the kernel raises the number of bytes
- * first (tcp_rcv_nxt_update()) and the offset is looked at first here, so what this says is the true beginning or too early.
+ * Where the bytes from the peer begin. A packet may come in between the two looks: the kernel raises the number of
+ * bytes first (tcp_rcv_nxt_update()) and the offset is looked at first here, so what this says is the true beginning
+ * or too early.
  */
 static __always_inline u32 received_from(struct tcp_sock *tcp)
 {

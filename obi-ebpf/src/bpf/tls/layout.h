@@ -8,13 +8,13 @@
 #endif
 
 /*
- * Attach cookie of the probes at a TLS library that see calls, from their beginning to their end. 0, or a kernel without
- * cookies: an enter probe sees the arguments of the ABI, an exit probe the function's result in the ABI's register
- * (PT_REGS_RC), be it at a return probe or at a jump behind which nothing changes that register.
- * TLS_FIFTH: to an enter probe the pointer to the count is the fifth argument, not the fourth.
- * One call may be told twice, one probe after the other (the same file attached under two names): an enter probe with the
- * stack pointer, object and buffer of the call in hand is that call, and an exit probe without a call is none.
- * A call may also end unseen, where it failed before it did anything: the thread's next enter probe takes its place.
+ * Attach cookie of the probes at a TLS library that see calls, from their beginning to their end. 0, or a kernel
+ * without cookies: an enter probe sees the arguments of the ABI, an exit probe the function's result in the ABI's
+ * register (PT_REGS_RC), be it at a return probe or at a jump behind which nothing changes that register. TLS_FIFTH:
+ * to an enter probe the pointer to the count is the fifth argument, not the fourth. One call may be told twice, one
+ * probe after the other (the same file attached under two names): an enter probe with the stack pointer, object and
+ * buffer of the call in hand is that call, and an exit probe without a call is none. A call may also end unseen,
+ * where it failed before it did anything: the thread's next enter probe takes its place.
  */
 enum tls_cookie {
 	TLS_FIFTH_BIT = 62,
@@ -40,9 +40,9 @@ enum tls_layout_bit {
 #define TLS_CHECK (1ULL << TLS_CHECK_BIT)
 
 /*
- * Layouts of Go's crypto/tls, in the ABI of 1.17 and later on x86-64 (arguments and results in rax, rbx, rcx, rdi, rsi):
- * an object; a record of bytes to the socket; data to be sent; what has been decrypted. Kernels without cookies (before
- * 5.15) take these for every probe of their programs.
+ * Layouts of Go's crypto/tls, in the ABI of 1.17 and later on x86-64 (arguments and results in rax, rbx, rcx, rdi,
+ * rsi): an object; a record of bytes to the socket; data to be sent; what has been decrypted. Kernels without cookies
+ * (before 5.15) take these for every probe of their programs.
  */
 enum tls_layout {
 	TLS_GO_OBJECT = TLS_CHECK | TLS_REGISTER(0, TLS_OBJECT_AT),

@@ -17,7 +17,7 @@ use crate::clock::{Clock, monotonic_ns};
 use crate::config::Config;
 use crate::profile::choose::Filter;
 use crate::profile::{Origin, Selection};
-use crate::span::service::{Host, Services};
+use crate::span::service::{self, Host, Services};
 
 /// How often processes are named.
 const ROUND: Duration = Duration::from_millis(50);
@@ -66,7 +66,7 @@ pub async fn record(
 
 fn origin(processes: &mut Processes<Services>, pid: u32) -> Origin {
     if processes.lookup(pid).is_none() {
-        processes.exec(pid, b"unknown_service", &Given::default());
+        processes.exec(pid, service::UNKNOWN.as_bytes(), &Given::default());
     }
     let instance = processes.instance(pid).unwrap_or_default();
     let (service, path) =

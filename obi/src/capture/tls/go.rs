@@ -1,9 +1,10 @@
 //! Where the kernel programs go in Go's own TLS.
 //!
-//! In: a Go program. Out: [`ProbePoint`]s, or why there are none. All that a connection carries passes one function in each
-//! direction, under that direction's lock: `writeRecordLocked`, once for each write, however long, and `decrypt`, once for
-//! each record. Their places come from Go's table of functions, which no `strip` takes away, and are proven from the machine
-//! code, not looked up by version. Forks of the package (uTLS) have the same functions and are taken alike. Pure.
+//! In: a Go program. Out: [`ProbePoint`]s, or why there are none. All that a connection carries passes one function
+//! in each direction, under that direction's lock: `writeRecordLocked`, once for each write, however long, and
+//! `decrypt`, once for each record. Their places come from Go's table of functions, which no `strip` takes away, and
+//! are proven from the machine code, not looked up by version. Forks of the package (uTLS) have the same functions
+//! and are taken alike. Pure.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

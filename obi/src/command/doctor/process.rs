@@ -1,8 +1,8 @@
 //! `obi doctor --pid`: what of one process is seen, what is not, and why.
 //!
-//! In: a pid, the configuration, what doctor has found out of this machine. Out: [`About`], for people or as JSON. Reads
-//! what `obi run` would read and attaches nothing. It knows what an agent would say that starts now, not what a running
-//! one has seen.
+//! In: a pid, the configuration, what doctor has found out of this machine. Out: [`About`], for people or as JSON.
+//! Reads what `obi run` would read and attaches nothing. It knows what an agent would say that starts now, not what a
+//! running one has seen.
 
 use std::fmt::Write as _;
 use std::sync::Arc;

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! - [`cache`]: what was asked before, and texts that are the same;
-//! - [`file`]: one file's sources of names, by its sections and Go's tables ([`executable`](crate::capture::executable));
+//! - [`file`]: one file's sources of names, by its sections and Go's tables
+//!   ([`executable`](crate::capture::executable));
 //!   [`debug_file`] what lies beside it, [`compose`] the private copy that [`reader`] reads, [`plt`] stubs;
 //! - [`process`]: code that is made at run time: [`perf_map`], [`jitdump`], both into [`code`];
 //! - [`kernel`]: the kernel's; [`demangle`]: C++ and Rust.

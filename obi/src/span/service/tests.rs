@@ -267,7 +267,7 @@ fn values_that_are_always_new_do_not_use_up_the_services() {
         last = Some(services.service(&facts, None));
     }
     let last = last.unwrap();
-    assert_eq!((last.name.as_str(), last.id), ("job", 1));
+    assert_eq!((last.name.as_str(), last.id), ("job", 2));
     assert_eq!(last.attributes.get("run.id"), Some("15"), "those of the last variant");
     assert_eq!(services.service(&facts("/bin/other", "other"), None).name, "other");
 }
@@ -307,13 +307,13 @@ fn equal_services_are_shared_and_numbers_are_dense() {
     let other_version = services.service(&versioned, None);
     assert!(!Arc::ptr_eq(&a, &other_version));
     let b = services.service(&facts("/bin/b", "b"), None);
-    assert_eq!([a.id, other_version.id, b.id], [1, 1, 2]);
+    assert_eq!([a.id, other_version.id, b.id], [2, 2, 3]);
     for late in ["c", "d"] {
         let service = services.service(&facts(late, late), None);
         assert_eq!((service.name.as_str(), service.id), ("_OTHER", 0));
     }
     assert!(Arc::ptr_eq(&a, &services.service(&facts("/bin/a", "a"), None)), "known ones stay");
-    assert_eq!(services.count(), 3);
+    assert_eq!(services.count(), 4);
 }
 
 proptest! {

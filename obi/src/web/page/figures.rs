@@ -126,8 +126,8 @@ pub(super) fn each(red: &Snapshot, visit: &mut impl FnMut(&Arc<Service>, SpanKin
     }
 }
 
-/// CPU time of a request of a service, or of one of its routes, seconds. Only of requests over HTTP/1 is it known; where
-/// others are among them, there is no number.
+/// CPU time of a request of a service, or of one of its routes, seconds. Only of requests over HTTP/1 is it known;
+/// where others are among them, there is no number.
 pub(super) fn cpu(red: &Snapshot, service: u32, route: Option<&str>) -> Option<f64> {
     let is_meant = |id: u32, name: &str| id == service && route.is_none_or(|route| name == route);
     let of = red.cpu.iter().filter(|time| is_meant(time.service.id, &time.route));

@@ -1,11 +1,12 @@
 //! Machine code of Go's functions (x86-64, the ABI of 1.17 and later), as far as the choice of probe points needs it.
 //!
-//! In: a function, taken apart. Out: the jump of its check of the stack, with all arguments still in their registers; the
-//! jump behind a call, with the results still in theirs; whether the function's first argument is in its home above the
-//! return address. Proven from the code, whatever version of Go has made it; what is not understood is no answer. Pure.
+//! In: a function, taken apart. Out: the jump of its check of the stack, with all arguments still in their registers;
+//! the jump behind a call, with the results still in theirs; whether the function's first argument is in its home
+//! above the return address. Proven from the code, whatever version of Go has made it; what is not understood is no
+//! answer. Pure.
 //!
-//! Go's functions begin with such a check, and its jump is emulated by the kernel. Return probes are out of the question:
-//! a stack that grows is copied, and its unwinder must not meet an address that it does not know.
+//! Go's functions begin with such a check, and its jump is emulated by the kernel. Return probes are out of the
+//! question: a stack that grows is copied, and its unwinder must not meet an address that it does not know.
 
 use std::collections::BTreeSet;
 
@@ -37,7 +38,8 @@ impl Function<'_> {
         kept.then(|| self.instructions[index].ip())
     }
 
-    /// The jump behind the only call of `target`, taken by whether its error is none; all results are in their registers.
+    /// The jump behind the only call of `target`, taken by whether its error is none; all results are in their
+    /// registers.
     pub(in super::super) fn error_check(&self, target: u64) -> Option<u64> {
         let call = self.only_call(target)?;
         let mut tested = false;
@@ -122,8 +124,8 @@ impl Function<'_> {
         (passed == stores).then_some(passed)
     }
 
-    /// How the function makes its frame, if it does so in a known way right behind the check of the stack: as Go does since
-    /// 1.21, by pushing the frame pointer, or as before, by storing it.
+    /// How the function makes its frame, if it does so in a known way right behind the check of the stack: as Go does
+    /// since 1.21, by pushing the frame pointer, or as before, by storing it.
     fn frame(&self, from: usize) -> Option<Frame> {
         let at = |offset: usize| self.instructions.get(from + offset);
         let (first, second, third) = (at(0)?, at(1)?, at(2)?);
@@ -144,8 +146,9 @@ impl Function<'_> {
         self.leaves_frame_alone(&frame).then_some(frame)
     }
 
-    /// Behind the beginning, stack and frame pointer change only where the function ends, and in calls, which bring them
-    /// back. (Some copies of Go's have a frame for themselves: those give the frame pointer back right behind their call.)
+    /// Behind the beginning, stack and frame pointer change only where the function ends, and in calls, which bring
+    /// them back. (Some copies of Go's have a frame for themselves: those give the frame pointer back right behind
+    /// their call.)
     fn leaves_frame_alone(&self, frame: &Frame) -> bool {
         let is_moved = |instruction: &Instruction| {
             !is_call(instruction)
@@ -171,7 +174,8 @@ impl Function<'_> {
         false
     }
 
-    /// `mov %rbp,-16(%rsp); lea -16(%rsp),%rbp; call; mov 0(%rbp),%rbp`: around the call of a routine that copies or clears.
+    /// `mov %rbp,-16(%rsp); lea -16(%rsp),%rbp; call; mov 0(%rbp),%rbp`: around the call of a routine that copies or
+    /// clears.
     fn is_of_copy(&self, index: usize) -> bool {
         let is_lea = |at: usize| {
             self.instructions.get(at).is_some_and(|it| {

@@ -1,7 +1,7 @@
 //! Functions of Go's table by the ends of their names, whatever their packages are.
 //!
-//! In: the bytes of the table, ends of names. Out: [`Named`], each with the addresses that it takes. Goes along all names
-//! once and, if there are any of those, along all functions; bounded, whatever the table says.
+//! In: the bytes of the table, ends of names. Out: [`Named`], each with the addresses that it takes. Goes along all
+//! names once and, if there are any of those, along all functions; bounded, whatever the table says.
 
 use std::collections::HashMap;
 

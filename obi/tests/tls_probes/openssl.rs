@@ -2,10 +2,6 @@
 //!
 //! In: a copy of this machine's libssl, nginx, curl, python. Out: failure when a request is, or when a breakpoint is
 //! where none should be. Needs root. `OBI_TEST_ATTACHMENTS` scales the number of attachments under load.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
-)]
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -21,10 +17,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use obi::capture::bpf::uprobe::mapped_byte;
-use obi::capture::hook_set::Preemption;
-use obi::capture::program::{Maps, Programs, Settings};
-use obi::capture::select;
-use obi::capture::support::Support;
 use obi::capture::tls::attach::{Attacher, Probes};
 use obi::capture::tls::elf::OpenFile;
 use obi::capture::tls::file::probe_points;
@@ -32,32 +24,11 @@ use obi::capture::tls::finder::Finder;
 use obi::capture::tls::point::{ProbePoint, Returns};
 use tempfile::TempDir;
 
+use super::{ONE, programs};
+
 /// For something that happens in milliseconds on a quiet machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 const DISTRIBUTED: &str = "/usr/lib/x86_64-linux-gnu/libssl.so.3";
-
-/// The kernel's side is one per test binary: two tests at once would only wait for each other's breakpoints.
-static ONE: Mutex<()> = Mutex::new(());
-
-/// The programs of the set that the agent would choose, let loose.
-fn programs() -> (Programs, Maps, Attacher) {
-    let settings = Settings {
-        self_tgid: std::process::id(),
-        ring_bytes: 1 << 20,
-        head_limit: 8192,
-        tick_ns: 4_000_000,
-        statistics: true,
-        tls: true,
-        tells_given: true,
-        follows_databases: true,
-        preemption: Preemption::None,
-    };
-    let support = Support::probe(Path::new("/sys/kernel/btf/vmlinux"));
-    let mut programs = select::load(&support, None, &settings).unwrap().loaded;
-    let maps = programs.start().unwrap();
-    let attacher = Attacher::new(programs.take_user_programs().unwrap());
-    (programs, maps, attacher)
-}
 
 /// A copy of libssl that nobody else uses.
 struct Library {

@@ -1,12 +1,8 @@
 //! Probes in Go's own TLS: points in real programs of several builds, and a server that answers while they come and go.
 //!
-//! In: the Go compiler of this machine. Out: failure when a point is not proven, when a request is not answered, or when a
-//! breakpoint is left. The last needs root. `OBI_TEST_ATTACHMENTS` scales the number of attachments under load,
-//! `OBI_TEST_SECONDS` how long a program stays under probes at full load.
-#![allow(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
-)]
+//! In: the Go compiler of this machine. Out: failure when a point is not proven, when a request is not answered, or
+//! when a breakpoint is left. The last needs root. `OBI_TEST_ATTACHMENTS` scales the number of attachments under
+//! load, `OBI_TEST_SECONDS` how long a program stays under probes at full load.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,22 +10,20 @@ use std::io::{BufRead as _, BufReader};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use obi::capture::bpf::uprobe::mapped_byte;
-use obi::capture::hook_set::Preemption;
-use obi::capture::program::{Maps, Programs, Settings};
-use obi::capture::select;
-use obi::capture::support::Support;
-use obi::capture::tls::attach::Attacher;
 use obi::capture::tls::elf::OpenFile;
 use obi::capture::tls::file::{Plan, probe_points};
 use obi::capture::tls::point::{Cost, Returns};
 use obi::capture::tls::program::Program;
 use obi_ebpf::{TLS_GO_OBJECT, TLS_GO_RECEIVE, TLS_GO_RECORD, TLS_GO_SEND};
 use tempfile::TempDir;
+
+use super::{ONE, programs};
 
 /// Serves and asks itself over TLS, over HTTP/1.1 and HTTP/2, from eight goroutines each, beside a loop of collections.
 /// Prints how many requests were answered, once a tenth of a second, and ends with an error when one is not.
@@ -184,26 +178,6 @@ fn other_code_is_refused() {
     assert_eq!(probe_points(&nameless.as_slice(), Returns::Allowed).unwrap(), Plan::default());
 }
 
-/// The programs of the set that the agent would choose, let loose.
-fn programs() -> (Programs, Maps, Attacher) {
-    let settings = Settings {
-        self_tgid: std::process::id(),
-        ring_bytes: 1 << 20,
-        head_limit: 8192,
-        tick_ns: 4_000_000,
-        statistics: true,
-        tls: true,
-        tells_given: true,
-        follows_databases: true,
-        preemption: Preemption::None,
-    };
-    let support = Support::probe(Path::new("/sys/kernel/btf/vmlinux"));
-    let mut programs = select::load(&support, None, &settings).unwrap().loaded;
-    let maps = programs.start().unwrap();
-    let attacher = Attacher::new(programs.take_user_programs().unwrap());
-    (programs, maps, attacher)
-}
-
 /// The program at work. Ends with its owner.
 struct Running {
     child: Child,
@@ -247,6 +221,7 @@ impl Drop for Running {
 fn every_request_is_served_while_probes_come_and_go() {
     let number = |name, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
     let (n_attachments, seconds) = (number("OBI_TEST_ATTACHMENTS", 100), number("OBI_TEST_SECONDS", 60));
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (programs, _maps, attacher) = programs();
     let folder = tempfile::tempdir().unwrap();
     let path = built(folder.path(), "pie", &["-buildmode=pie", "-ldflags=-s -w"], &[("CGO_ENABLED", "0")]);
