@@ -58,7 +58,7 @@ pub enum Sight {
     Exact,
     /// What is shown is true, and what is missing is counted as lost or its connection as uncovered.
     Counted,
-    /// A limit that the README states: exchanges may be missing or wrong without a number, but none is invented.
+    /// A limit that `docs/limits.md` states: exchanges may be missing or wrong without a number, but none is invented.
     Blind,
 }
 

@@ -24,7 +24,7 @@ Edges of the service graph (`traces_service_graph_…`) have neither in Promethe
 
 const TAIL: &str = "
 `target_info` has the other attributes of each service's resource.
-What the agent says about itself is in the [README](../README.md#metrics).
+What the agent says about itself: [docs/telemetry.md](telemetry.md#the-agent-about-itself).
 ";
 
 fn row(family: &Family) -> String {

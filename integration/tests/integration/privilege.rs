@@ -1,6 +1,6 @@
 //! Least privilege: what each capability is for, what happens without it, and that nothing more is held afterwards.
 //!
-//! The agent runs as nobody with exactly the capabilities that the README names.
+//! The agent runs as nobody with exactly the capabilities that `docs/requirements.md` names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::failure::{LIMIT, check};
 use crate::gate;
 
-/// What the README names, by the words of `setpriv`.
+/// What `docs/requirements.md` names, by the words of `setpriv`.
 const DOCUMENTED: [&str; 5] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "syslog"];
 
 /// Bits of `linux/capability.h`.
@@ -177,9 +177,9 @@ fn deployments_ask_for_the_documented_capabilities() {
     assert_eq!(words("deploy/obi.service", "CapabilityBoundingSet="), expected);
     assert_eq!(words("deploy/daemonset.yaml", "add:"), expected);
     assert_eq!(words("deploy/helm/obi/values.yaml", "add:"), expected);
-    let readme = fs::read_to_string(root.join("README.md")).unwrap();
+    let document = fs::read_to_string(root.join("docs/requirements.md")).unwrap();
     for name in DOCUMENTED {
-        assert!(readme.contains(&format!("`CAP_{}`", name.to_uppercase())), "{name}");
+        assert!(document.contains(&format!("`CAP_{}`", name.to_uppercase())), "{name}");
     }
 }
 

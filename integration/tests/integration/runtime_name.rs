@@ -1,4 +1,4 @@
-//! Names of functions that runtimes compile while they run: real runtimes, with the switch that the README names.
+//! Names of functions that runtimes compile while they run: real runtimes, with the switch that `docs/profiles.md` names.
 //!
 //! Each program calls a function whose name is made up in this run, and nothing else.
 

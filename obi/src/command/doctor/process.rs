@@ -164,7 +164,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What README says of parents within a process, by runtime.
+/// What `docs/traces.md` says of parents within a process, by runtime.
 fn parents(language: &str) -> &'static str {
     match language {
         "go" => {
