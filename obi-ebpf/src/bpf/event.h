@@ -27,6 +27,7 @@ enum event_kind {
 	EVENT_FRAME = 5,   /* frame_event: a frame of HTTP/2 or a message of a database protocol, or a piece of it */
 	EVENT_WEBSOCKET = 6, /* websocket_event: the WebSocket that an exchange was upgraded to has ended */
 	EVENT_STACK = 7,     /* stack_event, in a ring buffer of its own */
+	EVENT_TIMES = 8,     /* times_event: where the time of the thread went that has served a request */
 };
 
 /* Which end of the connection the observed process is. */
@@ -64,6 +65,7 @@ enum event_flag {
 	FLAG_HTTP2 = 256,             /* with FLAG_TUNNEL: `Upgrade: h2c`; the answer to this request comes on stream 1 */
 	FLAG_WEBSOCKET = 512,         /* with FLAG_TUNNEL: a WebSocket; its websocket_event will follow */
 	FLAG_CAUSE = 1024,            /* with FLAG_FIRST_PIECE: `carry` begins with a struct cause */
+	FLAG_TIMES = 2048,            /* with FLAG_MESSAGE_END of a head: a times_event of this exchange follows */
 };
 
 /* event_header.flags of EVENT_FRAME */
@@ -155,7 +157,16 @@ enum tally_kind {
 	TALLY_THREAD_FULL = 3, /* current-exchange slots that could not be stored */
 	TALLY_READ_LATE = 4, /* connections counted as TALLY_UNCOVERED that are read from then on */
 	TALLY_PROCESS_LOST = 5, /* process_events that found no room in the ring */
-	TALLY_RESTS = (TALLY_PROCESS_LOST + 1) * 16, /* no kind: sixteen reasons for each of them */
+	TALLY_TIMES_LOST = 6, /* requests whose thread's time is not told; reason is a times_loss */
+	TALLY_RESTS = (TALLY_TIMES_LOST + 1) * 16, /* no kind: sixteen reasons for each of them */
+};
+
+/* Why the time of a thread is not told. Index of obi_lost_times_total. */
+enum times_loss {
+	TIMES_NO_ACCOUNT = 0, /* no memory for the thread's account */
+	TIMES_LATE = 1,       /* the end of the answer was seen too late to tell what came before it */
+	TIMES_RING_FULL = 2,  /* no room in the ring buffer */
+	TIMES_LOSSES = 3,
 };
 
 enum process_action {
@@ -226,6 +237,36 @@ struct end_event {
 	__u8 side;
 	__u8 message;
 	__u8 pad[6];
+};
+
+/* What a thread waits for that wants no CPU. Index of times_event.blocked. */
+enum wait_reason {
+	WAIT_OTHER = 0,      /* nothing of the below, or not known */
+	WAIT_LOCK = 1,       /* a mutex */
+	WAIT_GIL = 2,        /* an interpreter's global lock, where it can be told from others */
+	WAIT_CONDITION = 3,  /* another thread is to make something true: condition variables, semaphores, channels, pools */
+	WAIT_NETWORK = 4,    /* a socket */
+	WAIT_POLL = 5,       /* any of several descriptors */
+	WAIT_DISK = 6,       /* a block device, as the kernel's own count of I/O waits has it */
+	WAIT_FILE = 7,       /* a call on a file, a pipe or a device that is no wait for I/O of the above */
+	WAIT_PAGE_FAULT = 8, /* memory that is not there */
+	WAIT_SLEEP = 9,      /* time */
+	WAIT_CHILD = 10,     /* another process */
+	WAIT_REASONS = 11,
+};
+
+/*
+ * Of a request that its thread has read and answered itself: where the thread's time went from the read of the head to
+ * the last byte, `header.time`. The sums are exactly that time. It comes before the end_event, or right behind the head
+ * that says so (FLAG_TIMES).
+ */
+struct times_event {
+	struct event_header header;
+	__u64 cpu;      /* ns on a CPU, what interrupts and the hypervisor took of it included */
+	__u64 runqueue; /* waiting for one */
+	__u64 blocked[WAIT_REASONS];
+	__u32 switches; /* times that the thread left a CPU */
+	__u32 pad;
 };
 
 /* Of body_bytes below: some of the stream's DATA may have passed unseen. */
@@ -468,6 +509,8 @@ struct global_state {
 	__u64 begun_ns;      /* when `active` was set, by the kernel's monotonic clock */
 	__u32 active;        /* 0: programs return at once. Set when all of them are attached: half a view misleads */
 	__u32 wanted;        /* enum wanted, set by the programs */
+	__u32 keeps_accounts; /* 1: there are hooks in the scheduler that book the time of threads. Set with `active` */
+	__u32 pad;
 };
 
 /* Programs that cost every send something and that few machines need: attached when first missed. */

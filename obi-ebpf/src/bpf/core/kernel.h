@@ -152,6 +152,8 @@ struct task_struct {
 	struct thread_info thread_info;
 	void *stack;
 	unsigned int flags;
+	unsigned int __state; /* since 5.14 */
+	unsigned in_iowait : 1;
 	int pid;
 	int tgid;
 	struct task_struct *real_parent;

@@ -15,6 +15,7 @@
 #include "hook/movement.h"
 #include "hook/process.h"
 #include "hook/wait.h"
+#include "waiting/schedule.h"
 #include "tls/moment.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

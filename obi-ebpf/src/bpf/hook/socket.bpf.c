@@ -12,6 +12,7 @@
 #include "hook/registers.h"
 #include "hook/process.h"
 #include "hook/wait.h"
+#include "waiting/schedule.h"
 #include "tls/moment.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

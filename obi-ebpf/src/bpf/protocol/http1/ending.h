@@ -110,6 +110,7 @@ SHARED int message_end(struct connection *k, u32 sending, u64 time)
 		if (!(flags & (CURSOR_END_REPORTED | CURSOR_ORPHAN))) {
 			bool incomplete = request_incomplete(k, c);
 			lost = !!(flags & CURSOR_LOST);
+			tell_times(k, exchange, time);
 			if (!lost && !emit_end(k, c, exchange, time, incomplete ? FLAG_REQUEST_INCOMPLETE : 0)) {
 				tally_lost(k, LOSS_RING_FULL, 1);
 				forget(exchange);
@@ -147,18 +148,24 @@ static __always_inline u32 end_partial(struct connection *k, struct cursor *requ
 	return begun;
 }
 
+/* Its head is complete. */
+static __always_inline bool is_started(const struct cursor *response)
+{
+	u8 mode = response->mode;
+	return !(response->flags & CURSOR_ORPHAN) && mode >= MODE_LENGTH && mode <= MODE_UNTIL_CLOSE;
+}
+
 static __always_inline bool emit_close(const struct connection *k, const struct cursor *request,
 				       const struct cursor *response, const struct ending *how, u32 n)
 {
 	struct close_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	u8 mode = response->mode;
 	if (!event)
 		return false;
 	fill_header(&event->header, EVENT_CLOSE, 0, how->time, exchange_number(k, k->n_responses));
 	event->header.tgid = k->tgid;
 	event->request_body_bytes = request->body_bytes;
 	event->response_body_bytes = response->body_bytes;
-	event->response_started = !(response->flags & CURSOR_ORPHAN) && mode >= MODE_LENGTH && mode <= MODE_UNTIL_CLOSE;
+	event->response_started = is_started(response);
 	event->last_byte = event->response_started ? k->last_response_byte : 0;
 	event->pending = n;
 	event->error = how->error;
@@ -205,6 +212,7 @@ static __always_inline void end_asked(struct connection *k, const struct ending 
 		sweep->n = n + n_partial;
 		sweep->lost = answering && response->flags & CURSOR_LOST;
 		n_lost = k->n_noted_lost + sweep->lost;
+		tell_times(k, exchange_number(k, k->n_responses), is_started(response) ? k->last_response_byte : how->time);
 		if (!emit_close(k, request, response, how, n + n_partial)) {
 			/* Half a head at the end of the connection is no loss; see end_partial(). */
 			u32 n_counted = n + (how->reason < CLOSE_ABANDONED ? 0 : n_partial);

@@ -8,6 +8,7 @@
 
 #include "core/emit.h"
 #include "protocol/http1/framing.h"
+#include "waiting/account.h"
 
 static __always_inline struct cursor *request_cursor(struct connection *k)
 {
@@ -27,12 +28,14 @@ static __always_inline u32 pending(const struct connection *k)
 
 /* === the thread's current exchange === */
 
-static __always_inline void set_current(struct connection *k, u64 exchange)
+/* The current thread has read or sent the head of a request at `time`. */
+static __always_inline void set_current(struct connection *k, u64 exchange, u64 time)
 {
 	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
 	u32 serves = k->side == SIDE_SERVER ? CAUSE_SERVES : 0;
 	k->owner = tid;
+	open_account(k, exchange, time);
 	if (state) {
 		/* What a thread serves goes before what it asks of others meanwhile. */
 		if (k->side != SIDE_SERVER && state->exchange)

@@ -175,7 +175,7 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 		come_to(s, OUTCOME_MISFRAMED, 0);
 	}
 	if (pending(k) == 1)
-		set_current(k, exchange);
+		set_current(k, exchange, s->time);
 	/*
 	 * Whoever asks anew has had the answer to what was before. Where one that nobody is known to have asked for ends
 	 * is a guess: if it was to a HEAD, it has no body, and what is taken for it is the answer to this request.
@@ -230,6 +230,7 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 	if (flags & FLAG_MESSAGE_END && !(c->flags & CURSOR_ORPHAN)) {
 		if (request_incomplete(k, c))
 			flags |= FLAG_REQUEST_INCOMPLETE;
+		flags |= tell_times(k, exchange_number(k, k->n_responses), s->time);
 		count_response(k, c->flags & CURSOR_LOST, is_some(c->mode ^ MODE_LENGTH) ^ 1);
 		c->flags |= CURSOR_END_REPORTED;
 	}
