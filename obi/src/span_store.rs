@@ -7,7 +7,7 @@ mod filter;
 mod trace;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::mem::size_of;
+use std::mem::{size_of, size_of_val};
 
 pub use filter::{Filter, StatusFilter};
 pub use trace::{First, Placed, Trace, TraceQuery, tree};
@@ -205,7 +205,8 @@ fn size(span: &Span) -> usize {
     let http = span.detail.carrier();
     let carried = http.map(|http| [&http.method_original, &http.path, &http.query, &http.user_agent]);
     let strings = own.into_iter().chain(carried.into_iter().flatten());
-    size_of::<Stored>() + particular + strings.map(|string| string.capacity()).sum::<usize>()
+    let spent = span.spent.as_deref().map_or(0, size_of_val);
+    size_of::<Stored>() + spent + particular + strings.map(|string| string.capacity()).sum::<usize>()
 }
 
 #[cfg(test)]

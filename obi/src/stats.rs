@@ -164,6 +164,8 @@ pub struct Stats {
     pub profile: Option<Arc<Profile>>,
     /// The pods of this node; `None` outside of Kubernetes.
     pub kubernetes: Option<Arc<Kubernetes>>,
+    /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is attached.
+    pub waiting: Option<String>,
     /// Beginnings and ends of processes of which the kernel could not tell.
     pub lost_process_events: u64,
     /// Times that a process was not read in time.
@@ -173,6 +175,7 @@ pub struct Stats {
     uncovered: Vec<(&'static str, Counter)>,
     read_late: Vec<(&'static str, Counter)>,
     unknown_parents: Vec<(&'static str, Counter)>,
+    lost_times: Vec<(&'static str, Counter)>,
     reloads: Reloads,
     snapshots: u64,
 }
@@ -225,6 +228,11 @@ impl Stats {
         add(&mut self.unknown_parents, reason, 1, self.snapshots);
     }
 
+    /// Counts `n` requests of which it is not told where the time of their threads went.
+    pub fn lose_times(&mut self, reason: &'static str, n: u64) {
+        add(&mut self.lost_times, reason, n, self.snapshots);
+    }
+
     /// Counts a configuration that was read again.
     pub fn reload(&mut self, applied: bool) {
         let Reloads { applied: n_applied, refused: n_refused, .. } = self.reloads;
@@ -249,6 +257,8 @@ impl Stats {
             uncovered: self.uncovered.clone(),
             read_late: self.read_late.clone(),
             unknown_parents: self.unknown_parents.clone(),
+            lost_times: self.lost_times.clone(),
+            waiting: self.waiting.clone(),
             lost_process_events: self.lost_process_events,
             late_processes: self.late_processes,
             reloads: self.reloads,
@@ -290,6 +300,10 @@ pub struct Snapshot {
     pub read_late: Vec<(&'static str, Counter)>,
     /// Spans whose parent is not known, by reason.
     pub unknown_parents: Vec<(&'static str, Counter)>,
+    /// Requests of which it is not told where the time of their threads went, by reason.
+    pub lost_times: Vec<(&'static str, Counter)>,
+    /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is attached.
+    pub waiting: Option<String>,
     /// Beginnings and ends of processes of which the kernel could not tell.
     pub lost_process_events: u64,
     /// Times that a process was not read in time, so that what it did has the name known until then.

@@ -67,6 +67,7 @@ fn exchange(url: &str, failed: bool, n: u64) -> Exchange<'_> {
         arrival: started,
         started,
         ended: started + (n % 997) * 100_000,
+        times: None,
         request_bytes: Some(0),
         response_bytes: Some(n % 5_000),
         failure: None,

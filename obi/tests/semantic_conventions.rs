@@ -113,6 +113,7 @@ fn exchange() -> Exchange<'static> {
         arrival: 10,
         started: 15,
         ended: 40,
+        times: None,
         request_bytes: Some(3),
         response_bytes: Some(7),
         failure: None,

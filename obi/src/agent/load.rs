@@ -92,6 +92,7 @@ pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow:
     drop(support);
     return_memory();
     let mut outlet = outlet(config, processes, tap, programs.sees_waits())?;
+    outlet.keep_accounts(programs.keeps_accounts());
     outlet.peers = pods.map(|pods| Peers::new(pods, &config.kubernetes));
     outlet.stats.hook_set = programs.set().name();
     outlet.stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
@@ -127,6 +128,7 @@ fn settings(config: &Config, support: &Support) -> Settings {
         tick_ns: tick_ns(),
         statistics: config.capture.statistics,
         tls: config.capture.tls,
+        waiting: config.profile.waiting,
         tells_given: support.capabilities.can_read_processes(),
         follows_databases: config.protocol.databases.server_spans,
         preemption: Preemption::None,
@@ -178,6 +180,7 @@ fn outlet(
         objectives: None,
         profile: None,
         peers: None,
+        keeps_accounts: false,
         served: (0, 0),
     })
 }

@@ -16,7 +16,7 @@ use crate::protocol::{Begun, Endpoints, Exchange, Exchanges, Side, Sink};
 use crate::red::{ActiveLabels, Registry};
 use crate::span::assemble::{Assembler, scheme, server_of};
 use crate::span::service::{Peer, Peers};
-use crate::span::{Span, SpanKind};
+use crate::span::{Detail, Span, SpanKind, Spent};
 use crate::span_store::Store;
 use crate::stats::{self, Stage, Stats};
 use std::hash::BuildHasher as _;
@@ -45,6 +45,8 @@ pub(super) struct Outlet {
     pub(super) profile: Option<Tell>,
     /// The pods of this node; `None` outside of Kubernetes.
     pub(super) peers: Option<Peers>,
+    /// The kernel side books where the time of serving threads goes.
+    pub(super) keeps_accounts: bool,
     /// The last (process, port) seen to serve, so that port rules are asked only when it changes.
     pub(super) served: (u32, u16),
 }
@@ -81,6 +83,12 @@ impl Outlet {
         if let Some(objectives) = &mut self.objectives {
             objectives.flush();
         }
+    }
+
+    /// Whether the kernel side books where the time of serving threads goes, or why not.
+    pub(super) fn keep_accounts(&mut self, kept: Result<(), String>) {
+        self.keeps_accounts = kept.is_ok();
+        self.stats.waiting = Some(kept.err().unwrap_or_default());
     }
 
     /// Tells the registry which requests are under way.
@@ -156,6 +164,23 @@ impl Outlet {
         }
     }
 
+    /// Where the time of a request went, in the memory of a former span's.
+    fn spent(
+        &mut self,
+        exchange: &Exchange<'_>,
+        ended: &Ended<'_>,
+        memory: Option<Box<Spent>>,
+    ) -> Box<Spent> {
+        let served = self.causes.is_served_by_reader(ended);
+        let spent = Spent::of(exchange, served);
+        if served && exchange.times.is_some() && spent.times.is_none() {
+            self.stats.lose_times("inexact", 1);
+        }
+        let mut memory = memory.unwrap_or_default();
+        *memory = spent;
+        memory
+    }
+
     /// Its edge in the service graph.
     fn connect(&mut self, span: &Span, peer: Option<&(u64, Identity)>) {
         match span.kind {
@@ -203,6 +228,11 @@ impl Outlet {
     }
 }
 
+/// Something was asked, and answered: neither a WebSocket nor a database's own span.
+fn is_request(span: &Span) -> bool {
+    matches!(span.detail, Detail::Http(_) | Detail::Rpc(_))
+}
+
 /// A number for a service and a route of it.
 fn route_number(span: &Span) -> u64 {
     let operation = span.detail.operation();
@@ -236,6 +266,11 @@ impl Sink for Outlet {
         span.peer = self.peer_by_address(exchange);
         let ended: Ended<'_> = room::ended(exchange, route_number(&span));
         self.causes.ended(&ended);
+        let is_told = self.keeps_accounts && span.kind == SpanKind::Server && is_request(&span);
+        span.spent = match is_told {
+            false => None,
+            true => Some(self.spent(exchange, &ended, span.spent.take())),
+        };
         let now = monotonic_ns();
         match self.causes.place(&ended, now) {
             Ok(place) => self.emit(span, wall_offset, &place),

@@ -247,6 +247,7 @@ impl Tell {
             route: Arc::clone(span.detail.operation().place),
             service: Arc::clone(&span.service),
             is_server: span.kind == SpanKind::Server,
+            is_booked: span.spent.as_ref().is_some_and(|spent| spent.times.is_some()),
         });
     }
 

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use obi_ebpf::{
     SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_PROCESS_LOST, TALLY_READ_LATE, TALLY_RESTS,
-    TALLY_THREAD_FULL, TALLY_UNCOVERED, UNCOVERED_HTTP2, UNCOVERED_JOINED, UNCOVERED_TLS,
-    UNCOVERED_UNREADABLE, tally_key,
+    TALLY_THREAD_FULL, TALLY_TIMES_LOST, TALLY_UNCOVERED, TIMES_LATE, TIMES_NO_ACCOUNT, TIMES_RING_FULL,
+    UNCOVERED_HTTP2, UNCOVERED_JOINED, UNCOVERED_TLS, UNCOVERED_UNREADABLE, tally_key,
 };
 
 use super::outlet::{Outlet, side_name};
@@ -37,6 +37,16 @@ fn uncovered_reason(reason: u32) -> &'static str {
         UNCOVERED_HTTP2 => "http2",
         UNCOVERED_JOINED => "joined_mid_stream",
         UNCOVERED_UNREADABLE => "unreadable_buffer",
+        _ => "unknown",
+    }
+}
+
+/// The label value of `obi_lost_times_total`.
+fn times_reason(reason: u32) -> &'static str {
+    match reason {
+        TIMES_NO_ACCOUNT => "no_account",
+        TIMES_LATE => "late",
+        TIMES_RING_FULL => "ring_full",
         _ => "unknown",
     }
 }
@@ -140,6 +150,10 @@ fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
         // Made good: a process is compared with `/proc` when its first exchange comes, and now and then.
         TALLY_PROCESS_LOST => {
             outlet.stats.lost_process_events += n;
+            true
+        }
+        TALLY_TIMES_LOST => {
+            outlet.stats.lose_times(times_reason(reason), n);
             true
         }
         TALLY_THREAD_FULL => {

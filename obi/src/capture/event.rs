@@ -4,8 +4,8 @@
 //! short record is an error value, never a panic. Refuses to know what the bytes mean.
 
 use obi_ebpf::{
-    EVENT_CLOSE, EVENT_END, EVENT_FRAME, EVENT_HEAD, EVENT_PROCESS, EVENT_WEBSOCKET, close_event, end_event,
-    frame_event, head_event, process_event, websocket_event,
+    EVENT_CLOSE, EVENT_END, EVENT_FRAME, EVENT_HEAD, EVENT_PROCESS, EVENT_TIMES, EVENT_WEBSOCKET,
+    close_event, end_event, frame_event, head_event, process_event, times_event, websocket_event,
 };
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -17,6 +17,8 @@ pub enum Event<'a> {
     Head(&'a head_event, &'a [u8]),
     /// The last byte of a message has passed.
     End(&'a end_event),
+    /// Where the time of the thread went that has served a request.
+    Times(&'a times_event),
     /// Pending exchanges of a connection end without a whole response.
     Close(&'a close_event),
     /// An HTTP/2 frame, or a piece of it, and its payload bytes.
@@ -69,6 +71,7 @@ pub fn decode(bytes: &[u8]) -> Result<Event<'_>, DecodeError> {
             Ok(Event::WebSocket(websocket_event::ref_from_prefix(bytes).map_err(|_| short)?.0))
         }
         EVENT_END => Ok(Event::End(end_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
+        EVENT_TIMES => Ok(Event::Times(times_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
         EVENT_CLOSE => Ok(Event::Close(close_event::ref_from_prefix(bytes).map_err(|_| short)?.0)),
         EVENT_PROCESS => {
             let (process, rest) = process_event::ref_from_prefix(bytes).map_err(|_| short)?;

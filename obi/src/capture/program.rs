@@ -28,7 +28,7 @@ pub use self::maps::{
 };
 use self::maps::{connection_bytes, whole_bytes};
 pub use self::memory::HeldMaps;
-use self::table::Hook;
+use self::table::{Entry, Hook};
 pub use self::user::UserPrograms;
 use super::bpf::info::{self, ProgramInfo};
 use super::hook_set::{HookSet, Preemption};
@@ -50,6 +50,8 @@ pub struct Settings {
     pub statistics: bool,
     /// Load the programs for TLS libraries.
     pub tls: bool,
+    /// Book where the time of serving threads goes.
+    pub waiting: bool,
     /// Tell what programs are given when they begin.
     pub tells_given: bool,
     /// Follow databases' own processes, too.
@@ -189,6 +191,8 @@ pub struct Programs {
     held: Option<HeldMaps>,
     // Statistics are on as long as this is open.
     statistics: Option<OwnedFd>,
+    /// The scheduler's hooks were asked for.
+    is_waiting_wanted: bool,
     /// Programs for TLS libraries, by name.
     user: Vec<(&'static str, OwnedFd)>,
 }
@@ -243,6 +247,7 @@ impl Programs {
             preallocated,
             held: None,
             statistics,
+            is_waiting_wanted: settings.waiting,
             user: Vec::new(),
         }
     }
@@ -254,7 +259,7 @@ impl Programs {
     /// When called twice, or when the object was built wrongly.
     pub fn start(&mut self) -> Result<Maps, LoadError> {
         let mut maps = Maps::take(&mut self.loaded.ebpf)?;
-        maps.activate()?;
+        maps.activate(self.keeps_accounts().is_ok())?;
         Ok(maps)
     }
 
@@ -297,6 +302,29 @@ impl Programs {
         let is_attached = |name: &&str| self.loaded.attached.iter().any(|it| it.entry.name == *name);
         // Every architecture has these two, in whose place some have others besides.
         ["sys_enter_epoll_pwait", "sys_enter_ppoll"].iter().all(is_attached)
+    }
+
+    /// Whether the time of serving threads is booked.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn keeps_accounts(&self) -> Result<(), String> {
+        const PORTABLE: &str = "this kernel takes only the kernel programs for older ones, which book no time: threads \
+                                hold no accounts before 5.11, and before 5.17 the verifier has no room for them";
+        if !self.is_waiting_wanted {
+            return Err("profile.waiting is off".to_owned());
+        }
+        let entries = table::schedule(self.flavour);
+        let attached = |entry: &Entry| self.loaded.attached.iter().any(|it| it.entry.name == entry.name);
+        match entries.iter().find(|entry| !attached(entry)) {
+            _ if entries.is_empty() => Err(PORTABLE.to_owned()),
+            None => Ok(()),
+            Some(entry) => {
+                let reason = self.loaded.skipped.iter().find(|(name, _)| *name == entry.name);
+                let reason = reason.map_or("not attached", |(_, reason)| reason);
+                Err(format!("kernel program `{}`: {reason}", entry.name))
+            }
+        }
     }
 
     /// The set in use.

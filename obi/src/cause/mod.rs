@@ -190,6 +190,26 @@ impl Causes {
         })
     }
 
+    /// The thread that has read a request has served it from its first byte to its last, and nothing else meanwhile: the
+    /// rule by which it is believed to have caused what it calls. To be asked behind [`Self::ended`].
+    #[must_use]
+    pub fn is_served_by_reader(&mut self, ended: &Ended<'_>) -> bool {
+        let is_loop = self.loops.get(ended.begun.tgid).is_some();
+        let Some(known) = self.table.get(number_of(ended)).copied() else { return false };
+        let Some(end) = known.end else { return false };
+        let facts = Facts {
+            sees_waits: self.sees_waits,
+            waits_many: known.cause.waits_many || end.waits_many,
+            is_loop,
+            same_thread: true,
+            overlaps: known.overlaps,
+            inside: true,
+            same_answerer: end.by_reader,
+            is_asynchronous: self.routes.is_asynchronous(end.route),
+        };
+        known.side == Side::Server && by_thread(facts).is_ok()
+    }
+
     /// The other end of an exchange, if it is on this machine: its number and process.
     #[must_use]
     pub fn peer(&self, number: u64) -> Option<(u64, u32)> {

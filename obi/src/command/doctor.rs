@@ -73,6 +73,7 @@ fn examine(config: &Config) -> Report {
         tick_ns: tick_ns(),
         statistics: false,
         tls: config.capture.tls,
+        waiting: config.profile.waiting,
         tells_given: support.capabilities.can_read_processes(),
         follows_databases: true,
         preemption: Preemption::None,

@@ -4,10 +4,11 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Deserializer, Error as _};
+use serde::{Deserialize, Serialize, Serializer};
 
 use super::export::{period, write_period};
-use super::value;
+use super::value::{self, Scalar};
 
 /// Section `profile`. Every CPU is looked at many times a second, whatever runs on it; samples of the last minutes stay
 /// here for `/api/v1/profiles` and `obi profile`, and go to the destinations that take profiles.
@@ -16,6 +17,11 @@ use super::value;
 pub struct Profile {
     /// Sample stacks. Default: `true`. Example: `false`.
     pub enabled: bool,
+    /// Find out where the time of each server span went: on a CPU, waiting for one, or blocked, by reason (`on`, `off`). Takes
+    /// hooks in the scheduler, below 0.1 µs for each switch to a thread that serves nothing; independent of `enabled`.
+    /// Default: `on`. Example: `off`, on machines that switch a million times a second and more.
+    #[serde(serialize_with = "write_switch", deserialize_with = "switch")]
+    pub waiting: bool,
     /// Looks at each CPU per second, 1 to 1000. A number that other clocks do not have, too, falls into step with none
     /// of them. Default: `99`. Example: `19`, on machines with very many CPUs.
     #[serde(deserialize_with = "value::number::<_, 1, 1_000>")]
@@ -46,6 +52,7 @@ impl Default for Profile {
     fn default() -> Self {
         Self {
             enabled: true,
+            waiting: true,
             frequency: 99,
             interval: Duration::from_secs(10),
             store_bytes: 32 << 20,
@@ -54,6 +61,20 @@ impl Default for Profile {
             symbol_bytes: 32 << 20,
         }
     }
+}
+
+fn switch<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    match value::scalar(deserializer)? {
+        Some(Scalar::Truth(on)) => Ok(on),
+        Some(Scalar::Text(text)) if text == "on" => Ok(true),
+        Some(Scalar::Text(text)) if text == "off" => Ok(false),
+        _ => Err(D::Error::custom("is not valid, expected on or off")),
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over references")]
+fn write_switch<S: Serializer>(on: &bool, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(if *on { "on" } else { "off" })
 }
 
 impl Profile {

@@ -43,6 +43,8 @@ pub struct Ended {
     pub service: Arc<Service>,
     /// It was received, not sent.
     pub is_server: bool,
+    /// Its CPU time is known without samples.
+    pub is_booked: bool,
 }
 
 /// A span of which there are samples.

@@ -147,6 +147,7 @@ mod tests {
             route: route.into(),
             service: Arc::new(Service::default()),
             is_server: true,
+            is_booked: false,
         }
     }
 

@@ -36,6 +36,7 @@ fn ended(exchange: u64, start: u64, end: u64, route: &str) -> Ended {
         route: route.into(),
         service: Arc::new(Service { name: "shop".to_owned(), id: 1, ..Service::default() }),
         is_server: true,
+        is_booked: false,
     }
 }
 

@@ -7,11 +7,11 @@ use super::http1::{Parsed, RequestText, STATUS_LINE_BYTES, parse_response};
 use super::http2::Upgraded;
 use super::{
     Answerer, Begun, Cause, Endpoints, Exchange, Failure, Http, Message, Request, Response, Rpc, Semantics,
-    Side, UnderWay, grpc,
+    Side, Times, UnderWay, grpc,
 };
 use obi_ebpf::{
-    FLAG_CLOSE_DELIMITED, FLAG_HTTP2, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, FLAG_TUNNEL,
-    FLAG_WEBSOCKET, head_event,
+    FLAG_CLOSE_DELIMITED, FLAG_HTTP2, FLAG_INTERIM, FLAG_LAST_PIECE, FLAG_MESSAGE_END, FLAG_TIMES,
+    FLAG_TUNNEL, FLAG_WEBSOCKET, head_event,
 };
 
 /// How much of the request head has come.
@@ -56,6 +56,10 @@ pub(super) struct Entry {
     pub(super) response_body_bytes: u64,
     /// Time of the response's last byte.
     pub(super) response_ended: Option<u64>,
+    /// Where the time of the serving thread went.
+    times: Option<Times>,
+    /// Its record is the next of this exchange.
+    awaits_times: bool,
     pub(super) close_delimited: bool,
     pub(super) upgrade: Option<Upgrade>,
     /// `grpc-status` and `grpc-message` of a response to gRPC-Web.
@@ -139,6 +143,7 @@ impl Entry {
         };
         self.response = Some(response);
         self.close_delimited = flags & FLAG_CLOSE_DELIMITED != 0;
+        self.awaits_times = flags & FLAG_TIMES != 0 && self.times.is_none();
         self.upgrade = match flags & (FLAG_TUNNEL | FLAG_HTTP2 | FLAG_WEBSOCKET) {
             TO_HTTP2 => Some(Upgrade::Http2),
             TO_WEBSOCKET => Some(Upgrade::WebSocket),
@@ -172,6 +177,12 @@ impl Entry {
         }
     }
 
+    /// The kernel's books of the serving thread.
+    pub(super) fn take_times(&mut self, times: Times) {
+        self.times = Some(times);
+        self.awaits_times = false;
+    }
+
     /// A response head begins: a record of an earlier attempt at one (1xx) is forgotten.
     pub(super) fn begin_response(&mut self, head: &head_event) {
         self.status_line_length = 0;
@@ -193,7 +204,8 @@ impl Entry {
 
     /// Both messages are complete.
     pub(super) fn is_whole(&self) -> bool {
-        self.request_head == RequestHead::Whole && self.request_ended && self.response_ended.is_some()
+        let is_ended = self.request_ended && self.response_ended.is_some();
+        self.request_head == RequestHead::Whole && is_ended && !self.awaits_times
     }
 
     /// The request, when its head has passed and its response has not ended.
@@ -228,6 +240,7 @@ impl Entry {
             arrival: self.arrival,
             started: self.started,
             ended: ended.max(self.started),
+            times: self.times.as_ref(),
             request_bytes: self.request_body_bytes,
             response_bytes: Some(self.response_body_bytes),
             failure,

@@ -11,12 +11,12 @@ use super::http2::Http2;
 use super::loss::{self, Loss};
 use super::table::{Limits, RequestStep, Table};
 use super::websocket::WebSockets;
-use super::{Begun, Exchange, Failure, Side, UnderWay};
+use super::{Begun, Exchange, Failure, Side, Times, UnderWay};
 use crate::capture::event::Event;
 use obi_ebpf::{
     CLOSE_ABANDONED, CLOSE_DATABASE, CLOSE_HTTP2, CLOSE_LOCAL, CLOSE_REMOTE, CLOSE_RESET, CLOSE_TIMEOUT,
     FLAG_FIRST_PIECE, FLAG_MESSAGE_END, MESSAGE_REQUEST, MESSAGE_RESPONSE, ORDINAL_BITS, PROTOCOL_POSTGRES,
-    close_event, end_event, head_event,
+    close_event, end_event, head_event, times_event,
 };
 use std::time::Duration;
 
@@ -92,6 +92,7 @@ impl Exchanges {
         let number = match event {
             Event::Head(head, _) => head.header.exchange,
             Event::End(end) => end.header.exchange,
+            Event::Times(times) => times.header.exchange,
             Event::Close(close) => close.header.exchange,
             Event::Frame(frame, _) => frame.header.exchange,
             Event::WebSocket(end) => end.header.exchange,
@@ -107,6 +108,7 @@ impl Exchanges {
                 _ => {}
             },
             Event::End(end) => self.end(end, sink),
+            Event::Times(times) => self.times(times, sink),
             Event::Close(close) => self.close(close, sink),
             Event::Frame(frame, payload) if u32::from(frame.protocol) >= PROTOCOL_POSTGRES => {
                 self.databases.accept(frame, payload, sink);
@@ -295,6 +297,15 @@ impl Exchanges {
             }
             _ => {}
         }
+        self.finish_if_whole(slot, sink);
+    }
+
+    /// Comes behind the answer's head, or before its end.
+    fn times(&mut self, times: &times_event, sink: &mut impl Sink) {
+        let Some(slot) = self.table.find(times.header.exchange) else { return };
+        let entry = self.table.entry(slot);
+        entry.touched = times.header.time;
+        entry.take_times(Times::of_event(times));
         self.finish_if_whole(slot, sink);
     }
 

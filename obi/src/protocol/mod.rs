@@ -8,6 +8,7 @@
 //! - `websocket`: what comes of a request that was upgraded to one.
 //! - [`database`]: messages of PostgreSQL and Redis to calls; literals of statements end here.
 //! - [`http1`]: heads to [`Request`] and [`Response`]; secrets end here ([`redact`]).
+//! - `times`: what the kernel has booked of the thread that served a request.
 //! - [`loss`]: what could not become an exchange, and why.
 #![forbid(unsafe_code)]
 
@@ -24,12 +25,14 @@ pub mod http2;
 pub mod loss;
 pub mod redact;
 mod table;
+mod times;
 mod websocket;
 
 pub use cause::{Answerer, Begun, Cause, Wire};
 pub use exchange::{Evicted, Exchanges, Sink};
 pub use loss::Loss;
 pub use table::{Limits, MAX_HEAD_BYTES};
+pub use times::{Times, WAIT_REASON_NAMES};
 
 /// Which end of the connection the observed process is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -146,6 +149,8 @@ pub struct Exchange<'a> {
     pub started: u64,
     /// Last byte of the response, or the moment it broke.
     pub ended: u64,
+    /// Where the time of the thread went, if it has read the request and answered it.
+    pub times: Option<&'a Times>,
     /// Bytes of the request without the protocol's own: of HTTP the body, without chunk framing. `None` when some may
     /// have passed unseen.
     pub request_bytes: Option<u64>,

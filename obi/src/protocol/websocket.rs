@@ -107,6 +107,7 @@ fn exchange<'a>(request: &'a Upgraded, end: &websocket_event) -> Exchange<'a> {
         arrival: request.ended,
         started: request.ended,
         ended: end.header.time.max(request.ended),
+        times: None,
         request_bytes: Some(from_client.0),
         response_bytes: Some(from_server.0),
         failure: failure(request.side, end),

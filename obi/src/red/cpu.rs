@@ -77,6 +77,20 @@ pub struct CpuTime {
     touched: u64,
 }
 
+/// Where a service's route is counted: by itself, with others of its service, or with other services.
+pub(super) fn place<V>(
+    held: &HashMap<RouteKey, V, RandomState>,
+    (service, route): (&Arc<Service>, &Arc<str>),
+    other: &Arc<Service>,
+) -> (Arc<Service>, Arc<str>) {
+    let is_held = |id: u32, route: &str| held.contains_key(&RouteRef { service: id, route });
+    if is_held(service.id, route) || (route.len() <= MAX_LABEL_BYTES && held.len() < MAX_SERIES) {
+        return (Arc::clone(service), Arc::clone(route));
+    }
+    let fits = is_held(service.id, OTHER) || held.len() < 2 * MAX_SERIES;
+    (Arc::clone(if fits { service } else { other }), OTHER.into())
+}
+
 /// All pairs of late.
 #[derive(Debug, Default)]
 pub(super) struct CpuTimes(HashMap<RouteKey, CpuTime, RandomState>);
@@ -84,21 +98,11 @@ pub(super) struct CpuTimes(HashMap<RouteKey, CpuTime, RandomState>);
 impl CpuTimes {
     /// Adds at `now`; `other` stands for services beyond the bound.
     pub(super) fn add(&mut self, taken: &CpuSamples, other: &Arc<Service>, (now, born): (u64, u64)) {
-        let folded: Arc<str> = OTHER.into();
-        let places = [(&taken.service, &taken.route), (&taken.service, &folded), (other, &folded)];
-        let limits = [MAX_SERIES, 2 * MAX_SERIES, usize::MAX];
-        let (service, route) = places
-            .into_iter()
-            .zip(limits)
-            .find(|((service, route), limit)| {
-                let fits = route.len() <= MAX_LABEL_BYTES && self.0.len() < *limit;
-                fits || self.0.contains_key(&RouteRef { service: service.id, route })
-            })
-            .map_or((other, &folded), |(place, _)| place);
-        let key = RouteKey { service: service.id, route: Arc::clone(route) };
+        let (service, route) = place(&self.0, (&taken.service, &taken.route), other);
+        let key = RouteKey { service: service.id, route: Arc::clone(&route) };
         let time = self.0.entry(key).or_insert_with(|| CpuTime {
-            service: Arc::clone(service),
-            route: Arc::clone(route),
+            service,
+            route,
             samples: 0,
             nanoseconds: 0,
             born,

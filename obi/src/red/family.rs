@@ -4,10 +4,10 @@
 //! formats.
 
 use super::label::{
-    CONNECTION_TYPE, DB_COLLECTION, DB_NAMESPACE, DB_OPERATION, DB_STATUS, DB_SUMMARY, DB_SYSTEM,
+    CONNECTION_TYPE, CPU_SOURCE, DB_COLLECTION, DB_NAMESPACE, DB_OPERATION, DB_STATUS, DB_SUMMARY, DB_SYSTEM,
     EDGE_CLIENT, EDGE_CLIENT_NAMESPACE, EDGE_SERVER, EDGE_SERVER_NAMESPACE, ERROR_TYPE, Label, METHOD,
     OVERFLOW, ROUTE, RPC_METHOD, RPC_STATUS, RPC_SYSTEM, SCHEME, SERVER_ADDRESS, SERVER_PORT, SPAN_KIND,
-    SPAN_NAME, SPAN_STATUS, STATUS, VERSION, prometheus_name,
+    SPAN_NAME, SPAN_STATUS, STATUS, VERSION, WAIT_REASON, prometheus_name,
 };
 use crate::span::SpanKind;
 
@@ -47,6 +47,12 @@ pub enum Source {
     CpuTime,
     /// Samples that it rests on.
     CpuSamples,
+    /// Time that requests waited for a CPU.
+    Runqueue,
+    /// Time that they waited for something else.
+    Blocked,
+    /// Time of which nothing is known.
+    Elsewhere,
     /// Calls between two nodes.
     EdgeTotal,
     /// Those of them that failed.
@@ -171,11 +177,17 @@ families! {
         "HTTP client requests under way whose head has been sent";
     "obi.server.queue_wait", "s", Histogram, QueueWait, SERVER, &[],
         "Time between the arrival of a request and the first read of it by its server";
-    "obi.server.request.cpu", "s", Counter, CpuTime, SERVER, &[&ROUTE],
-        "CPU time of server requests, estimated from samples; the standard error is at most the value divided by the \
-         root of the number of samples";
+    "obi.server.request.cpu", "s", Counter, CpuTime, SERVER, &[&ROUTE, &CPU_SOURCE],
+        "CPU time of server requests: booked, to the nanosecond, where one thread has served the request, else sampled; \
+         the standard error of what is sampled is at most the value divided by the root of the number of samples";
     "obi.server.request.cpu_samples", "{sample}", Counter, CpuSamples, SERVER, &[&ROUTE],
-        "Samples that the CPU time of server requests rests on";
+        "Samples that the sampled CPU time of server requests rests on";
+    "obi.server.request.runqueue", "s", Counter, Runqueue, SERVER, &[&ROUTE],
+        "Time that the threads of server requests waited for a CPU";
+    "obi.server.request.blocked", "s", Counter, Blocked, SERVER, &[&ROUTE, &WAIT_REASON],
+        "Time that the threads of server requests waited for something else than a CPU, by reason";
+    "obi.server.request.elsewhere", "s", Counter, Elsewhere, SERVER, &[&ROUTE],
+        "Time of server requests of which is not known where it went: no one thread has served them";
     "traces.service.graph.request", "", Counter, EdgeTotal, None, EDGE,
         "Calls of one node to another, each once";
     "traces.service.graph.request.failed", "", Counter, EdgeFailed, None, EDGE,
@@ -243,7 +255,13 @@ mod tests {
                 Source::EdgeTotal | Source::EdgeFailed | Source::EdgeServed | Source::EdgeCalled => {
                     snapshot.edges[0].each(&mut take);
                 }
-                Source::ActiveRequests | Source::QueueWait | Source::CpuTime | Source::CpuSamples => continue,
+                Source::ActiveRequests
+                | Source::QueueWait
+                | Source::CpuTime
+                | Source::CpuSamples
+                | Source::Runqueue
+                | Source::Blocked
+                | Source::Elsewhere => continue,
             }
             let promised: Vec<_> =
                 family.labels.iter().filter(|label| ***label != OVERFLOW).copied().collect();

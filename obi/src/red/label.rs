@@ -3,7 +3,11 @@
 //! In: labels as they are kept. Out: names by the semantic conventions and by Prometheus's rules, and values. Refuses
 //! to know formats. The labels of the service itself are not among them: where they stand depends on the format.
 
-use super::{ActiveLabels, CallLabels, CpuTime, DatabaseLabels, Labels, SpanLabels, StatusLabel};
+use super::{
+    ActiveLabels, CallLabels, CpuTime, DatabaseLabels, Labels, Source, SpanLabels, SpentTime, StatusLabel,
+};
+use crate::counter::Counter;
+use crate::protocol::WAIT_REASON_NAMES;
 use crate::span::{SpanKind, Status};
 
 /// The name of a label.
@@ -110,6 +114,10 @@ labels! {
     EDGE_SERVER_NAMESPACE = "server.service.namespace";
     /// What kind of edge it is.
     CONNECTION_TYPE = "connection.type";
+    /// How CPU time is known: `booked` or `sampled`.
+    CPU_SOURCE = "obi.cpu.source";
+    /// What a thread waits for.
+    WAIT_REASON = "reason";
     /// The series stands for all that found no room.
     OVERFLOW = "otel.metric.overflow";
 }
@@ -200,11 +208,42 @@ impl ActiveLabels {
 }
 
 impl CpuTime {
-    /// Its one label.
+    /// Its label.
     pub fn each(&self, visit: &mut Visit<'_>) {
         visit(&ROUTE, LabelValue::Text(&self.route));
     }
 }
+
+impl SpentTime {
+    /// The parts that a family shows, each with the label that it has beside the route.
+    pub fn parts(
+        &self,
+        source: Source,
+    ) -> impl Iterator<Item = (Option<(&'static Label, &'static str)>, Counter)> + '_ {
+        let one = match source {
+            Source::CpuTime => Some((Some((&CPU_SOURCE, BOOKED)), self.cpu)).filter(|_| self.n_known > 0),
+            Source::Runqueue => Some((None, self.runqueue)).filter(|_| self.n_known > 0),
+            Source::Elsewhere => Some((None, self.elsewhere)),
+            _ => None,
+        };
+        let by_reason = WAIT_REASON_NAMES.into_iter().zip(self.blocked);
+        let by_reason = by_reason.filter(move |(_, part)| source == Source::Blocked && part.value > 0);
+        one.into_iter().chain(by_reason.map(|(reason, part)| (Some((&WAIT_REASON, reason)), part)))
+    }
+
+    /// Its labels, the part's own among them.
+    pub fn each(&self, own: Option<(&'static Label, &'static str)>, visit: &mut Visit<'_>) {
+        visit(&ROUTE, LabelValue::Text(&self.route));
+        if let Some((label, value)) = own {
+            visit(label, LabelValue::Text(value));
+        }
+    }
+}
+
+/// `obi.cpu.source` of time that the kernel has booked.
+const BOOKED: &str = "booked";
+/// And of time that was sampled.
+pub const SAMPLED: &str = "sampled";
 
 #[cfg(test)]
 mod tests {

@@ -51,6 +51,7 @@ pub mod label;
 mod native;
 mod series;
 mod span_series;
+mod spent;
 mod spread;
 mod table;
 mod took;
@@ -76,6 +77,7 @@ pub use label::{Label, LabelValue};
 pub use native::{MAX_BUCKETS, Native, START_SCHEMA, ZERO_THRESHOLD};
 pub use series::{Labels, OTHER, StatusLabel};
 pub use span_series::SpanLabels;
+pub use spent::SpentTime;
 pub use spread::Spread;
 pub use table::Series;
 pub use took::Took;
@@ -86,6 +88,7 @@ use active::Active;
 use budget::Budget;
 use cpu::CpuTimes;
 use series::{Dimensions, LAST_RESORT_SERIES};
+use spent::SpentTimes;
 use table::Table;
 
 /// The smallest [`Limits::series`]; anything below is raised to it.
@@ -197,8 +200,10 @@ pub struct Snapshot {
     pub services: Vec<ServiceTotals>,
     /// Requests under way.
     pub active: Vec<ActiveRequests>,
-    /// CPU time of server requests, as far as CPUs are sampled.
+    /// CPU time of server requests, as far as CPUs are sampled and it is not booked.
     pub cpu: Vec<CpuTime>,
+    /// Where the time of server requests went, as far as it is booked.
+    pub spent: Vec<SpentTime>,
     /// Edges of the service graph.
     pub edges: Vec<Arc<Edge>>,
     /// Server spans in no edge: a header names their caller, which is elsewhere.
@@ -226,6 +231,7 @@ pub struct Registry {
     spans: Table<SpanLabels, Histogram>,
     active: Active,
     cpu: CpuTimes,
+    spent: SpentTimes,
     graph: Graph,
     history: History,
     /// Indexed by `Service::id`.
@@ -254,6 +260,7 @@ impl Registry {
             spans: Table::new(),
             active: Active::default(),
             cpu: CpuTimes::default(),
+            spent: SpentTimes::default(),
             graph: Graph::default(),
             history: History::new(limits.history),
             services: Vec::new(),
@@ -288,6 +295,8 @@ impl Registry {
         }
         let place = place_of(&mut self.spans, &mut self.budget, span, born);
         self.spans.touch(place, self.now).record(duration, exemplar);
+
+        self.spent.add(span, self.budget.last_resort(), (self.now, born));
 
         let totals = self.totals(span);
         if span.is_truncated {
@@ -365,6 +374,7 @@ impl Registry {
         expire_series(&mut self.spans, &mut self.budget, (before, tight_before));
         self.active.expire(before);
         self.cpu.expire(before);
+        self.spent.expire(before);
         self.graph.expire(before);
         for totals in self.services.iter_mut().flatten() {
             totals.idle = totals.touched < before;
@@ -381,6 +391,7 @@ impl Registry {
         self.databases.touch_all(now);
         self.spans.touch_all(now);
         self.cpu.touch_all(now);
+        self.spent.touch_all(now);
         self.graph.touch_all(now);
         self.services.iter_mut().flatten().for_each(|totals| totals.touched = now);
     }
@@ -398,6 +409,7 @@ impl Registry {
             services: self.services.iter().flatten().chain(other).cloned().collect(),
             active: self.active.to_vec(),
             cpu: self.cpu.to_vec(),
+            spent: self.spent.to_vec(),
             edges: self.graph.to_vec(),
             unpaired: self.graph.unpaired(),
             usage: self.budget.usage(),

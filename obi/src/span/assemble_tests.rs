@@ -21,6 +21,7 @@ fn exchange() -> Exchange<'static> {
         arrival: 10,
         started: 15,
         ended: 40,
+        times: None,
         request_bytes: Some(0),
         response_bytes: Some(7),
         failure: None,

@@ -6,7 +6,7 @@
 use super::detail::GRPC;
 use super::grpc::Code;
 use super::method::OTHER;
-use super::{Database, Detail, Http, Rpc, ServerEnd, Span, SpanKind, WebSocket, call};
+use super::{Database, Detail, Http, Rpc, ServerEnd, Span, SpanKind, Spent, WebSocket, call, spent};
 use std::fmt::{self, Display, Formatter};
 
 /// Time between the arrival of a request and the process's first read of it, ns: an attribute of our own.
@@ -85,6 +85,9 @@ impl Span {
         if self.kind == SpanKind::Server && !matches!(self.detail, Detail::WebSocket(_)) {
             out.number(QUEUE_WAIT, self.queue_wait);
         }
+        if let Some(spent) = &self.spent {
+            out.spent(spent);
+        }
         if let Some(id) = self.exchange_id
             && !matches!(self.detail, Detail::WebSocket(_))
         {
@@ -128,6 +131,19 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<'_, V> {
         if http.status.is_some() || http.status_unknown {
             self.known("http.response.body.size", self.span.response_bytes);
         }
+    }
+
+    /// The parts that add up to the span, its queue wait among them; reasons only where there was such a wait.
+    fn spent(&mut self, spent: &Spent) {
+        if let Some(times) = &spent.times {
+            self.number(spent::CPU, times.cpu);
+            self.number(spent::RUNQUEUE, times.runqueue);
+            self.number(spent::BLOCKED, times.blocked_sum());
+            for (name, part) in spent::BLOCKED_BY.into_iter().zip(times.blocked) {
+                self.known(name, Some(part).filter(|part| *part > 0));
+            }
+        }
+        self.number(spent::ELSEWHERE, spent.elsewhere);
     }
 
     fn rpc(&mut self, rpc: &Rpc) {

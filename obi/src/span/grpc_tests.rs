@@ -21,6 +21,7 @@ fn exchange(side: Side, failure: Option<Failure>) -> Exchange<'static> {
         arrival: 0,
         started: 0,
         ended: 100 * MS,
+        times: None,
         request_bytes: Some(0),
         response_bytes: Some(0),
         failure,

@@ -27,6 +27,7 @@ pub mod resource;
 pub mod route;
 pub mod segment;
 pub mod service;
+pub mod spent;
 pub mod websocket;
 
 pub use assemble::Assembler;
@@ -34,6 +35,7 @@ pub use attribute::{AttributeValue, Status};
 pub use database::Database;
 pub use detail::{Answer, Detail, Http, Operation, Rpc, WebSocket};
 pub use resource::Resource;
+pub use spent::Spent;
 
 /// The version of OpenTelemetry's semantic conventions that all names and values follow.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
@@ -96,6 +98,9 @@ pub struct Span {
     pub end: u64,
     /// Time between arrival and the process's first read of the request, ns.
     pub queue_wait: u64,
+    /// Where the rest of the time went; `None` of spans of which nothing of it is told: calls, WebSockets, and all where
+    /// no time is booked.
+    pub spent: Option<Box<Spent>>,
     /// Process id in the initial namespace.
     pub pid: u32,
     /// Service.
@@ -158,6 +163,7 @@ impl Span {
             start: 0,
             end: 0,
             queue_wait: 0,
+            spent: None,
             pid: 0,
             service: Arc::default(),
             instance: Arc::default(),

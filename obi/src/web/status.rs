@@ -31,6 +31,8 @@ struct Status<'a> {
     tls: Option<&'a Tls>,
     /// What CPUs do is sampled; `null` when it is not wanted or this kernel cannot.
     profile: Option<&'a Profile>,
+    /// Whether it is booked where the time of server spans goes.
+    waiting: Waiting<'a>,
     /// The pods of this node; `null` outside of Kubernetes.
     kubernetes: Option<&'a Kubernetes>,
     services: Vec<Service<'a>>,
@@ -40,6 +42,13 @@ struct Status<'a> {
 struct HookSet<'a> {
     set: &'static str,
     state: &'static str,
+    reason: &'a str,
+}
+
+#[derive(Serialize)]
+struct Waiting<'a> {
+    booked: bool,
+    /// Why not; empty where it is.
     reason: &'a str,
 }
 
@@ -79,6 +88,10 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
         tls: metrics.stats.tls.as_deref(),
         profile: metrics.stats.profile.as_deref(),
+        waiting: Waiting {
+            booked: metrics.stats.waiting.as_deref() == Some(""),
+            reason: metrics.stats.waiting.as_deref().unwrap_or("capture is not attached yet"),
+        },
         kubernetes: metrics.stats.kubernetes.as_deref(),
         services: services.collect(),
     }

@@ -31,6 +31,7 @@ fn programs() -> (Programs, Maps, Attacher) {
         tick_ns: 4_000_000,
         statistics: true,
         tls: true,
+        waiting: false,
         tells_given: true,
         follows_databases: true,
         preemption: Preemption::None,

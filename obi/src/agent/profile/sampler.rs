@@ -301,7 +301,7 @@ impl Sampler {
             self.waiting.fetch_sub(spans.len(), Ordering::Relaxed);
             for span in &spans {
                 let (samples, nanoseconds) = self.store.ended(span).of(SampleKind::Cpu);
-                if samples == 0 || !span.is_server {
+                if samples == 0 || !span.is_server || span.is_booked {
                     continue;
                 }
                 let ended = clock.unix(span.end);

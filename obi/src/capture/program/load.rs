@@ -13,7 +13,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use obi_ebpf::{Flavour, WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
 
 use super::maps::try_storage;
-use super::table::{Entry, Hook, Need, programs, told};
+use super::table::{Entry, Hook, Need, programs, schedule, told};
 use super::user::UserPrograms;
 use super::{LoadError, Settings, is_in_storage, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
@@ -78,6 +78,8 @@ impl Loaded {
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&types.btf))
+            // Storage of threads: created, and used by the programs alone.
+            .allow_unsupported_maps()
             .override_global("self_tgid", &settings.self_tgid, true)
             .override_global("head_limit", &settings.head_limit, true)
             .override_global("tick_ns", &settings.tick_ns, true)
@@ -102,7 +104,8 @@ impl Loaded {
         try_storage(&ebpf).map_err(LoadError::Storage)?;
         let (attached, waiting, skipped) = (Vec::new(), Vec::new(), Vec::new());
         let mut loaded = Self { ebpf, attached, waiting, skipped, user: None, preallocated };
-        let entries = loaded.load_programs(set, preemption, &types.btf)?;
+        let wanted = schedule(flavour).iter().copied().filter(|_| settings.waiting);
+        let entries = loaded.load_programs(programs(set, preemption).chain(wanted), &types.btf)?;
         loaded.connect_walk(&types.btf)?;
         if settings.tls {
             loaded.user = Some(UserPrograms::load(&object, &loaded.ebpf, &types.btf));
@@ -116,12 +119,11 @@ impl Loaded {
     /// Returns those to be attached.
     fn load_programs(
         &mut self,
-        set: HookSet,
-        preemption: Preemption,
+        wanted: impl Iterator<Item = Entry>,
         btf: &Btf,
     ) -> Result<Vec<Entry>, LoadError> {
         let mut entries = Vec::new();
-        for entry in programs(set, preemption) {
+        for entry in wanted {
             let result = load(program(&mut self.ebpf, entry.name)?, entry.hook.target(), btf);
             match (result.map_err(|error| refusal(&error)), entry.need) {
                 (Ok(()), Need::Wanted(wanted)) => self.waiting.push((entry, wanted)),

@@ -87,9 +87,11 @@ impl Maps {
 
     /// Lets the programs begin: all at once, since a view of sends without receives would make broken exchanges of
     /// whole ones.
-    pub(super) fn activate(&mut self) -> Result<(), LoadError> {
+    pub(super) fn activate(&mut self, keeps_accounts: bool) -> Result<(), LoadError> {
         let begun_ns = monotonic_ns();
-        let begin = GlobalState(global_state { active: 1, begun_ns, ..global_state::default() });
+        let keeps_accounts = keeps_accounts.into();
+        let begin =
+            GlobalState(global_state { active: 1, begun_ns, keeps_accounts, ..global_state::default() });
         self.global.set(0, begin, 0).map_err(|source| LoadError::Map { name: ".bss", source })
     }
 }

@@ -92,7 +92,7 @@ impl Entry {
         let is_other = |it: &Self| it.name != self.name && it.hook.target() == self.hook.target();
         let has_others =
             || attached.into_iter().any(|it| is_other(&it) && (it.is_again() || self.is_again()));
-        let is_life = LIFE.iter().chain(&WAITS).any(|it| it.name == self.name);
+        let is_life = LIFE.iter().chain(&WAITS).chain(&SCHEDULE).any(|it| it.name == self.name);
         self.need == Need::Last || !(is_life || has_others())
     }
 
@@ -186,6 +186,21 @@ pub const WAITS: [Entry; 8] = [
     wait("sys_enter_select"),
     wait("sys_enter_pselect6"),
 ];
+
+/// The scheduler's hooks that book where the time of serving threads goes; without both, nothing is booked.
+pub const SCHEDULE: [Entry; 2] = [
+    optional("sched_switch", Hook::BtfTracepoint("sched_switch")),
+    optional("sched_waking", Hook::BtfTracepoint("sched_waking")),
+];
+
+/// [`SCHEDULE`], where an object has them.
+#[must_use]
+pub fn schedule(flavour: Flavour) -> &'static [Entry] {
+    match flavour {
+        Flavour::Modern => &SCHEDULE,
+        Flavour::Portable => &[],
+    }
+}
 
 /// `tcp_rcv_space_adjust` shows splice from a socket: without it, from the start, bytes that passed would look like
 /// bytes that never came. `tcp_sendmsg_locked` shows sends of io_uring: what is missed before it is attached counts
@@ -339,6 +354,7 @@ mod tests {
             let preemptions = [Preemption::None, Preemption::Kernel, Preemption::Programs];
             let known = preemptions.into_iter().filter(|it| *it == told(set, *flavour, *it));
             let entries = known.flat_map(|preemption| programs(set, preemption));
+            let entries = entries.chain(schedule(*flavour).iter().copied());
             let entries: BTreeMap<&str, Entry> = entries.map(|entry| (entry.name, entry)).collect();
             for entry in entries.values() {
                 let section = there.remove(entry.name);

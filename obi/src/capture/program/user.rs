@@ -127,7 +127,9 @@ fn open(map: &Map) -> Option<BorrowedFd<'_>> {
         | Map::ProgramArray(map)
         | Map::Queue(map)
         | Map::RingBuf(map)
-        | Map::SkStorage(map) => map,
+        | Map::SkStorage(map)
+        // Storage of threads, which the library has no name for.
+        | Map::Unsupported(map) => map,
         _ => return None,
     };
     Some(map.fd().as_fd())

@@ -21,7 +21,7 @@ use self::point::{Time, attribute, text};
 use super::queue::Payload;
 use super::resource::{self, SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION};
 use crate::config::export::Histograms;
-use crate::red::label::Visit;
+use crate::red::label::{CPU_SOURCE, SAMPLED, Visit};
 use crate::red::{
     DATABASE_BOUNDS, DURATION_BOUNDS, FAMILIES, Family, LabelValue, QUEUE_WAIT_BOUNDS, SIZE_BOUNDS, Snapshot,
     Source, StatusLabel,
@@ -140,13 +140,20 @@ fn gather(snapshot: &Snapshot, family: &'static Family, when: When, gathered: &m
         }
         Source::CpuTime | Source::CpuSamples => {
             for cpu in &snapshot.cpu {
-                let (own, time) = (attributes(&|visit| cpu.each(visit)), time(cpu.created));
+                let (mut own, time) = (attributes(&|visit| cpu.each(visit)), time(cpu.created));
                 let data = match family.source {
-                    Source::CpuTime => point::time_spent(cpu.nanoseconds, own, time),
+                    Source::CpuTime => {
+                        own.push(text(CPU_SOURCE.attribute, SAMPLED));
+                        point::time_spent(cpu.nanoseconds, own, time)
+                    }
                     _ => point::calls(cpu.samples, own, time),
                 };
                 gathered.add(&cpu.service, family, data);
             }
+            gather_spent(snapshot, family, when, gathered);
+        }
+        Source::Runqueue | Source::Blocked | Source::Elsewhere => {
+            gather_spent(snapshot, family, when, gathered);
         }
         Source::EdgeTotal | Source::EdgeFailed | Source::EdgeServed | Source::EdgeCalled => {
             for edge in &snapshot.edges {
@@ -161,6 +168,16 @@ fn gather(snapshot: &Snapshot, family: &'static Family, when: When, gathered: &m
                 };
                 gathered.add(&edge.service, family, data);
             }
+        }
+    }
+}
+
+fn gather_spent(snapshot: &Snapshot, family: &'static Family, when: When, gathered: &mut Gathered) {
+    for spent in &snapshot.spent {
+        for (own, part) in spent.parts(family.source) {
+            let own = attributes(&|visit| spent.each(own, visit));
+            let data = point::time_spent(part.value, own, Time::new(spent.created, when.now));
+            gathered.add(&spent.service, family, data);
         }
     }
 }

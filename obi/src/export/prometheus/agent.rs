@@ -75,6 +75,10 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
     let help = "Calls of processes that were serving requests, whose parent is not known";
     out.counter(("obi_unknown_parents", help, None), unknown)?;
 
+    let untimed = stats.lost_times.iter().map(|(reason, counter)| ([("reason", *reason)], shown(counter)));
+    let help = "Requests of which it is not told where the time of their threads went, though it was booked";
+    out.counter(("obi_lost_times", help, None), untimed)?;
+
     let help = "Forks, execs and exits that were lost; what they told is read from /proc";
     out.counter(("obi_lost_process_events", help, None), [([], stats.lost_process_events)])?;
     let help = "Times that a process was not read in time; what it did has the name known until then";

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use super::family::{DATABASE_DURATIONS, Distribution, Encoder, Family, Kind, LabelSink, Point};
 use crate::export::{Metrics, Unseen};
-use crate::red::label::Visit;
+use crate::red::label::{CPU_SOURCE, SAMPLED, Visit};
 use crate::red::{
     self, Bodies, Buckets, FAMILIES, Histogram, Instrument, LabelValue, Sizes, Source, StatusLabel,
 };
@@ -139,6 +139,12 @@ fn write_item(
                 out.sample(&|sink| service_labels(&totals.service, sink), point);
             }
         }
+        Source::CpuTime if item >= red.cpu.len() => {
+            return write_spent(metrics, unseen, (family.source, item - red.cpu.len()), out);
+        }
+        Source::Runqueue | Source::Blocked | Source::Elsewhere => {
+            return write_spent(metrics, unseen, (family.source, item), out);
+        }
         Source::CpuTime | Source::CpuSamples => {
             let Some(time) = red.cpu.get(item) else { return false };
             let (created, new) = (time.created, unseen.in_red(time.born));
@@ -147,7 +153,13 @@ fn write_item(
                 Source::CpuTime => Point::Nanoseconds { value: shown(time.nanoseconds), created },
                 _ => Point::Counter { value: shown(time.samples), created },
             };
-            out.sample(&|sink| write_labels(&time.service, sink, &|visit| time.each(visit)), point);
+            let labels = |visit: &mut Visit<'_>| {
+                time.each(visit);
+                if family.source == Source::CpuTime {
+                    visit(&CPU_SOURCE, LabelValue::Text(SAMPLED));
+                }
+            };
+            out.sample(&|sink| write_labels(&time.service, sink, &labels), point);
         }
         Source::EdgeTotal | Source::EdgeFailed | Source::EdgeServed | Source::EdgeCalled => {
             let Some(edge) = red.edges.get(item) else { return false };
@@ -161,6 +173,22 @@ fn write_item(
             };
             out.sample(&|sink| write_own(sink, &|visit| edge.each(visit)), point);
         }
+    }
+    true
+}
+
+/// Where the time of one route went, as far as the family shows it.
+fn write_spent(
+    metrics: &Metrics,
+    unseen: Unseen,
+    (source, item): (Source, usize),
+    out: &mut dyn Encoder,
+) -> bool {
+    let Some(spent) = metrics.red.spent.get(item) else { return false };
+    for (own, part) in spent.parts(source) {
+        let value = if unseen.in_red(part.born) { 0 } else { part.value };
+        let point = Point::Nanoseconds { value, created: spent.created };
+        out.sample(&|sink| write_labels(&spent.service, sink, &|visit| spent.each(own, visit)), point);
     }
     true
 }

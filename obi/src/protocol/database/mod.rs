@@ -228,6 +228,7 @@ impl About {
             arrival: asked.arrival.min(answer.ended),
             started: asked.started.clamp(asked.arrival.min(answer.ended), answer.ended),
             ended: answer.ended,
+            times: None,
             request_bytes: None,
             response_bytes: None,
             failure: None,

@@ -273,6 +273,7 @@ impl Stream {
             arrival: self.arrival,
             started: self.started,
             ended: end.ended.max(self.started),
+            times: None,
             request_bytes: self.request.body_bytes(request_gaps),
             response_bytes: self.response.body_bytes(response_gaps),
             failure: end.failure,

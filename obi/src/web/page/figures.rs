@@ -131,7 +131,9 @@ pub(super) fn each(red: &Snapshot, visit: &mut impl FnMut(&Arc<Service>, SpanKin
 pub(super) fn cpu(red: &Snapshot, service: u32, route: Option<&str>) -> Option<f64> {
     let is_meant = |id: u32, name: &str| id == service && route.is_none_or(|route| name == route);
     let of = red.cpu.iter().filter(|time| is_meant(time.service.id, &time.route));
-    let nanoseconds: u64 = of.map(|time| time.nanoseconds).sum();
+    let sampled: u64 = of.map(|time| time.nanoseconds).sum();
+    let of = red.spent.iter().filter(|time| is_meant(time.service.id, &time.route));
+    let nanoseconds = sampled + of.map(|time| time.cpu.value).sum::<u64>();
     let served = red.requests.iter().filter(|series| {
         series.labels.kind == SpanKind::Server && is_meant(series.labels.service.id, &series.labels.route)
     });

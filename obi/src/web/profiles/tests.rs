@@ -75,6 +75,7 @@ fn profiles(spans: &[Span]) -> Profiles {
             route: Arc::clone(span.detail.operation().place),
             service: Arc::clone(&span.service),
             is_server: true,
+            is_booked: false,
         });
     }
     // As many others as it takes for one of them to be slow.
@@ -83,7 +84,17 @@ fn profiles(spans: &[Span]) -> Profiles {
         let (start, end) = (spans[0].start, spans[0].end);
         let route = Arc::clone(spans[0].detail.operation().place);
         let service = Arc::clone(&service);
-        store.ended(&Ended { exchange, start, end, trace_id, span_id, route, service, is_server: true });
+        store.ended(&Ended {
+            exchange,
+            start,
+            end,
+            trace_id,
+            span_id,
+            route,
+            service,
+            is_server: true,
+            is_booked: false,
+        });
     }
     store.is_called(7, Arc::new(Origin { pid: 7, service, executable: "shop".into(), ..Origin::default() }));
     std::thread::spawn(move || {
