@@ -30,6 +30,7 @@ fn main() {
     build
         .file("src/kernel.c")
         .file("src/unwind.c")
+        .file("src/waiting.c")
         .include("../src/bpf")
         .define("OBI_HOST", None)
         .warnings(true)

@@ -44,4 +44,5 @@ mod system_call;
 mod systemd;
 mod tls;
 mod tls_library;
+mod waiting;
 mod workload;

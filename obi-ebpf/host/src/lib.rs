@@ -13,6 +13,7 @@ pub mod line;
 pub mod multiplex;
 mod sys;
 pub mod unwind;
+pub mod waiting;
 
 pub use sys::{
     Chunk, Connection, Entry, Faults, Head, Kernel, Prefix, Segment, State, first_newline, scan_chunk,

@@ -80,8 +80,9 @@ enum {
 	/* A mutex with waiters, as glibc, Rust's library and many others have it. */
 	FUTEX_CONTENDED = 2,
 };
-/* As musl has it. */
+/* As musl has it: this bit, and the owner's thread or a count below it. All bits are something else: a parked thread. */
 #define FUTEX_CONTENDED_BIT 0x80000000u
+#define FUTEX_OWNER_BITS 0x003fffffu
 
 /*
  * Of a futex: a lock by the value that the thread saw in it before it went to sleep; all else is a condition that
@@ -96,7 +97,9 @@ static __always_inline u32 reason_of_futex(u32 number, u32 operation, u32 expect
 		return WAIT_LOCK;
 	if (operation != FUTEX_IS_WAIT && operation != FUTEX_IS_WAIT_BITSET)
 		return WAIT_CONDITION;
-	return expected == FUTEX_CONTENDED || expected & FUTEX_CONTENDED_BIT ? WAIT_LOCK : WAIT_CONDITION;
+	if (expected == FUTEX_CONTENDED || (expected & ~FUTEX_OWNER_BITS) == FUTEX_CONTENDED_BIT)
+		return WAIT_LOCK;
+	return WAIT_CONDITION;
 }
 
 /* Arguments of a call, the first three. */

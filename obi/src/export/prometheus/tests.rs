@@ -6,10 +6,11 @@ use prometheus_client::encoding::prometheus_protobuf::prometheus_data_model::{
 use prost::Message;
 
 use super::*;
+use crate::protocol::Times;
 use crate::red::tests::{START, call_ended, call_with, service, span, span_with, websocket};
 use crate::red::{ActiveLabels, Limits, Registry as Spans};
-use crate::span::SpanKind;
 use crate::span::grpc::Code;
+use crate::span::{SpanKind, Spent};
 use crate::stats::{HookSetState, Loss, MapMemory, Process, Program, Stage, Stats};
 
 /// A little of everything, without the process.
@@ -21,6 +22,11 @@ fn sources() -> (Spans, Stats) {
         span.error_type = "reset";
     }));
     registry.record(&span(SpanKind::Client));
+    let blocked = std::array::from_fn(|reason| if reason == 1 { 3_000_000 } else { 0 });
+    let times = Times { cpu: 5_000_000, runqueue: 2_000_000, blocked, switches: 3 };
+    registry.record(&span_with(SpanKind::Server, |span| {
+        span.spent = Some(Box::new(Spent { times: Some(times), elsewhere: 0 }));
+    }));
     registry.record(&span_with(SpanKind::Client, |span| span.server.address = "x".repeat(300)));
     registry.record(&call_ended(SpanKind::Server, Code::DEADLINE_EXCEEDED));
     registry.record(&call_with(SpanKind::Client, |span| span.rpc().status = None));
@@ -41,6 +47,7 @@ fn sources() -> (Spans, Stats) {
     );
     stats.uncover("tls", 2);
     stats.read_late("tls", 1);
+    stats.lose_times("late", 2);
     stats.lost_process_events = 5;
     stats.late_processes = 2;
     stats.watched_processes = 4;
