@@ -51,8 +51,14 @@ fn a_request_leads_to_its_profile() {
         let own = ask(&format!("{}&format=json", span["profile"].as_str().unwrap()));
         assert!(own["samples"].as_u64().is_some_and(|samples| samples > 0), "{own}");
     }
+    // Its threads' time is booked, so no estimate is made of its samples.
     let metrics = agent.metrics().unwrap();
-    assert!(metrics.sum("obi_server_request_cpu_samples_total", &[("service_name", &server.service)]) > 0.0);
+    let spent = |source: &str| {
+        let labels = [("service_name", &*server.service), ("obi_cpu_source", source)];
+        metrics.sum("obi_server_request_cpu_seconds_total", &labels)
+    };
+    assert!(spent("booked") > 0.0);
+    assert_eq!(spent("sampled"), 0.0);
 }
 
 /// Runs of a program that lives for a fifth of a second.

@@ -37,7 +37,7 @@ use crate::config::{self, Config};
 )]
 pub struct DoctorArgs {
     /// Write JSON: `hook_set` (a name or null), `object`, `why`, `error`, `checks`, `sets`, `programs`, `capabilities`,
-    /// `pid_namespace`, `not_seen`, `tls`, `profiles`
+    /// `pid_namespace`, `not_seen`, `tls`, `waiting`, `profiles`
     #[arg(long)]
     pub json: bool,
     /// Tell of this process only: whether it is watched, its pod, what it is called and why, where its TLS is read

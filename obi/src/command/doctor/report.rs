@@ -35,8 +35,18 @@ pub(super) struct Report {
     pid_namespace: PidNamespace,
     /// Where TLS would be read, and where not.
     pub(super) tls: Tls,
+    /// Whether it would be booked where the time of server spans goes.
+    waiting: Waiting,
     /// Whether stacks would be sampled.
     pub(super) profiles: Profiles,
+}
+
+/// Where the time of server spans goes.
+#[derive(Debug, Serialize)]
+struct Waiting {
+    booked: bool,
+    /// Why not; empty where it is.
+    reason: String,
 }
 
 /// One hook set.
@@ -81,6 +91,11 @@ impl Report {
             Ok(selection) => (Some(selection), None),
             Err(error) => (None, Some(error.to_string())),
         };
+        let waiting = match used.as_ref().map(|used| used.loaded.keeps_accounts()) {
+            Some(Ok(())) => Waiting { booked: true, reason: String::new() },
+            Some(Err(reason)) => Waiting { booked: false, reason },
+            None => Waiting { booked: false, reason: "no hook set can be used".to_owned() },
+        };
         let programs = used.as_ref().map(|used| programs(&used.loaded)).unwrap_or_default();
         Self {
             hook_set: used.as_ref().map(|used| used.set),
@@ -93,6 +108,7 @@ impl Report {
             capabilities,
             pid_namespace,
             tls,
+            waiting,
             profiles,
         }
     }
@@ -124,6 +140,13 @@ impl Report {
             set.write(&mut text);
         }
         self.tls.write(&mut text);
+        let Waiting { booked, reason } = &self.waiting;
+        let _ = match booked {
+            true => {
+                writeln!(text, "\nwhere the time of server spans goes: booked, by hooks in the scheduler")
+            }
+            false => writeln!(text, "\nwhere the time of server spans goes: not booked\n  because: {reason}"),
+        };
         self.profiles.write(&mut text);
         text.push_str("\nnot seen by this version on any kernel:\n");
         for (what, why) in NOT_SEEN {

@@ -16,17 +16,16 @@ use crate::stats::{HookSetState, Loss, MapMemory, Process, Program, Stage, Stats
 /// A little of everything, without the process.
 fn sources() -> (Spans, Stats) {
     let (mut registry, mut stats) = (Spans::new(Limits::default()), Stats::default());
-    registry.record(&span(SpanKind::Server));
-    registry.record(&span_with(SpanKind::Server, |span| {
-        span.http().status = None;
-        span.error_type = "reset";
-    }));
-    registry.record(&span(SpanKind::Client));
     let blocked = std::array::from_fn(|reason| if reason == 1 { 3_000_000 } else { 0 });
     let times = Times { cpu: 5_000_000, runqueue: 2_000_000, blocked, switches: 3 };
     registry.record(&span_with(SpanKind::Server, |span| {
         span.spent = Some(Box::new(Spent { times: Some(times), elsewhere: 0 }));
     }));
+    registry.record(&span_with(SpanKind::Server, |span| {
+        span.http().status = None;
+        span.error_type = "reset";
+    }));
+    registry.record(&span(SpanKind::Client));
     registry.record(&span_with(SpanKind::Client, |span| span.server.address = "x".repeat(300)));
     registry.record(&call_ended(SpanKind::Server, Code::DEADLINE_EXCEEDED));
     registry.record(&call_with(SpanKind::Client, |span| span.rpc().status = None));
