@@ -445,7 +445,19 @@ enum sample_kind {
  */
 enum frame_kind {
 	FRAME_NATIVE = 0,  /* an address of the user */
+	FRAME_PYTHON = 1,  /* CPython: the address of a code object by eight, and where in it: GUEST_POSITION_BITS */
+	FRAME_MARK = 30,   /* no frame: what follows, or should, is not whole; enum guest_failure in place of an address */
 	FRAME_KERNEL = 31, /* an address of the kernel */
+};
+
+/* Why frames of an interpreter are not told, or stand apart. Index of obi_profile_guest_failures_total. */
+enum guest_failure {
+	GUEST_NO_FAILURE = 0,
+	GUEST_NO_THREAD = 1,  /* the thread has no state of the interpreter's, or it is not to be found */
+	GUEST_UNREADABLE = 2, /* memory could not be read */
+	GUEST_NO_CODE = 3,    /* what should be a code object is none */
+	GUEST_APART = 4,      /* not which native frame they belong to: they stand behind all of them */
+	GUEST_FAILURES = 5,
 };
 
 enum {

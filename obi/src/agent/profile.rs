@@ -11,6 +11,7 @@
 //! No arrow waits: what finds no room is counted, and tried again where it matters.
 
 pub mod alone;
+mod guests;
 mod namer;
 mod place;
 mod sampler;
@@ -24,11 +25,13 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
+use self::guests::Guests;
 use self::namer::{Namer, NamerView};
 use self::sampler::{MAPPING_BLOCKS, Rhythm, Sampler, State};
 use super::part::{self, Ending};
 use super::wait::Wait;
 use crate::capture::kernel_types::KernelTypes;
+use crate::capture::mapping::interpreter::Interpreters;
 use crate::capture::mapping::kernel::{Blocks, Chunks};
 use crate::capture::mapping::resolver::Resolver;
 use crate::capture::mapping::survey::Survey;
@@ -173,9 +176,9 @@ impl Prepared {
     pub(super) fn start(self, wanted: Arc<AtomicBool>) -> anyhow::Result<Started> {
         let Self { profiler, maps, survey, symbols, config } = self;
         tracing::debug!(cpus = profiler.n_cpus(), hertz = config.frequency, "stacks are sampled");
-        let ProfileMaps { stacks, chunks, mappings, table_bytes, fixed_bytes } = maps;
+        let ProfileMaps { stacks, chunks, mappings, guests, table_bytes, fixed_bytes } = maps;
         let tables = Tables::new(Chunks::new(chunks), unwind::build, table_bytes);
-        let resolver = Resolver::start(survey, tables, Blocks::new(mappings))
+        let resolver = Resolver::start(survey, tables, Blocks::new(mappings), Interpreters::new(guests))
             .context("failed to start the threads that look at files")?;
         let rhythm = Rhythm { hertz: config.frequency, interval: config.interval };
         // What is sampled, with the period of what has a clock.
@@ -199,6 +202,7 @@ impl Prepared {
             stacks,
             wait,
             resolver,
+            guests: Guests::start().context("failed to start the thread that looks into interpreters")?,
             store: Store::new(config.store_bytes as usize).keeping(config.retention),
             notices: noticed,
             waiting: Arc::clone(&waiting),

@@ -5,8 +5,9 @@
 //! address.
 
 use obi_ebpf::{
-    FRAME_NATIVE, SAMPLE_KINDS, STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT, STACK_EXACT_BIT,
-    STACK_FRAMES_KERNEL, STACK_FRAMES_USER, STACK_KIND_BITS, stack_event,
+    FRAME_MARK, FRAME_NATIVE, FRAME_PYTHON, GUEST_NO_POSITION, GUEST_POSITION_BITS, SAMPLE_KINDS,
+    STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT, STACK_EXACT_BIT, STACK_FRAMES_KERNEL, STACK_FRAMES_USER,
+    STACK_KIND_BITS, stack_event,
 };
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -29,6 +30,22 @@ pub struct Address {
     pub is_exact: bool,
     /// Found by frame pointer, for want of a table.
     pub by_pointer: bool,
+}
+
+/// What a word of a user's stack says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UserFrame {
+    /// An address.
+    Native(Address),
+    /// A function of CPython.
+    Python {
+        /// Address of its code object.
+        code: u64,
+        /// Of the instruction, in units of two bytes; `None`: not known.
+        position: Option<u32>,
+    },
+    /// No frame: something is missing, `enum guest_failure`.
+    Mark(u32),
 }
 
 /// Why a record is none.
@@ -80,7 +97,7 @@ impl<'a> StackSample<'a> {
         }
         let (kernel, user) = addresses.split_at(n_kernel);
         // The kernel's are such by their place: whatever it finds on its own stack is taken as it is.
-        if let Some(word) = user.iter().find(|word| frame_kind(**word) != FRAME_NATIVE) {
+        if let Some(word) = user.iter().find(|word| user_frame(**word).is_none()) {
             return Err(StackError::Frame(frame_kind(*word)));
         }
         Ok(Self { event, kernel, user })
@@ -93,13 +110,42 @@ impl<'a> StackSample<'a> {
         self.kernel
     }
 
-    /// The user's part, leaf first.
-    pub fn user(&self) -> impl ExactSizeIterator<Item = Address> + 'a {
-        self.user.iter().map(|raw| Address {
-            address: raw & ((1 << STACK_ADDRESS_BITS) - 1),
-            is_exact: raw >> STACK_EXACT_BIT & 1 != 0,
-            by_pointer: raw >> STACK_BY_POINTER_BIT & 1 != 0,
+    /// The user's part, leaf first. Functions of an interpreter stand before the native frame that runs them.
+    pub fn user(&self) -> impl Iterator<Item = UserFrame> + 'a {
+        self.user.iter().filter_map(|word| user_frame(*word))
+    }
+
+    /// Words of the user's part.
+    #[must_use]
+    pub fn n_user(&self) -> usize {
+        self.user.len()
+    }
+
+    /// Its native frames, leaf first.
+    pub fn native(&self) -> impl Iterator<Item = Address> + 'a {
+        self.user().filter_map(|frame| match frame {
+            UserFrame::Native(address) => Some(address),
+            _ => None,
         })
+    }
+}
+
+/// `None` for kinds that are not known.
+fn user_frame(word: u64) -> Option<UserFrame> {
+    let payload = word & ((1 << STACK_ADDRESS_BITS) - 1);
+    match frame_kind(word) {
+        FRAME_NATIVE => Some(UserFrame::Native(Address {
+            address: payload,
+            is_exact: word >> STACK_EXACT_BIT & 1 != 0,
+            by_pointer: word >> STACK_BY_POINTER_BIT & 1 != 0,
+        })),
+        FRAME_PYTHON => {
+            let position = payload as u32 & GUEST_NO_POSITION;
+            let position = (position != GUEST_NO_POSITION).then_some(position);
+            Some(UserFrame::Python { code: payload >> GUEST_POSITION_BITS << 3, position })
+        }
+        FRAME_MARK => Some(UserFrame::Mark(payload as u32)),
+        _ => None,
     }
 }
 
@@ -126,7 +172,7 @@ mod tests {
         );
         let sample = StackSample::decode(&bytes).unwrap();
         assert_eq!(sample.kernel(), [0xffff_ffff_8100_0000]);
-        let user: Vec<Address> = sample.user().collect();
+        let user: Vec<Address> = sample.native().collect();
         assert_eq!(
             user,
             [
@@ -134,6 +180,19 @@ mod tests {
                 Address { address: 0x5678, is_exact: false, by_pointer: true },
             ]
         );
+    }
+
+    #[test]
+    fn functions_of_an_interpreter_have_a_place_in_their_code() {
+        let word = |code: u64, position: u64| {
+            u64::from(FRAME_PYTHON) << STACK_ADDRESS_BITS | code / 8 << GUEST_POSITION_BITS | position
+        };
+        let check = |code: u64, position: u64, expected: Option<u32>| {
+            let frame = user_frame(word(code, position));
+            assert_eq!(frame, Some(UserFrame::Python { code, position: expected }));
+        };
+        check(0x7fff_dead_bee8, 12, Some(12));
+        check(8, u64::from(GUEST_NO_POSITION), None);
     }
 
     #[test]
@@ -162,7 +221,8 @@ mod tests {
             assert_eq!(decoded, expected.map_or(Ok(()), |kind| Err(StackError::Frame(kind))), "{words:x?}");
         };
         check(1, [kernel, 7], None);
-        check(0, [7, 1 << STACK_ADDRESS_BITS | 7], Some(1));
+        check(0, [7, 2 << STACK_ADDRESS_BITS | 7], Some(2));
+        check(0, [7, u64::from(FRAME_MARK) << STACK_ADDRESS_BITS | 7], None);
         check(0, [7, 1 << STACK_EXACT_BIT | 1 << STACK_BY_POINTER_BIT | 7], None);
         check(0, [7, kernel], Some(FRAME_KERNEL));
     }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use obi_ebpf::{
-    STACK_COMPLETE, STACK_FOREIGN_MODE, STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_PROGRESS, STACK_NO_RULE,
-    STACK_NO_TABLE, STACK_NO_USER, STACK_TOO_DEEP, STACK_UNREADABLE,
+    GUEST_APART, GUEST_NO_CODE, GUEST_NO_THREAD, GUEST_UNREADABLE, STACK_COMPLETE, STACK_FOREIGN_MODE,
+    STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_PROGRESS, STACK_NO_RULE, STACK_NO_TABLE, STACK_NO_USER,
+    STACK_TOO_DEEP, STACK_UNREADABLE,
 };
 
 use super::sample::{Fidelity, Frame, Line, Runtime, Sample, Selection, Stack, Symbol};
@@ -35,6 +36,19 @@ pub fn truncation(end: u8) -> Option<&'static str> {
         STACK_FOREIGN_MODE => Some("foreign_mode"),
         _ => Some("unknown"),
     }
+}
+
+/// The frame that stands for what is missing of an interpreter's part of a stack, `enum guest_failure`. Where that part
+/// is whole and stands apart from the native one, it says why the walk along that ended.
+#[must_use]
+pub fn guest_marker(failure: u32, end: u8) -> Frame {
+    marker(match failure {
+        GUEST_NO_THREAD => "python_no_thread",
+        GUEST_UNREADABLE => "python_unreadable",
+        GUEST_NO_CODE => "python_no_code",
+        GUEST_APART => truncation(end).unwrap_or("python_apart"),
+        _ => "unknown",
+    })
 }
 
 /// The frame that says so.

@@ -4,6 +4,8 @@
 
 use serde::{Serialize, Serializer};
 
+use super::Runtime;
+
 /// Running totals, and sizes of now.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct View {
@@ -40,6 +42,21 @@ pub struct View {
     pub tables: u64,
     /// Samples held now.
     pub held: u64,
+    /// Interpreters in processes that were sampled.
+    pub interpreters: Vec<Interpreter>,
+}
+
+/// An interpreter in a process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Interpreter {
+    /// The process.
+    pub pid: u32,
+    /// Which one.
+    pub runtime: Runtime,
+    /// Its version; empty if not known.
+    pub version: String,
+    /// Why its functions are not seen; `None`: they are.
+    pub off: Option<String>,
 }
 
 fn map<S: Serializer>(counts: &[(&'static str, u64)], out: S) -> Result<S::Ok, S::Error> {

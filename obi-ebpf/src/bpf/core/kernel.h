@@ -148,6 +148,12 @@ struct mm_struct {
 	unsigned long env_end;
 };
 
+#ifdef __TARGET_ARCH_x86
+struct thread_struct {
+	unsigned long fsbase;
+};
+#endif
+
 struct task_struct {
 	struct thread_info thread_info;
 	void *stack;
@@ -162,6 +168,9 @@ struct task_struct {
 	struct signal_struct *signal;
 	u64 self_exec_id;
 	char comm[16];
+#ifdef __TARGET_ARCH_x86
+	struct thread_struct thread;
+#endif
 };
 
 struct socket {

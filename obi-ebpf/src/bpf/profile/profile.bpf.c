@@ -42,6 +42,15 @@ struct {
 	__type(value, struct mapping_block);
 } mappings SEC(".maps");
 
+/* tgid -> the interpreter in the process. Absent: none that is known, or its native frames only. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct guest);
+} guest SEC(".maps");
+
 /* enum profile_count */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -54,11 +63,14 @@ struct {
 #define UNWIND_BLOCK(key) bpf_map_lookup_elem(&mappings, key)
 #define UNWIND_READ(to, bytes, address) bpf_probe_read_user(to, bytes, (const void *)(address))
 #define UNWIND_CACHE(number) cached_rule(number)
+#define GUEST_OF(tgid) bpf_map_lookup_elem(&guest, &(tgid))
+#define GUEST_READ UNWIND_READ
 
 struct unwind_cached;
 static __always_inline struct unwind_cached *cached_rule(u32 number);
 
 #include "profile/unwind.h"
+#include "profile/guest.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -75,8 +87,10 @@ static __always_inline struct unwind_cached *cached_rule(u32 number)
 /* The sample in hand, too large for the stack. */
 struct sample {
 	struct unwind walk;
+	struct guest_walk guest;
 	u64 unreported; /* value of the samples since the last record */
 	u32 n_addresses;
+	u32 is_told;    /* 1: the interpreter's frames that the native frame in hand runs are told */
 	struct stack_event event;
 	u64 address[STACK_FRAMES_KERNEL + STACK_FRAMES_USER]; /* directly behind the event */
 };
@@ -111,6 +125,7 @@ struct saved_registers {
 #define IS_FOREIGN(regs) (((regs)->cs & 0xffff) != 0x33)
 /* The instruction leaves the address behind it in rcx; whoever leads the thread elsewhere meanwhile leaves that alone. */
 #define IS_BEHIND_SYSCALL(regs) ((s64)(regs)->orig_ax >= 0 && (regs)->cx == (regs)->ip)
+#define THREAD_POINTER(task) READ(task, thread.fsbase)
 #elif defined(__TARGET_ARCH_arm64)
 struct saved_registers {
 	u64 regs[31];
@@ -120,6 +135,8 @@ struct saved_registers {
 #define IS_FOREIGN(regs) ((regs)->pstate & 16)
 /* No register tells it. */
 #define IS_BEHIND_SYSCALL(regs) 0
+/* It points behind the descriptor there, whose size no register tells. */
+#define THREAD_POINTER(task) 0
 #endif
 
 /* struct bpf_perf_event_data */
@@ -200,19 +217,108 @@ static __always_inline u32 take_registers(struct unwind *w, struct context *ctx)
 
 /* === walk === */
 
-/* The frame in hand is told, and left. Returns 1 at the end of the walk. */
+/* Adds a word to the user's part of the stack. */
+static __always_inline void add(struct sample *s, u64 word)
+{
+	u32 n = s->n_addresses;
+	if (n >= STACK_FRAMES_KERNEL + STACK_FRAMES_USER || s->event.n_user >= STACK_FRAMES_USER)
+		return;
+	s->address[n] = word;
+	s->n_addresses = n + 1;
+	s->event.n_user += 1;
+}
+
+static __always_inline bool is_full(const struct sample *s)
+{
+	return s->event.n_user >= STACK_FRAMES_USER;
+}
+
+static __always_inline void mark(struct sample *s, u8 failure)
+{
+	if (failure)
+		add(s, (u64)FRAME_MARK << STACK_ADDRESS_BITS | failure);
+}
+
+enum { GUEST_FRAMES_PER_CALL = 8 };
+
+/* Frames of an interpreter, and why there are no more. A global function for what is said of walk_frames(). */
+__noinline int guest_frames(u32 zero)
+{
+	struct sample *s = sample_in_hand(zero);
+	struct guest_walk *g;
+	if (!s)
+		return 1;
+	g = &s->guest;
+	for (u32 i = 0; i < GUEST_FRAMES_PER_CALL && g->state == GUEST_DUE; i++) {
+		u64 word = guest_next(g);
+		if (word)
+			add(s, word);
+	}
+	if (g->failed) {
+		mark(s, g->failed);
+		g->failed = GUEST_NO_FAILURE;
+	}
+	return 0;
+}
+
+/* Looks for the thread's first frame of an interpreter. */
+__noinline int guest_first(u32 zero)
+{
+	struct sample *s = sample_in_hand(zero);
+	if (!s)
+		return 1;
+	guest_begin(&s->guest);
+	if (s->guest.failed) {
+		mark(s, s->guest.failed);
+		s->guest.failed = GUEST_NO_FAILURE;
+	}
+	return 0;
+}
+
+/* The native walk is over. Returns whether frames of an interpreter are left: the program's part is told in any case. */
+static __always_inline bool has_rest(struct sample *s)
+{
+	struct guest_walk *g = &s->guest;
+	if (g->rest)
+		return false;
+	g->rest = 1;
+	/* Whoever breaks off before the evaluating function has not looked. */
+	if (g->state == GUEST_UNSEEN && s->walk.end != STACK_COMPLETE)
+		guest_first(0);
+	if (g->state != GUEST_DUE && g->state != GUEST_WAITING)
+		return false;
+	g->state = GUEST_DUE;
+	mark(s, GUEST_APART);
+	return true;
+}
+
+/* The frame in hand is told, and left; or something of what it runs. Returns 1 at the end of the walk. */
 static __always_inline long walk_frame(struct sample *s)
 {
 	struct unwind *w = &s->walk;
-	u32 n = s->n_addresses;
-	if (n >= STACK_FRAMES_KERNEL + STACK_FRAMES_USER)
+	struct guest_walk *g = &s->guest;
+	u32 wrong;
+	if (is_full(s))
 		return 1;
-	s->address[n] = (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)FRAME_NATIVE << STACK_ADDRESS_BITS |
-			(u64)w->exact << STACK_EXACT_BIT | (u64)w->pointer << STACK_BY_POINTER_BIT;
-	s->n_addresses = n + 1;
-	s->event.n_user += 1;
-	unwind_step(w);
-	return w->ended ? 1 : 0;
+	if (g->state == GUEST_DUE) {
+		guest_frames(0);
+		return w->ended && g->state != GUEST_DUE;
+	}
+	wrong = find_entry(w, looked_up(w));
+	if (wrong == STACK_COMPLETE && w->entry.flags & MAPPING_EVAL && !s->is_told) {
+		s->is_told = 1;
+		if (g->state == GUEST_UNSEEN)
+			guest_first(0);
+		else if (g->state == GUEST_WAITING)
+			g->state = GUEST_DUE;
+		guest_frames(0);
+		return 0;
+	}
+	s->is_told = 0;
+	add(s, (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)FRAME_NATIVE << STACK_ADDRESS_BITS |
+		       (u64)w->exact << STACK_EXACT_BIT | (u64)w->pointer << STACK_BY_POINTER_BIT);
+	unwind_leave(w, wrong);
+	return w->ended && !has_rest(s);
 }
 
 /* Some records wide, since every CPU adds to it. */
@@ -225,7 +331,7 @@ static __always_inline int tell(struct sample *s)
 	/* On the way up, once or a few times: a wake-up costs more than the sample. */
 	u64 beyond = bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) - (setting ? setting->wakeup_bytes : 0);
 	u64 flags = beyond < WAKEUP_WINDOW ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-	s->event.end = s->walk.ended ? s->walk.end : STACK_TOO_DEEP;
+	s->event.end = s->walk.ended && s->guest.state != GUEST_DUE ? s->walk.end : STACK_TOO_DEEP;
 	/* Short-lived programs would be half over before the agent looks by itself. */
 	if (s->event.end == STACK_NO_PROCESS)
 		flags = BPF_RB_FORCE_WAKEUP;
@@ -286,6 +392,13 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 	s->walk.ended = 0;
 	s->walk.has_entry = 0;
 	s->walk.window_words = 0;
+	s->guest.tgid = tgid;
+	s->guest.state = GUEST_UNSEEN;
+	s->guest.rest = 0;
+	s->guest.failed = GUEST_NO_FAILURE;
+	s->guest.window_words = 0;
+	s->guest.frame = 0;
+	s->is_told = 0;
 	return true;
 }
 
@@ -293,6 +406,7 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 static __always_inline bool begin_user(struct sample *s, struct context *ctx)
 {
 	u32 wrong = take_registers(&s->walk, ctx);
+	s->guest.thread_pointer = THREAD_POINTER(current_task());
 	if (wrong == STACK_COMPLETE)
 		return true;
 	s->walk.ended = 1;

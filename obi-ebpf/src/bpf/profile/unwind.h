@@ -369,12 +369,17 @@ static __always_inline bool by_table(struct unwind *w, u32 rule)
 	return true;
 }
 
-/* One frame up. Afterwards either `ended` is set, or the registers are the caller's. */
-static __always_inline void unwind_step(struct unwind *w)
+/* The address that the frame in hand is looked up by: a call may be its function's last instruction. */
+static __always_inline u64 looked_up(const struct unwind *w)
 {
-	/* A call may be the last instruction of its function, what is behind it another's. */
-	u64 address = w->exact ? w->pc : w->pc - 1;
-	u32 wrong = find_entry(w, address), rule = UNWIND_NONE;
+	return w->exact ? w->pc : w->pc - 1;
+}
+
+/* One frame up, `wrong` being what find_entry() has said. Afterwards `ended` is set, or the registers are the caller's. */
+static __always_inline void unwind_leave(struct unwind *w, u32 wrong)
+{
+	u64 address = looked_up(w);
+	u32 rule = UNWIND_NONE;
 	bool vouched = false;
 	if (wrong == STACK_NO_PROCESS) {
 		end_walk(w, wrong);
@@ -399,6 +404,11 @@ static __always_inline void unwind_step(struct unwind *w)
 		}
 	}
 	by_pointer(w, wrong, vouched);
+}
+
+static __always_inline void unwind_step(struct unwind *w)
+{
+	unwind_leave(w, find_entry(w, looked_up(w)));
 }
 
 #endif

@@ -98,6 +98,8 @@ struct mapping_key {
 enum mapping_flag {
 	/* Code made at run time, and files without tables that are known to keep them: frame pointers are the rule. */
 	MAPPING_POINTERS = 1,
+	/* The function in which an interpreter evaluates its program's. */
+	MAPPING_EVAL = 2,
 };
 
 /* Addresses of a process under one table. A mapping of a large file takes as many entries as the file has tables. */
@@ -114,6 +116,49 @@ struct mapping_block {
 	__u32 n_entries;
 	__u32 index; /* 1: the entries are an index; `end` is unused there. Only block 0 may be one */
 	struct mapping_entry entry[MAPPING_ENTRIES];
+};
+
+/* How far a call of the evaluating function goes along the list of frames. */
+enum guest_ends {
+	GUEST_ENDS_ALWAYS = 0,  /* one frame, one call (CPython to 3.10) */
+	GUEST_ENDS_BY_MARK = 1, /* at the frame whose `owner` is 1 (3.11) */
+	GUEST_ENDS_BY_SHIM = 2, /* at a frame of its own, whose `owner` is GUEST_SHIM (since 3.12) */
+};
+
+/* What tells the instruction. */
+enum guest_position {
+	GUEST_BY_ADDRESS = 0, /* its address, in the code object */
+	GUEST_BY_BYTE = 1,    /* an integer of 32 bits: bytes */
+	GUEST_BY_UNIT = 2,    /* likewise: units of two bytes */
+};
+
+enum {
+	/* From this `owner` on a frame is none of the program's. */
+	GUEST_SHIM = 3,
+	/* Lowest bits of a guest's word: where in its code. Above: the code object's address by eight. */
+	GUEST_POSITION_BITS = 13,
+	GUEST_NO_POSITION = (1 << GUEST_POSITION_BITS) - 1,
+	GUEST_CODE_BITS = 47,
+	/* Words of a frame that are looked at. */
+	GUEST_FRAME_WORDS = 14,
+};
+
+/* Value of the map `guest`, by process: where the interpreter in it keeps frames. Offsets in bytes. */
+struct guest {
+	__u32 tgid;        /* as the key */
+	__u32 slot;        /* from the thread's descriptor to where the address of its state stands */
+	__u16 thread_id;   /* in the state: address of the thread's descriptor */
+	__u16 frame;       /* in the state: the innermost frame, or (`by_call`) what knows it */
+	__u16 current;     /* there: the innermost frame */
+	__u16 code;        /* in a frame: the code object */
+	__u16 previous;    /* its caller */
+	__u16 instruction; /* see `position` */
+	__u16 owner;       /* a byte, see `ends` */
+	__u8 by_call;
+	__u8 adjacent;     /* 1: frames lie side by side */
+	__u8 ends;         /* enum guest_ends */
+	__u8 position;     /* enum guest_position */
+	__u8 pad[6];
 };
 
 /* What became of the times a CPU was looked at. Index of the map `profile_count`, by CPU. */

@@ -20,6 +20,7 @@ use crate::capture::mapping::space::Mapping as Mapped;
 use crate::capture::program::return_memory;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::store::Chosen;
+use crate::profile::symbol::python::Function;
 use crate::profile::symbol::{self, Symbols};
 use crate::profile::{Fidelity, Frame, Mapping, Runtime, SampleType, Selection, Symbol, naming};
 
@@ -68,6 +69,8 @@ pub(super) struct Namer {
     mappings: HashMap<usize, (Arc<Mapped>, Arc<Mapping>), RandomState>,
     /// Numbers of processes that make code: a pid may be used again.
     makers: HashMap<u32, u64, RandomState>,
+    /// Of the selection in hand: interpreters' functions, by identity and position.
+    functions: HashMap<(usize, Option<u32>), Arc<Symbol>, RandomState>,
     n_makers: u64,
 }
 
@@ -104,7 +107,7 @@ impl Namer {
         exports: mpsc::Sender<Selection>,
         view: Arc<ArcSwap<NamerView>>,
     ) -> Self {
-        let (mappings, makers) = (HashMap::default(), HashMap::default());
+        let (mappings, makers, functions) = (HashMap::default(), HashMap::default(), HashMap::default());
         let (frames, unexported, late, deadline, n_makers) = ([0; 4], 0, 0, u64::MAX, 0);
         let (process, missing) = (Process::default(), None);
         Self {
@@ -120,6 +123,7 @@ impl Namer {
             missing,
             mappings,
             makers,
+            functions,
             n_makers,
         }
     }
@@ -181,6 +185,7 @@ impl Namer {
         if self.mappings.len() > MAPPINGS {
             self.mappings.clear();
         }
+        self.functions.clear();
         let types = self.types.clone();
         // The first time only what is known is named, most often everything.
         self.missing = Some(Vec::new());
@@ -221,8 +226,19 @@ impl Namer {
                 (symbol, (shown.end > 0).then_some(shown))
             }
             Within::Nothing(_) => (self.made(pid, address), None),
+            Within::Function(function) => return self.function(function, place.address),
+            Within::Mark => return naming::guest_marker((place.address >> 8) as u32, place.address as u8),
         };
         Frame { address: place.address, is_return, mapping, symbol }
+    }
+
+    /// Its address is that of the instruction, as far as the position tells.
+    fn function(&mut self, function: &Arc<Function>, position: u64) -> Frame {
+        let position = u32::try_from(position).ok();
+        let address = function.address + 2 * u64::from(position.unwrap_or_default());
+        let key = (Arc::as_ptr(function).addr(), position);
+        let symbol = self.functions.entry(key).or_insert_with(|| Arc::new(function.symbol(position)));
+        Frame { address, is_return: false, mapping: None, symbol: Arc::clone(symbol) }
     }
 
     fn mapped(&mut self, pid: u32, mapped: &Arc<Mapped>, address: u64) -> Arc<Symbol> {

@@ -7,6 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::capture::mapping::space::Mapping;
+use crate::profile::symbol::python::Function;
 
 /// An address and what it lies in.
 #[derive(Debug, Clone)]
@@ -25,6 +26,15 @@ pub(super) enum Within {
     Mapped(Arc<Mapping>, bool),
     /// Nothing that is known; it is behind a call.
     Nothing(bool),
+    /// An interpreter's function; its position stands in place of the address.
+    Function(Arc<Function>),
+    /// No frame: why something is missing (`enum guest_failure`) and how the walk ended stand in place of an address.
+    Mark,
+}
+
+/// A mark's address.
+pub(super) fn mark(failure: u32, end: u8) -> u64 {
+    u64::from(failure) << 8 | u64::from(end)
 }
 
 impl Place {
@@ -33,6 +43,7 @@ impl Place {
             Within::Kernel(is_return) | Within::Mapped(_, is_return) | Within::Nothing(is_return) => {
                 is_return
             }
+            Within::Function(_) | Within::Mark => false,
         }
     }
 
@@ -42,6 +53,8 @@ impl Place {
             Within::Kernel(is_return) => (self.address, 0, *is_return, 0),
             Within::Mapped(mapping, is_return) => (self.address, 1, *is_return, Arc::as_ptr(mapping).addr()),
             Within::Nothing(is_return) => (self.address, 2, *is_return, 0),
+            Within::Function(function) => (self.address, 3, false, Arc::as_ptr(function).addr()),
+            Within::Mark => (self.address, 4, false, 0),
         }
     }
 }

@@ -15,25 +15,29 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
-use obi_ebpf::STACK_ENDS;
+use obi_ebpf::{
+    GUEST_APART, GUEST_FAILURES, GUEST_NO_CODE, GUEST_NO_THREAD, GUEST_UNREADABLE, STACK_COMPLETE, STACK_ENDS,
+};
 use tokio::sync::mpsc;
 
+use super::guests::Guests;
 use super::namer::{FIDELITIES, Job, NamerView};
-use super::place::{Place, Within};
+use super::place::{Place, Within, mark};
 use super::{Notice, Report};
 use crate::agent::wait::Wait;
 use crate::capture::mapping::backing::Kind;
+use crate::capture::mapping::interpreter::Fares;
 use crate::capture::mapping::resolver::{Resolved, Resolver, Sampled};
 use crate::capture::program::Measured;
 use crate::capture::program::profile::{ELEMENT_BYTES, ProfileCounts, Profiler, Stacks};
-use crate::capture::stack::StackSample;
+use crate::capture::stack::{StackSample, UserFrame};
 use crate::clock::{Clock, monotonic_ns};
-use crate::profile::SampleKind;
 use crate::profile::ask::Question;
 use crate::profile::join::Ended;
 use crate::profile::naming::truncation;
 use crate::profile::store::{Store, Taken};
-use crate::profile::view::View;
+use crate::profile::view::{Interpreter, View};
+use crate::profile::{Runtime, SampleKind};
 use crate::red::CpuSamples;
 
 /// How often the ring is read when nobody calls.
@@ -55,6 +59,7 @@ pub(super) struct Sampler {
     pub(super) stacks: Stacks,
     pub(super) wait: Wait,
     pub(super) resolver: Resolver,
+    pub(super) guests: Guests,
     pub(super) store: Store<Place>,
     pub(super) notices: Receiver<Notice>,
     /// Spans that have been told and not linked yet.
@@ -96,6 +101,7 @@ pub(super) struct State {
     jobs_refused: u64,
     unasked: Vec<u32>,
     ends: [u64; STACK_ENDS as usize],
+    marks: [u64; GUEST_FAILURES as usize],
     /// Processes whose own code the namer may know; whether it was told that they make some.
     makers: HashMap<u32, bool, RandomState>,
     /// Of those, what it has still to be told: they are others now.
@@ -116,6 +122,7 @@ impl Sampler {
             let is_last = self.hear();
             self.read();
             self.settle(is_last);
+            self.look_into_guests();
             self.link(is_last);
             self.report();
             self.answer();
@@ -145,6 +152,7 @@ impl Sampler {
                     if self.store.renews(pid, time) {
                         self.state.unasked.push(pid);
                     }
+                    self.guests.forget(pid);
                     if self.state.makers.remove(&pid).is_some() {
                         self.state.outdated.insert(pid);
                     }
@@ -204,6 +212,14 @@ impl Sampler {
             refused += u64::from(jobs.try_send(Job::Closing(Arc::clone(file), handle, addresses)).is_err());
         });
         self.state.jobs_refused += refused;
+        self.resolver.to_examine().into_iter().for_each(|examine| self.guests.examine(examine));
+    }
+
+    /// Has what was seen of interpreters looked at.
+    fn look_into_guests(&mut self) {
+        for (tgid, since, found) in self.guests.turn() {
+            self.resolver.examined(tgid, since, found);
+        }
     }
 
     /// Finds the places of addresses, and stores the samples. Those of a process that is being looked at wait a moment.
@@ -216,7 +232,7 @@ impl Sampler {
             let is_late = all
                 || self.state.unsettled.len() >= UNSETTLED
                 || now.saturating_sub(sample.event.header.time) >= SETTLE;
-            let is_pending = find(&mut self.resolver, &sample, &mut places);
+            let is_pending = find((&mut self.resolver, &mut self.guests), &sample, &mut places);
             if is_pending && !is_late {
                 self.state.unsettled.push_back(words);
                 continue;
@@ -228,6 +244,19 @@ impl Sampler {
 
     fn keep(&mut self, sample: &StackSample<'_>, places: &[Place]) {
         let event = sample.event;
+        let mut end = event.end;
+        for place in places.iter().filter(|place| matches!(place.within, Within::Mark)) {
+            let failure = (place.address >> 8) as u32;
+            if let Some(count) = self.state.marks.get_mut(failure as usize) {
+                *count += 1;
+            }
+            match failure {
+                // The mark itself says what is missing, and the outermost frame is there.
+                GUEST_APART => end = STACK_COMPLETE as u8,
+                GUEST_NO_THREAD => self.guests.lost(event.header.tgid),
+                _ => {}
+            }
+        }
         let header = &event.header;
         let Some(kind) = SampleKind::of_record(event.kind) else {
             self.state.undecodable += 1;
@@ -243,7 +272,7 @@ impl Sampler {
             cpu: event.cpu.into(),
             comm: event.comm,
             places,
-            end: event.end,
+            end,
         };
         if self.store.push(taken) {
             self.state.unasked.push(header.tgid);
@@ -254,7 +283,7 @@ impl Sampler {
     /// The namer is told once of a process that makes code: it looks at once, and not only when somebody asks.
     fn mind_code(&mut self, pid: u32, places: &[Place]) {
         let is_of_file = |place: &Place| match &place.within {
-            Within::Kernel(_) => true,
+            Within::Kernel(_) | Within::Function(_) | Within::Mark => true,
             Within::Mapped(mapping, _) => matches!(mapping.backing.kind, Kind::File | Kind::Vdso),
             Within::Nothing(_) => false,
         };
@@ -385,6 +414,10 @@ impl Sampler {
             self.store.lose(SampleKind::Cpu, now, counts.lost.saturating_sub(self.state.seen.lost));
             self.state.seen = counts;
         }
+        for (tgid, since, unfit) in self.guests.keep_house(now) {
+            tracing::info!(tgid, reason = %unfit, "functions of an interpreter are not seen in profiles");
+            self.resolver.examined(tgid, since, Err(unfit));
+        }
         self.view.store(Arc::new(self.look()));
         self.programs.store(Arc::new(self.profiler.measure()));
     }
@@ -421,10 +454,17 @@ impl Sampler {
                 ("not_looked_at", mappings.not_asked),
                 ("frames_unnamed", symbols.unnamed),
                 ("names_late", named.late),
+                ("functions_replaced", self.guests.counts.replaced),
+                ("functions_full", self.guests.counts.refused),
+                ("python_no_thread", state.marks[GUEST_NO_THREAD as usize]),
+                ("python_unreadable", state.marks[GUEST_UNREADABLE as usize]),
+                ("python_no_code", state.marks[GUEST_NO_CODE as usize]),
+                ("python_apart", state.marks[GUEST_APART as usize]),
             ],
             memory: vec![
                 ("samples", store_bytes as u64),
                 ("names", symbols.cache_bytes),
+                ("functions", self.guests.counts.bytes),
                 ("symbol_files", symbols.file_bytes),
                 ("made_code", symbols.code_bytes),
                 ("kernel_names", symbols.kernel_bytes),
@@ -433,6 +473,7 @@ impl Sampler {
             files: mappings.files,
             tables: mappings.table_files,
             held: held as u64,
+            interpreters: self.resolver.interpreters().map(interpreter).collect(),
         }
     }
 }
@@ -441,7 +482,11 @@ impl Sampler {
 pub(super) const MAPPING_BLOCKS: u32 = (8 << 20) / ELEMENT_BYTES as u32;
 
 /// Finds the places of all addresses. True when some are being looked for.
-fn find(resolver: &mut Resolver, sample: &StackSample<'_>, places: &mut Vec<Place>) -> bool {
+fn find(
+    (resolver, guests): (&mut Resolver, &mut Guests),
+    sample: &StackSample<'_>,
+    places: &mut Vec<Place>,
+) -> bool {
     places.clear();
     let header = &sample.event.header;
     let mut is_first = true;
@@ -451,6 +496,19 @@ fn find(resolver: &mut Resolver, sample: &StackSample<'_>, places: &mut Vec<Plac
     }
     let mut is_pending = false;
     for user in sample.user() {
+        let user = match user {
+            UserFrame::Native(user) => user,
+            UserFrame::Python { code, position } => {
+                let function = guests.see(header.tgid, code, header.time);
+                let address = position.map_or(u64::MAX, u64::from);
+                places.push(Place { address, within: Within::Function(function) });
+                continue;
+            }
+            UserFrame::Mark(failure) => {
+                places.push(Place { address: mark(failure, sample.event.end), within: Within::Mark });
+                continue;
+            }
+        };
         let (address, is_return) = (user.address, !user.is_exact);
         let sampled = Sampled { tgid: header.tgid, address, is_return, time: header.time };
         let within = match resolver.resolve(sampled) {
@@ -464,4 +522,10 @@ fn find(resolver: &mut Resolver, sample: &StackSample<'_>, places: &mut Vec<Plac
         places.push(Place { address, within });
     }
     is_pending
+}
+
+fn interpreter(fares: Fares) -> Interpreter {
+    let Fares { tgid, version, off } = fares;
+    let version = version.map(|version| version.to_string()).unwrap_or_default();
+    Interpreter { pid: tgid, runtime: Runtime::Cpython, version, off: off.map(|unfit| unfit.to_string()) }
 }

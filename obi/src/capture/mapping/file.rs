@@ -16,6 +16,7 @@ use arc_swap::ArcSwapOption;
 
 use super::image::{BuildIds, Image, Segment};
 use super::kernel::Span;
+use crate::capture::guest::{Build, Unfit};
 use crate::capture::tls::elf::{ElfError, OpenFile};
 
 /// A file as `stat` tells it from others, also after its inode was used again.
@@ -67,6 +68,7 @@ pub struct ExecutableFile {
     sampled: AtomicU64,
     tables: ArcSwapOption<Vec<Span>>,
     asked: AtomicU64,
+    interpreter: ArcSwapOption<Result<Build, Unfit>>,
 }
 
 impl ExecutableFile {
@@ -93,6 +95,7 @@ impl ExecutableFile {
             sampled: AtomicU64::new(0),
             tables: ArcSwapOption::empty(),
             asked: AtomicU64::new(0),
+            interpreter: ArcSwapOption::empty(),
         })
     }
 
@@ -135,6 +138,16 @@ impl ExecutableFile {
 
     pub(super) fn set_tables(&self, tables: Option<Vec<Span>>) {
         self.tables.store(tables.map(Arc::new));
+    }
+
+    /// The interpreter in it, or why that is not followed; `None`: there is none, or nobody has looked yet.
+    #[must_use]
+    pub fn interpreter(&self) -> Option<Arc<Result<Build, Unfit>>> {
+        self.interpreter.load_full()
+    }
+
+    pub(super) fn set_interpreter(&self, interpreter: Option<Result<Build, Unfit>>) {
+        self.interpreter.store(interpreter.map(Arc::new));
     }
 
     /// Whether its tables should be asked for now: not if that was done less than `after` nanoseconds ago.

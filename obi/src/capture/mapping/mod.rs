@@ -16,11 +16,13 @@
 //! - [`backing`], [`file`](mod@file), [`image`], [`shelf`]: what is mapped, each file once, open as long as somebody maps it;
 //! - [`open`], [`reader`]: how it is opened, by a thread that may wait;
 //! - [`tables`], [`kernel`]: tables of files in the kernel within a number of bytes, by a thread that may take long;
+//! - [`interpreter`]: which processes have one, and what the walk knows of it;
 //! - [`resolver`]: the owner of all that.
 
 pub mod backing;
 pub mod file;
 pub mod image;
+pub mod interpreter;
 pub mod kernel;
 pub mod listing;
 pub mod open;

@@ -470,6 +470,18 @@ impl Process {
         self.program().space.now()
     }
 
+    /// Since when it runs its program.
+    #[must_use]
+    pub fn since(&self) -> u64 {
+        self.program().since
+    }
+
+    /// Who it was forked from; 0: not known.
+    #[must_use]
+    pub fn parent(&self) -> u32 {
+        self.parent
+    }
+
     fn program(&self) -> &Program {
         self.programs.last().expect("a process has a program")
     }

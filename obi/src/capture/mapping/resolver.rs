@@ -14,10 +14,11 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
-use obi_ebpf::{STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_TABLE};
+use obi_ebpf::{STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_TABLE, guest};
 
 use super::backing::Backing;
 use super::file::ExecutableFile;
+use super::interpreter::{Examine, Fares, Interpreters};
 use super::kernel::{Blocks, entries};
 use super::process::{Opening, Processes, Want};
 use super::reader::{Answer, Failures, Reader, monotonic};
@@ -25,6 +26,7 @@ use super::rings::Rings;
 use super::space::Mapping;
 use super::survey::Survey;
 use super::tables::{Builder, Request, TableCounts, Tables};
+use crate::capture::guest::Unfit;
 use crate::capture::stack::StackSample;
 
 /// Where an address was.
@@ -95,6 +97,7 @@ pub struct Resolver {
     builder: Builder,
     tables: Arc<TableCounts>,
     blocks: Blocks,
+    interpreters: Interpreters,
     /// Files that are held, and when somebody was last seen to map them.
     files: HashMap<u64, (Arc<ExecutableFile>, u64), RandomState>,
     next_sweep: u64,
@@ -153,7 +156,12 @@ impl Resolver {
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub fn start(survey: Survey, tables: Tables, blocks: Blocks) -> io::Result<Self> {
+    pub fn start(
+        survey: Survey,
+        tables: Tables,
+        blocks: Blocks,
+        interpreters: Interpreters,
+    ) -> io::Result<Self> {
         let Survey { rings, processes, looker, files, .. } = survey;
         let now = monotonic();
         let (failures, table_counts) = (looker.failures(), tables.counts());
@@ -165,6 +173,7 @@ impl Resolver {
             builder: Builder::start(tables)?,
             tables: table_counts,
             blocks,
+            interpreters,
             files: files.into_iter().map(|file| (file.id, (file, now))).collect(),
             next_sweep: now + SECOND,
             next_mark: now + BETWEEN_MARKS,
@@ -193,14 +202,15 @@ impl Resolver {
     pub fn observe(&mut self, sample: &StackSample<'_>) {
         let (tgid, time) = (sample.event.header.tgid, sample.event.header.time);
         let end = u32::from(sample.event.end);
-        if sample.user().len() == 0 && end != STACK_NO_PROCESS {
+        if sample.n_user() == 0 && end != STACK_NO_PROCESS {
             return;
         }
         self.processes.sampled(tgid, time, end == STACK_NO_MAPPING);
+        self.interpreters.sampled(tgid, time);
         match end {
             STACK_NO_PROCESS => self.processes.changed(tgid),
             STACK_NO_TABLE => {
-                if let Some(last) = sample.user().last() {
+                if let Some(last) = sample.native().last() {
                     self.lacks_table(tgid, last.address.wrapping_sub(u64::from(!last.is_exact)), time);
                 }
             }
@@ -231,6 +241,21 @@ impl Resolver {
     /// Readable when it is time to call [`Self::advance`].
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.rings.descriptors()
+    }
+
+    /// Processes whose interpreters are to be looked into by somebody who may wait.
+    pub fn to_examine(&mut self) -> Vec<Examine> {
+        self.interpreters.take_wants()
+    }
+
+    /// What was found in one of them, that has run its program `since` this time; or what has become of it later.
+    pub fn examined(&mut self, tgid: u32, since: u64, found: Result<guest, Unfit>) {
+        self.interpreters.examined(tgid, since, found, monotonic());
+    }
+
+    /// How the interpreters of processes fare.
+    pub fn interpreters(&self) -> impl Iterator<Item = Fares> + '_ {
+        self.interpreters.fares()
     }
 
     /// How often files could not be opened, by reason.
@@ -320,6 +345,7 @@ impl Resolver {
             let before = process.blocks;
             if process.ended.is_some() {
                 process.blocks = 0;
+                self.interpreters.gone(tgid);
                 self.blocks.remove(tgid, before);
                 self.counts.blocks -= u64::from(before);
                 continue;
@@ -327,6 +353,7 @@ impl Resolver {
             if before == 0 && process.sampled == 0 && !is_familiar(process.mappings(), now) {
                 continue;
             }
+            self.interpreters.told(tgid, process.since(), process.parent(), process.mappings());
             let builder = &self.builder;
             let entries = entries(process.mappings(), |file| {
                 if file.is_due(now, ASK_AGAIN) {
@@ -375,6 +402,7 @@ impl Resolver {
 
     fn sweep(&mut self, now: u64, before_release: &mut dyn FnMut(&Arc<ExecutableFile>)) {
         for (tgid, blocks) in self.processes.sweep(now, super::survey::runs) {
+            self.interpreters.gone(tgid);
             self.blocks.remove(tgid, blocks);
             self.counts.blocks -= u64::from(blocks);
         }

@@ -20,6 +20,7 @@ use super::file::ExecutableFile;
 use super::kernel::{Chunks, Span};
 use super::reader::monotonic;
 use super::resolver::MappingCounts;
+use crate::capture::guest;
 use crate::capture::program::profile::ELEMENT_BYTES;
 use crate::capture::tls::elf::Source;
 use crate::capture::unwind::{Reason, Table};
@@ -125,6 +126,7 @@ impl Tables {
         // What was let go meanwhile is not mapped by anybody.
         let Some(handle) = file.handle() else { return false };
         let shared = Shared { file: handle, length: file.identity.length };
+        file.set_interpreter(guest::recognise(&shared));
         let tables = match (self.build)(&shared) {
             Ok(tables) => tables,
             Err(error) => {

@@ -12,7 +12,7 @@ use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use aya_obj::Object;
 use aya_obj::generated::bpf_map_type;
 use obi_ebpf::{
-    Flavour, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_SELF, PROFILE_TOLD,
+    Flavour, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_SELF, PROFILE_TOLD, guest,
     mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key,
 };
 
@@ -76,6 +76,8 @@ map_types! {
     MappingKey(mapping_key),
     /// [`mapping_block`] as a map value.
     MappingBlock(mapping_block),
+    /// [`guest`] as a map value.
+    Guest(guest),
     /// [`profile_setting`] as a map value.
     Setting(profile_setting),
 }
@@ -99,6 +101,8 @@ pub struct ProfileMaps {
     pub chunks: HashMap<MapData, UnwindKey, UnwindChunk>,
     /// What processes map, in pieces.
     pub mappings: HashMap<MapData, MappingKey, MappingBlock>,
+    /// Interpreters in processes.
+    pub guests: HashMap<MapData, u32, Guest>,
     /// The most that `chunks` takes, bytes: all that was allowed, or below 6.1 a part of it.
     pub table_bytes: u64,
     /// Of the ring, and what each CPU has for itself; taken at once.
@@ -209,6 +213,7 @@ impl Profiler {
             stacks: take(&mut maps, "stacks", Map::RingBuf)?,
             chunks: take(&mut maps, "unwind_chunk", Map::HashMap)?,
             mappings: take(&mut maps, "mappings", Map::HashMap)?,
+            guests: take(&mut maps, "guest", Map::HashMap)?,
         };
         let counts = take(&mut maps, "profile_count", Map::PerCpuArray)?;
         let (hertz, statistics) = (settings.hertz, settings.statistics);

@@ -16,7 +16,8 @@
 //!   ([`executable`](crate::capture::executable));
 //!   [`debug_file`] what lies beside it, [`compose`] the private copy that [`reader`] reads, [`plt`] stubs;
 //! - [`process`]: code that is made at run time: [`perf_map`], [`jitdump`], both into [`code`];
-//! - [`kernel`]: the kernel's; [`demangle`]: C++ and Rust.
+//! - [`kernel`]: the kernel's; [`demangle`]: C++ and Rust;
+//! - [`python`]: functions of CPython, which are objects of a process and no places: read when first seen.
 
 pub mod cache;
 pub mod code;
@@ -29,6 +30,7 @@ pub mod kernel;
 pub mod perf_map;
 pub mod plt;
 pub mod process;
+pub mod python;
 pub mod reader;
 mod start;
 

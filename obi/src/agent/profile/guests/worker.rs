@@ -1,0 +1,158 @@
+//! A thread that looks into processes' memory, and may wait for it.
+//!
+//! In: [`Job`]s from a queue that several threads share. Out: [`Answer`]s, and functions that know their names. Says since
+//! when it has been at a process, so that whoever must not wait can give that process up.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use obi_ebpf::guest;
+
+use crate::capture::guest::{Layout, ProcessMemory, Unfit};
+use crate::capture::mapping::interpreter::Examine;
+use crate::clock::monotonic_ns;
+use crate::profile::symbol::python::{Code, Function, Unnamed};
+
+/// What is to be done.
+pub(super) enum Job {
+    /// Which structures a process has.
+    Examine(Examine),
+    /// Functions are to be read, or (not `is_first`) looked at again.
+    Look { opened: Arc<Opened>, functions: Vec<Arc<Function>>, is_first: bool },
+}
+
+/// What is known of a process.
+pub(super) struct Answer {
+    pub(super) tgid: u32,
+    pub(super) since: u64,
+    pub(super) found: Result<(guest, Arc<Opened>), Unfit>,
+}
+
+/// A process that is understood.
+#[derive(Debug)]
+pub(super) struct Opened {
+    tgid: u32,
+    memory: ProcessMemory,
+    layout: Layout,
+    /// Objects that were code, and that were not.
+    pub(super) right: AtomicU64,
+    pub(super) wrong: AtomicU64,
+}
+
+/// The queue.
+#[derive(Clone)]
+pub(super) struct Jobs(Arc<Mutex<Receiver<Job>>>);
+
+impl Jobs {
+    pub(super) fn new(jobs: Receiver<Job>) -> Self {
+        Self(Arc::new(Mutex::new(jobs)))
+    }
+
+    fn next(&self) -> Option<Job> {
+        // Nobody panics while waiting for a job.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+    }
+}
+
+/// What others see of it.
+#[derive(Debug, Default)]
+pub(super) struct Worker {
+    /// When it began; 0: it has nothing to do.
+    begun: AtomicU64,
+    tgid: AtomicU32,
+}
+
+impl Worker {
+    /// Ends when nobody gives it jobs any more.
+    pub(super) fn start(jobs: Jobs, answers: Sender<Answer>) -> io::Result<Arc<Self>> {
+        let worker = Arc::new(Self::default());
+        let own = Arc::clone(&worker);
+        let work = move || {
+            while let Some(job) = jobs.next() {
+                own.tgid.store(job.tgid(), Ordering::Relaxed);
+                own.begun.store(monotonic_ns().max(1), Ordering::Release);
+                work(job, &answers);
+                own.begun.store(0, Ordering::Release);
+            }
+        };
+        std::thread::Builder::new().name("guests".into()).spawn(work)?;
+        Ok(worker)
+    }
+
+    /// The process that it has been at for longer than this.
+    pub(super) fn is_stuck(&self, now: u64, patience: u64) -> Option<u32> {
+        let begun = self.begun.load(Ordering::Acquire);
+        (begun > 0 && now.saturating_sub(begun) >= patience).then(|| self.tgid.load(Ordering::Relaxed))
+    }
+}
+
+impl Job {
+    fn tgid(&self) -> u32 {
+        match self {
+            Self::Examine(examine) => examine.tgid,
+            Self::Look { opened, .. } => opened.tgid,
+        }
+    }
+}
+
+/// Gives back what could not be sent.
+pub(super) trait IntoJob {
+    fn into_job(self) -> Job;
+}
+
+impl IntoJob for TrySendError<Job> {
+    fn into_job(self) -> Job {
+        match self {
+            Self::Full(job) | Self::Disconnected(job) => job,
+        }
+    }
+}
+
+fn work(job: Job, answers: &Sender<Answer>) {
+    match job {
+        Job::Examine(examine) => {
+            let Examine { tgid, since, .. } = examine;
+            let found = open(&examine);
+            if let Err(unfit) = &found {
+                tracing::debug!(tgid, %unfit, "an interpreter's functions are not seen");
+            }
+            // It has ended when nobody waits.
+            let _ = answers.send(Answer { tgid, since, found });
+        }
+        Job::Look { opened, functions, is_first: true } => {
+            functions.iter().for_each(|function| function.tell(opened.read(function.address)));
+        }
+        Job::Look { opened, functions, .. } => {
+            let Opened { memory, layout, .. } = &*opened;
+            for function in functions {
+                if let Some(Ok(code)) = function.code()
+                    && !code.is_at(memory, layout, function.address)
+                {
+                    function.replace();
+                }
+            }
+        }
+    }
+}
+
+fn open(examine: &Examine) -> Result<(guest, Arc<Opened>), Unfit> {
+    let Examine { tgid, build, bias, .. } = examine;
+    let memory = ProcessMemory::open(*tgid).map_err(|error| Unfit::Memory(error.to_string()))?;
+    let known = build.examine(&memory, *bias)?;
+    let (right, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
+    Ok((known.guest, Arc::new(Opened { tgid: *tgid, memory, layout: known.layout, right, wrong })))
+}
+
+impl Opened {
+    fn read(&self, address: u64) -> Result<Code, Unnamed> {
+        let code = Code::read(&self.memory, &self.layout, address);
+        match &code {
+            Ok(_) => self.right.fetch_add(1, Ordering::Relaxed),
+            Err(Unnamed::NoCode) => self.wrong.fetch_add(1, Ordering::Relaxed),
+            Err(Unnamed::Gone | Unnamed::Full) => 0,
+        };
+        code
+    }
+}
