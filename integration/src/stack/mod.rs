@@ -13,11 +13,13 @@
 //! - [`c`], [`rust`], [`go`]: the same tree in four languages.
 //! - [`build`]: compilers and their flags; [`run`]: what the program says of itself.
 //! - [`server`]: one whose routes have hot functions of their own.
+//! - [`python`]: towers of Python functions, with a judgement of their own.
 //! - [`sampled`]: samples of one service, from an OTLP profile; [`verdict`]: samples against the tree.
 
 mod build;
 mod c;
 mod go;
+pub mod python;
 mod run;
 mod rust;
 pub mod sampled;

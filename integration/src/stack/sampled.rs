@@ -22,6 +22,8 @@ pub struct Sampled {
     pub weight: u32,
     /// The user's frames, leaf first, inlined functions as frames of their own.
     pub frames: Vec<Frame>,
+    /// Of those, functions of an interpreter, leaf first.
+    pub guests: Vec<Guest>,
     /// Whether the interrupted thread was inside the kernel, and where: leaf first.
     pub kernel: Vec<String>,
     /// Trace and span, in hexadecimal digits, if it was taken in one.
@@ -35,6 +37,19 @@ pub struct Frame {
     pub name: String,
     /// File that it lies in; empty for what is none of the program's.
     pub file: String,
+}
+
+/// A function of an interpreter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    /// Its name.
+    pub name: String,
+    /// Its source.
+    pub file: String,
+    /// Line that runs.
+    pub line: i64,
+    /// Where it begins.
+    pub start_line: i64,
 }
 
 /// All samples of `service` in a time.
@@ -66,15 +81,22 @@ pub fn fetch(agent: SocketAddr, service: &str, window: &Range<u64>) -> anyhow::R
 fn read(profile: &Profile, all: &ProfilesDictionary, samples: &mut Vec<Sampled>) -> anyhow::Result<()> {
     for sample in &profile.samples {
         let stack = all.stack_table.get(index(sample.stack_index)).context("a stack")?;
-        let (mut frames, mut kernel) = (Vec::new(), Vec::new());
+        let (mut frames, mut guests, mut kernel) = (Vec::new(), Vec::new(), Vec::new());
         for location in &stack.location_indices {
             let location = all.location_table.get(index(*location)).context("a location")?;
             let mapping = all.mapping_table.get(index(location.mapping_index)).context("a mapping")?;
             let file = text(all, mapping.filename_strindex)?;
-            let is_kernel = location.attribute_indices.iter().any(|at| is_kernel(all, *at));
+            let is_of =
+                |kind: &str| location.attribute_indices.iter().any(|at| is_frame_type(all, *at, kind));
+            let (is_kernel, is_guest) = (is_of("kernel"), is_of("cpython"));
             for line in &location.lines {
                 let function = all.function_table.get(index(line.function_index)).context("a function")?;
                 let name = text(all, function.name_strindex)?;
+                if is_guest {
+                    let (line, start_line) = (line.line, function.start_line);
+                    let file = text(all, function.filename_strindex)?;
+                    guests.push(Guest { name: name.clone(), file, line, start_line });
+                }
                 match is_kernel {
                     true => kernel.push(name),
                     false => frames.push(Frame { name, file: file.clone() }),
@@ -91,20 +113,20 @@ fn read(profile: &Profile, all: &ProfilesDictionary, samples: &mut Vec<Sampled>)
         for same in times.chunk_by(|a, b| a == b) {
             let weight = u32::try_from(same.len()).context("a weight")?;
             let (frames, kernel, span) = (frames.clone(), kernel.clone(), span.clone());
-            samples.push(Sampled { time: same[0], weight, frames, kernel, span });
+            samples.push(Sampled { time: same[0], weight, frames, guests: guests.clone(), kernel, span });
         }
     }
     Ok(())
 }
 
-fn is_kernel(all: &ProfilesDictionary, attribute: i32) -> bool {
+fn is_frame_type(all: &ProfilesDictionary, attribute: i32, kind: &str) -> bool {
     let Some(attribute) = all.attribute_table.get(index(attribute)) else { return false };
     let is_type = text(all, attribute.key_strindex).is_ok_and(|key| key == "profile.frame.type");
     let value = attribute.value.as_ref().and_then(|value| value.value.as_ref());
     is_type
         && match value {
-            Some(Value::StringValue(text)) => text == "kernel",
-            Some(Value::StringValueStrindex(at)) => text(all, *at).is_ok_and(|text| text == "kernel"),
+            Some(Value::StringValue(text)) => text == kind,
+            Some(Value::StringValueStrindex(at)) => text(all, *at).is_ok_and(|text| text == kind),
             _ => false,
         }
 }

@@ -310,7 +310,7 @@ mod tests {
         let mut frames: Vec<Frame> =
             below.into_iter().chain([frame(&tree.drive, &file)]).chain(path).collect();
         frames.reverse();
-        Sampled { time: 1, weight: 1, frames, kernel: Vec::new(), span: None }
+        Sampled { time: 1, weight: 1, frames, guests: Vec::new(), kernel: Vec::new(), span: None }
     }
 
     #[test]

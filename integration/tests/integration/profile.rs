@@ -1,6 +1,7 @@
 //! Samples of the whole machine with the requests they were taken in, by real servers under load.
 
 mod purity;
+mod python;
 mod truth;
 
 use std::process::Command;

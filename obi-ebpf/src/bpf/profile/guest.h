@@ -120,7 +120,9 @@ static __always_inline void guest_begin(struct guest_walk *g)
 /* Where in the code object, or beside it, the instruction is, in units of two bytes. */
 static __always_inline u64 frame_position(const struct guest_walk *g, u64 code)
 {
-	u64 word = frame_word(g, g->of.instruction), position = (u32)word;
+	u64 word = frame_word(g, g->of.instruction);
+	/* Negative: before the first. */
+	u64 position = (s32)word < 0 ? 0 : (u32)word;
 	if (g->of.position == GUEST_BY_ADDRESS)
 		position = (word - code) / 2;
 	else if (g->of.position == GUEST_BY_BYTE)

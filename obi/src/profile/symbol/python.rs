@@ -140,8 +140,12 @@ impl Code {
     }
 
     fn symbol(&self, position: Option<u32>) -> Symbol {
-        let unit = position.and_then(|position| position.checked_sub(self.start));
-        let line = unit.and_then(|unit| self.lines.at(unit)).unwrap_or_default();
+        // Before its first instruction it is being entered.
+        let line = position.and_then(|position| match position.checked_sub(self.start) {
+            Some(unit) => self.lines.at(unit),
+            None => Some(self.first_line),
+        });
+        let line = line.unwrap_or_default();
         let function = Line {
             function: Arc::clone(&self.name),
             file: Arc::clone(&self.file),
