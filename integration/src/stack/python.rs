@@ -156,9 +156,10 @@ fn tower(line: &str) -> anyhow::Result<Vec<Guest>> {
     words.map(|word| function(word).with_context(|| format!("no function: `{word}`"))).collect()
 }
 
-/// The interpreters of this machine from 3.8 on: the one that is installed, and those of pyenv where `all` are wanted.
+/// The interpreters of this machine from 3.8 on: the one that is installed; where `wanted` says so those of pyenv whose
+/// path it is part of, or `all`.
 #[must_use]
-pub fn interpreters(all: bool) -> Vec<PathBuf> {
+pub fn interpreters(wanted: Option<&str>) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     let mut add = |path: PathBuf| {
         let Ok(path) = path.canonicalize() else { return };
@@ -168,11 +169,14 @@ pub fn interpreters(all: bool) -> Vec<PathBuf> {
             found.push(path);
         }
     };
-    add("/usr/bin/python3".into());
+    if wanted.is_none_or(|wanted| wanted == "all") {
+        add("/usr/bin/python3".into());
+    }
     let pyenv = std::env::var("PYENV_ROOT").or_else(|_| std::env::var("HOME").map(|home| home + "/.pyenv"));
-    if let (true, Ok(root)) = (all, pyenv) {
+    if let (Some(wanted), Ok(root)) = (wanted, pyenv) {
         let versions = std::fs::read_dir(Path::new(&root).join("versions")).into_iter().flatten().flatten();
         let mut versions: Vec<PathBuf> = versions.map(|entry| entry.path().join("bin/python3")).collect();
+        versions.retain(|path| wanted == "all" || path.to_string_lossy().contains(wanted));
         versions.sort();
         versions.into_iter().for_each(&mut add);
     }
