@@ -15,6 +15,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         follows_databases: false,
         preemption: Preemption::None,
         tls: false,
+        waiting: false,
         statistics: true,
     };
     let mut programs = Programs::load(HookSet::Socket, &settings, &KernelTypes::read(None)?)?;

@@ -410,3 +410,29 @@ fn what_is_remembered_is_bounded() {
     (0..200_000).for_each(|number| causes.forget(number));
     assert_eq!(causes.table.len(), 0);
 }
+
+/// Where the time went is asked by the rule of parents.
+#[test]
+fn only_a_thread_that_serves_one_request_from_end_to_end_is_taken_for_it() {
+    let check = |steps: &[Step], asked: Ended<'static>, expected: bool| {
+        let mut causes = causes();
+        places(&mut causes, steps);
+        assert_eq!(causes.is_served_by_reader(&asked), expected, "{asked:?}");
+    };
+    let (request, other) = (served(1, 11, 5), served(99, 11, 6));
+    let whole = end(request, 9);
+    check(&[Begin(request), End(whole)], whole, true);
+    // Not heard of before its end.
+    check(&[End(whole)], whole, true);
+    // Another thread answers.
+    let handed = Ended { answerer: Some(Answerer { tid: 12, waits_many: false }), ..whole };
+    check(&[Begin(request), End(handed)], handed, false);
+    // An event loop.
+    let turns = Ended { answerer: Some(Answerer { tid: 11, waits_many: true }), ..whole };
+    check(&[Begin(request), End(turns)], turns, false);
+    // Its thread has read another meanwhile.
+    check(&[Begin(request), Begin(other), End(whole)], whole, false);
+    // A call is served elsewhere.
+    let asked = end(call(2, 11, 6, 1), 8);
+    check(&[Begin(request), Begin(asked.begun), End(asked)], asked, false);
+}

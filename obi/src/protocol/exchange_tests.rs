@@ -26,8 +26,9 @@ impl Sink for Lines {
         let [sent, received] = [exchange.request_bytes, exchange.response_bytes]
             .map(|bytes| bytes.map_or("?".to_owned(), |bytes| bytes.to_string()));
         let failure = failure.map_or("", Failure::error_type);
+        let cpu = exchange.times.map_or(String::new(), |times| format!(" cpu {}", times.cpu));
         self.0.push(format!(
-            "{:?} {} {}?{} {status} {sent}/{received} {arrival}-{started}-{ended} {failure}",
+            "{:?} {} {}?{} {status} {sent}/{received} {arrival}-{started}-{ended} {failure}{cpu}",
             exchange.side, request.method, request.path, request.query,
         ));
     }
@@ -62,6 +63,26 @@ fn request(wire: Wire) -> Record {
 
 fn response(wire: Wire) -> Record {
     wire.at(30).piece(RESPONSE, WHOLE, 5, 0, OK.as_bytes())
+}
+
+/// The record of the thread's time comes behind a head that says so, or before the end of a body.
+#[test]
+fn times_are_waited_for_where_they_are_announced() {
+    let wire = Wire::server(FIRST);
+    let done = "Server GET /a?k=REDACTED 200 0/5 10-20-30 ";
+    let announced = wire.at(30).piece(RESPONSE, WHOLE | FLAG_TIMES, 5, 0, OK.as_bytes());
+    let with = [done, "cpu 7"].join(" ");
+    check(&[request(wire), announced.clone(), wire.at(30).times(7)], &[&*with]);
+    let head = wire.at(25).head(RESPONSE, 0, OK);
+    check(&[request(wire), head, wire.at(30).times(7), wire.at(30).end(RESPONSE, 0, 5)], &[&*with]);
+    // Of an exchange that is not known they are nobody's.
+    check(&[wire.at(30).times(7), request(wire), response(wire)], &[done]);
+    // One that is lost holds the exchange up for a moment only.
+    let (lines, mut exchanges) = run(Limits::default(), &[request(wire), announced]);
+    assert!(lines.is_empty());
+    let mut swept = Lines::default();
+    exchanges.sweep(30 + SETTLE.as_nanos() as u64, Duration::from_secs(60), &mut swept);
+    assert_eq!(swept.0, [done]);
 }
 
 #[test]

@@ -9,8 +9,8 @@
 )]
 
 use obi_ebpf::{
-    EVENT_CLOSE, EVENT_END, EVENT_HEAD, FLAG_FIRST_PIECE, FLAG_LAST_PIECE, FLAG_MESSAGE_END, SIDE_CLIENT,
-    SIDE_SERVER, close_event, end_event, event_header, head_event,
+    EVENT_CLOSE, EVENT_END, EVENT_HEAD, EVENT_TIMES, FLAG_FIRST_PIECE, FLAG_LAST_PIECE, FLAG_MESSAGE_END,
+    SIDE_CLIENT, SIDE_SERVER, close_event, end_event, event_header, head_event, times_event,
 };
 use zerocopy::IntoBytes;
 
@@ -124,6 +124,12 @@ impl Wire {
         let (side, message) = (u8::try_from(self.side).unwrap(), u8::try_from(message).unwrap());
         let header = self.header(EVENT_END, flags);
         Record::new(&[end_event { header, body_bytes, side, message, pad: [0; 6] }.as_bytes()])
+    }
+
+    /// Where the thread's time went.
+    pub fn times(&self, cpu: u64) -> Record {
+        let times = times_event { header: self.header(EVENT_TIMES, 0), cpu, ..times_event::default() };
+        Record::new(&[times.as_bytes()])
     }
 
     /// The end of a connection; `adjust` sets the rest of the record.
