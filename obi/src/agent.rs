@@ -20,6 +20,7 @@ mod part;
 mod pipeline;
 mod process;
 pub mod profile;
+mod received;
 mod reload;
 mod room;
 mod route_state;
@@ -39,18 +40,20 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle as Task, spawn_blocking};
 
-use self::exports::{Export, Exports};
+use self::exports::{Export, Exports, Passing, Wanted};
 use self::load::{Inputs, Loaded};
 use self::outlet::Outlet;
 use self::pipeline::Pipeline;
+use self::received::Intake;
 use self::reload::{Exported, Reloader};
 use self::wait::Bell;
 use crate::capture::support::Support;
 use crate::clock::{Clock, monotonic_ns};
 use crate::config::{Config, Source};
-use crate::export::otlp::{Exporter, Plan};
+use crate::export::otlp::{Accounts, Exporter, Plan};
 use crate::objective::{self, files};
 use crate::privilege::{self, Kept};
+use crate::receive;
 use crate::shutdown::Shutdown;
 use crate::web::{self, Handle};
 
@@ -85,6 +88,7 @@ struct Opened {
     objectives: Vec<slo::Objective>,
     reloader: Reloader,
     listener: TcpListener,
+    receive: Option<(receive::Plan, receive::Inlets)>,
     commands: mpsc::Sender<web::Command>,
     stopping: Arc<AtomicBool>,
 }
@@ -106,6 +110,7 @@ struct Running {
     cluster: Option<kubernetes::Started>,
     objectives: Option<objective::Running>,
     exports: Exports,
+    receiving: Option<receive::Listeners>,
     web: Web,
 }
 
@@ -118,7 +123,9 @@ struct Web {
 impl Opened {
     async fn new(config: &Config, source: Source) -> anyhow::Result<(Self, Inputs)> {
         // Certificates and keys are read while we may.
-        let plan = Plan::new(&config.export, Clock::now().unix(monotonic_ns()))?;
+        let accounts =
+            Accounts::new(Clock::now().unix(monotonic_ns())).with_logs(config.receive.otlp.is_on());
+        let plan = Plan::after(accounts, &config.export)?;
         let (replacements, replaced) = exports::replacements();
         let exported = Exported { accounts: plan.accounts().clone(), replacements };
         let objectives =
@@ -128,18 +135,20 @@ impl Opened {
         let listener = TcpListener::bind(config.web.listen)
             .await
             .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let receive = receive::Plan::new(&config.receive.otlp, host).await?;
         let (commands, asked) = mpsc::channel(COMMANDS);
         let stopping = Arc::new(AtomicBool::new(false));
         let (tap, exporter) = plan.start();
         let cluster = kubernetes::start(&config.kubernetes)
             .context("failed to start the thread for the names of pods")?;
         let inputs = Inputs { commands: asked, reloads, tap, cluster, stopping: Arc::clone(&stopping) };
-        Ok((Self { exporter, replaced, objectives, reloader, listener, commands, stopping }, inputs))
+        Ok((Self { exporter, replaced, objectives, reloader, listener, receive, commands, stopping }, inputs))
     }
 
     /// Starts every thread and task with the privileges that are left, and gives up those of this one.
     fn start(self, config: &Config, loaded: Loaded) -> anyhow::Result<Running> {
-        let Self { exporter, replaced, objectives, reloader, listener, commands, stopping } = self;
+        let Self { exporter, replaced, objectives, reloader, listener, receive, commands, stopping } = self;
         let Loaded { mut pipeline, naming, probing, sampling, cluster, kept } = loaded;
         let naming = naming.start().context("failed to start the thread for processes")?;
         let mut parts = Vec::new();
@@ -166,8 +175,17 @@ impl Opened {
         let call = bell.clone();
         let handle = Handle::new(commands, Arc::new(move || call.ring()));
         let sampled = selections.map(|selections| exports::Profiles { selections, wanted });
+        let (passed, receiving) = receive.map_or((None, None), |(plan, inlets)| {
+            let wanted = Arc::new(Wanted::default());
+            wanted.by(&exporter);
+            pipeline.outlet.intake = Some(Intake::new(inlets.batches, inlets.counts));
+            let (takes, call) = (Arc::clone(&wanted), bell.clone());
+            let listeners = plan.start(Arc::new(move |kind| takes.has(kind)), Arc::new(move || call.ring()));
+            (Some(Passing { requests: inlets.passed, wanted }), Some(listeners))
+        });
         let export = Export { exporter, period: config.export.metric_interval };
-        let exports = exports::start(export, replaced, handle.clone(), sampled);
+        let exports =
+            exports::start(export, replaced, handle.clone(), exports::Sources { profiles: sampled, passed });
         let ready = Arc::new(AtomicBool::new(true));
         let mut state = web::State::new(handle, Arc::clone(&ready))
             .with_profiles(profiles)
@@ -202,6 +220,7 @@ impl Opened {
             cluster,
             objectives: watching,
             exports,
+            receiving,
             web: Web::start(listener, state),
         };
         systemd::ready(&format!("watching by hook set {hook_set}; http://{address}/"));
@@ -231,6 +250,10 @@ impl Running {
         self.trimming.abort();
         self.living.abort();
         self.ready.store(false, Ordering::Release);
+        if let Some(receiving) = self.receiving {
+            // From now on senders keep what they have.
+            receiving.finish().await;
+        }
         self.stopping.store(true, Ordering::Release);
         self.bell.ring();
         self.reloading.abort();

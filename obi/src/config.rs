@@ -17,6 +17,7 @@ mod load;
 mod otlp_environment;
 mod profile;
 pub mod pyroscope;
+mod receive;
 pub mod route;
 mod rule;
 mod slo;
@@ -33,6 +34,7 @@ pub use self::hook_set::HookSet;
 pub use self::kubernetes::Kubernetes;
 pub use self::load::{Source, load, read_text};
 pub use self::profile::Profile;
+pub use self::receive::{OtlpReceiver, Receive};
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::slo::{Endpoint, Slo};
 pub use self::value::{Hooks, Metadata, Parents};
@@ -58,8 +60,8 @@ pub struct Config {
     pub profile: Profile,
     /// Service level objectives.
     pub slo: Slo,
-    /// What other programs may send us; no keys yet.
-    pub receive: NoKeys,
+    /// What other programs may send us.
+    pub receive: Receive,
     /// Where we send to.
     pub export: Export,
     /// What pods are called.
@@ -84,11 +86,6 @@ impl Config {
         changed.collect()
     }
 }
-
-/// A section whose keys come with a later version; any key in it is refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NoKeys {}
 
 /// Section `discover`. A process is watched when `include` is empty or one of its rules matches, and no rule of
 /// `exclude` does. The agent itself is never watched.

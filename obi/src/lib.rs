@@ -31,6 +31,7 @@ pub mod objective;
 pub mod privilege;
 pub mod profile;
 pub mod protocol;
+pub mod receive;
 pub mod red;
 pub mod shutdown;
 pub mod span;

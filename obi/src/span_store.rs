@@ -132,6 +132,19 @@ impl Store {
         }
     }
 
+    /// Changes a span that is held: an SDK has told of the same event.
+    pub fn change(&mut self, sequence: u64, change: impl FnOnce(&mut Span)) {
+        let first = self.spans.front().map_or(self.last + 1, |stored| stored.sequence);
+        let nth = sequence.checked_sub(first).and_then(|nth| usize::try_from(nth).ok());
+        if let Some(stored) = nth.and_then(|nth| self.spans.get_mut(nth)) {
+            self.bytes -= size(&stored.span);
+            change(&mut stored.span);
+            self.bytes += size(&stored.span);
+        } else if let Some((_, Some(stored))) = self.kept.get_mut(&sequence) {
+            change(&mut stored.span);
+        }
+    }
+
     /// Lets go of a span kept before.
     pub fn release(&mut self, sequence: u64) {
         if let Some((holders, _)) = self.kept.get_mut(&sequence) {
@@ -200,13 +213,15 @@ fn size(span: &Span) -> usize {
         Detail::Rpc(rpc) => rpc.message.capacity(),
         Detail::Http(_) | Detail::WebSocket(_) => 0,
         Detail::Database(database) => database.held_bytes(),
+        Detail::Sdk(sdk) => sdk.held_bytes(),
     };
+    let twin = span.twin.as_ref().map_or(0, |twin| size_of_val(&**twin) + twin.name.len());
     let own = [&span.trace_state, &span.server.address];
     let http = span.detail.carrier();
     let carried = http.map(|http| [&http.method_original, &http.path, &http.query, &http.user_agent]);
     let strings = own.into_iter().chain(carried.into_iter().flatten());
     let spent = span.spent.as_deref().map_or(0, size_of_val);
-    size_of::<Stored>() + spent + particular + strings.map(|string| string.capacity()).sum::<usize>()
+    size_of::<Stored>() + spent + particular + twin + strings.map(|string| string.capacity()).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use crate::capture::tls::view::View as Tls;
 use crate::counter::Counter;
 use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
+use crate::receive::View as Receive;
 
 pub use process::Process;
 
@@ -162,6 +163,8 @@ pub struct Stats {
     pub tls: Option<Arc<Tls>>,
     /// What CPUs do is sampled; `None` when it is not.
     pub profile: Option<Arc<Profile>>,
+    /// What others send; `None` where nothing is received.
+    pub sent_to_us: Option<Arc<Receive>>,
     /// The pods of this node; `None` outside of Kubernetes.
     pub kubernetes: Option<Arc<Kubernetes>>,
     /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is attached.
@@ -272,6 +275,7 @@ impl Stats {
             unsampled: self.unsampled,
             tls: self.tls.clone(),
             profile: self.profile.clone(),
+            sent_to_us: self.sent_to_us.clone(),
             kubernetes: self.kubernetes.clone(),
         }
     }
@@ -330,6 +334,8 @@ pub struct Snapshot {
     pub tls: Option<Arc<Tls>>,
     /// What CPUs do is sampled; `None` when it is not.
     pub profile: Option<Arc<Profile>>,
+    /// What others send; `None` where nothing is received.
+    pub sent_to_us: Option<Arc<Receive>>,
     /// The pods of this node; `None` outside of Kubernetes.
     pub kubernetes: Option<Arc<Kubernetes>>,
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In flow order, what everyone may know first; each may use only those before it.
-const STAGES: [&str; 17] = [
+const STAGES: [&str; 18] = [
     "clock",
     "counter",
     "shutdown",
@@ -19,6 +19,7 @@ const STAGES: [&str; 17] = [
     "protocol",
     "cause",
     "span",
+    "receive",
     "red",
     "profile",
     "stats",

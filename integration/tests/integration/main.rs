@@ -33,6 +33,7 @@ mod privilege;
 mod process;
 mod profile;
 mod prometheus;
+mod receive;
 mod recording;
 mod reload;
 mod resource;

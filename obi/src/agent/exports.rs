@@ -14,6 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval_at};
 use super::outlet::Outlet;
 use crate::export::otlp::Exporter;
 use crate::profile::Selection;
+use crate::receive::{Kind, Passed};
 use crate::web::{Command, Handle};
 
 /// How long the end may wait for destinations; so may an exporter that a reload replaced, when the next one goes, too.
@@ -53,11 +54,14 @@ pub(super) fn start(
     export: Export,
     replacements: mpsc::UnboundedReceiver<Export>,
     handle: Handle,
-    profiles: Option<Profiles>,
+    Sources { profiles, passed }: Sources,
 ) -> Exports {
     let (stop, stopped) = oneshot::channel();
     let running = Running { current: export, former: JoinSet::new(), ending: watch::Sender::new(()) };
-    Exports { stop, task: tokio::spawn(run(running, Inputs { replacements, profiles }, handle, stopped)) }
+    Exports {
+        stop,
+        task: tokio::spawn(run(running, Inputs { replacements, profiles, passed }, handle, stopped)),
+    }
 }
 
 /// Samples to be exported.
@@ -81,15 +85,65 @@ impl Profiles {
     }
 }
 
+/// What comes to be exported beside metrics.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    pub(super) profiles: Option<Profiles>,
+    pub(super) passed: Option<Passing>,
+}
+
+/// Metrics and logs of others, on their way.
+#[derive(Debug)]
+pub(super) struct Passing {
+    pub(super) requests: mpsc::Receiver<Passed>,
+    pub(super) wanted: Arc<Wanted>,
+}
+
+/// What of others' some destination takes.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    metrics: AtomicBool,
+    logs: AtomicBool,
+}
+
+impl Wanted {
+    pub(super) fn by(&self, exporter: &Exporter) {
+        self.metrics.store(exporter.takes(Kind::Metrics), Ordering::Relaxed);
+        self.logs.store(exporter.takes(Kind::Logs), Ordering::Relaxed);
+    }
+
+    pub(super) fn has(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Traces => true,
+            Kind::Metrics => self.metrics.load(Ordering::Relaxed),
+            Kind::Logs => self.logs.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Passing {
+    /// The next request; never when no more come.
+    async fn next(passing: &mut Option<Self>) -> Passed {
+        if let Some(open) = passing {
+            if let Some(passed) = open.requests.recv().await {
+                return passed;
+            }
+            *passing = None;
+        }
+        std::future::pending().await
+    }
+}
+
 /// What comes to be exported, and by whom.
 struct Inputs {
     replacements: mpsc::UnboundedReceiver<Export>,
     profiles: Option<Profiles>,
+    passed: Option<Passing>,
 }
 
 async fn run(
     mut running: Running,
-    Inputs { mut replacements, mut profiles }: Inputs,
+    Inputs { mut replacements, mut profiles, mut passed }: Inputs,
     handle: Handle,
     mut stopped: oneshot::Receiver<()>,
 ) -> Running {
@@ -106,8 +160,12 @@ async fn run(
                 if let Some(profiles) = &profiles {
                     profiles.wanted.store(running.current.exporter.wants_profiles(), Ordering::Relaxed);
                 }
+                if let Some(passed) = &passed {
+                    passed.wanted.by(&running.current.exporter);
+                }
             }
             selection = Profiles::next(&mut profiles) => running.current.exporter.export_profile(&selection),
+            request = Passing::next(&mut passed) => running.current.exporter.pass_on(&request),
             _ = ticks.tick(), if running.current.exporter.wants_metrics() => match handle.ask(Command::Metrics).await {
                 Ok(metrics) => running.current.exporter.export(&metrics.red, unix_now()),
                 Err(error) => tracing::warn!(%error, "metrics not exported this time"),
@@ -119,6 +177,9 @@ async fn run(
     }
     while let Some(selection) = profiles.as_mut().and_then(|open| open.selections.try_recv().ok()) {
         running.current.exporter.export_profile(&selection);
+    }
+    while let Some(request) = passed.as_mut().and_then(|open| open.requests.try_recv().ok()) {
+        running.current.exporter.pass_on(&request);
     }
     running
 }

@@ -179,6 +179,7 @@ fn outlet(
         spare: None,
         objectives: None,
         profile: None,
+        intake: None,
         peers: None,
         keeps_accounts: false,
         served: (0, 0),

@@ -4,6 +4,7 @@
 
 use super::process::{Directory, Identity};
 use super::profile::{Report, Tell};
+use super::received::Intake;
 use super::room::{self, Held, Room};
 use super::route_state::RouteState;
 use crate::cause::{Causes, Ended, Place};
@@ -43,6 +44,8 @@ pub(super) struct Outlet {
     pub(super) objectives: Option<Recorder>,
     /// Who links samples to spans; nobody where nothing is sampled.
     pub(super) profile: Option<Tell>,
+    /// Spans that others send; nobody where nothing is received.
+    pub(super) intake: Option<Intake>,
     /// The pods of this node; `None` outside of Kubernetes.
     pub(super) peers: Option<Peers>,
     /// The kernel side books where the time of serving threads goes.
@@ -188,6 +191,7 @@ impl Outlet {
                 let caller = peer.map(|(number, identity)| (*number, &identity.service));
                 self.registry.served(span, caller);
             }
+            SpanKind::Internal => {}
             SpanKind::Client => self.registry.called(span, peer.map(|(_, identity)| &identity.service)),
         }
     }
@@ -215,6 +219,13 @@ impl Outlet {
         let kept = self.tap.sample(&mut span);
         self.registry.record(&span);
         self.connect(&span, peer.as_ref());
+        let (waiting, kept) = match &mut self.intake {
+            Some(intake) => {
+                let (waiting, kept) = intake.look(&span, kept);
+                (Some(waiting), kept)
+            }
+            None => (None, kept),
+        };
         if let Some(kept) = kept {
             self.tap.push(&span, kept);
         }
@@ -222,6 +233,9 @@ impl Outlet {
             objectives.record(&span);
         }
         self.spare = self.store.push(span);
+        if let (Some(intake), Some(waiting)) = (&mut self.intake, waiting) {
+            intake.stored(waiting, self.store.last());
+        }
         if let Some(objectives) = &mut self.objectives {
             objectives.stored(&mut self.store);
         }

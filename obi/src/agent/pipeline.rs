@@ -83,6 +83,7 @@ impl Pipeline {
             if stopping {
                 self.outlet.settle_all();
             }
+            self.outlet.take_received(stopping);
             self.outlet.tap.tick();
             self.answer(stopping);
             if stopping {
@@ -321,6 +322,7 @@ impl Pipeline {
         stats.lanes = self.outlet.tap.lanes();
         stats.unsampled = self.outlet.tap.unsampled();
         stats.kubernetes = self.outlet.peers.as_ref().map(|peers| Arc::new(peers.pods().view()));
+        stats.sent_to_us = self.outlet.intake.as_ref().map(|intake| Arc::new(intake.view()));
         stats.tls = self.tls.as_ref().map(Watch::view);
         stats.maps = vec![
             MapMemory { subsystem: "capture", bytes: capture },

@@ -74,11 +74,13 @@ pub enum Signal {
     Metrics,
     /// CPU profiles.
     Profiles,
+    /// Logs of other programs, passed on as they came.
+    Logs,
 }
 
 impl Signal {
     /// All, in the order of their lanes.
-    pub const ALL: [Self; 3] = [Self::Traces, Self::Metrics, Self::Profiles];
+    pub const ALL: [Self; 4] = [Self::Traces, Self::Metrics, Self::Profiles, Self::Logs];
 
     /// As it is written in the file.
     #[must_use]
@@ -87,6 +89,7 @@ impl Signal {
             Self::Traces => "traces",
             Self::Metrics => "metrics",
             Self::Profiles => "profiles",
+            Self::Logs => "logs",
         }
     }
 
@@ -97,6 +100,7 @@ impl Signal {
             Self::Traces => "/v1/traces",
             Self::Metrics => "/v1/metrics",
             Self::Profiles => "/v1development/profiles",
+            Self::Logs => "/v1/logs",
         }
     }
 }
@@ -143,8 +147,8 @@ impl Histograms {
 pub struct OtlpDestination {
     /// What it is called in metrics and logs. Default: host and port of its endpoint. Example: `tempo`.
     pub name: String,
-    /// Base URL; `http` is plain, `https` is TLS. With `http/protobuf`, `/v1/traces`, `/v1/metrics` and
-    /// `/v1development/profiles` are appended to its path. Default: none. Example: `http://collector:4318`.
+    /// Base URL; `http` is plain, `https` is TLS. With `http/protobuf`, `/v1/traces`, `/v1/metrics`,
+    /// `/v1development/profiles` and `/v1/logs` are appended to its path. Default: none. Example: `http://collector:4318`.
     #[serde(deserialize_with = "url")]
     pub endpoint: Option<String>,
     /// URL for spans, used as it is. Default: made of `endpoint`. Example: `https://tempo:4318/otlp/v1/traces`.
@@ -157,7 +161,11 @@ pub struct OtlpDestination {
     /// `https://pyroscope:4040/v1development/profiles`.
     #[serde(deserialize_with = "url")]
     pub profiles_endpoint: Option<String>,
-    /// Some of `traces`, `metrics` and `profiles`. Profiles go out while `profile` is on; a destination that does not
+    /// URL for logs that others send us, used as it is. Default: made of `endpoint`. Example:
+    /// `https://loki:3100/otlp/v1/logs`.
+    #[serde(deserialize_with = "url")]
+    pub logs_endpoint: Option<String>,
+    /// Some of `traces`, `metrics`, `profiles` and `logs`. Logs are those that `receive.otlp` takes. Profiles go out while `profile` is on; a destination that does not
     /// know them, as the Collector without its feature gate `service.profilesSupport`, is asked again every ten minutes.
     /// Default: all. Example: `[traces]`.
     pub signals: Vec<Signal>,
@@ -212,6 +220,7 @@ impl Default for OtlpDestination {
             traces_endpoint: None,
             metrics_endpoint: None,
             profiles_endpoint: None,
+            logs_endpoint: None,
             signals: Signal::ALL.to_vec(),
             protocol: Protocol::Http,
             histograms: Histograms::Explicit,
@@ -239,6 +248,7 @@ impl OtlpDestination {
             Signal::Traces => &self.traces_endpoint,
             Signal::Metrics => &self.metrics_endpoint,
             Signal::Profiles => &self.profiles_endpoint,
+            Signal::Logs => &self.logs_endpoint,
         };
         if !self.signals.contains(&signal) {
             return None;
@@ -270,12 +280,15 @@ pub(super) fn contradiction(export: &Export) -> Option<(String, String)> {
     for (index, destination) in export.otlp.iter().enumerate() {
         let key = |name: &str| format!("export.otlp[{index}].{name}");
         if destination.signals.is_empty() {
-            return Some((key("signals"), "is empty, expected some of traces, metrics, profiles".to_owned()));
+            return Some((
+                key("signals"),
+                "is empty, expected some of traces, metrics, profiles, logs".to_owned(),
+            ));
         }
         for signal in &destination.signals {
             if destination.url(*signal).is_none() {
                 // Taken by default, but not where the others have URLs of their own.
-                if *signal == Signal::Profiles && destination.signals.len() > 1 {
+                if matches!(signal, Signal::Profiles | Signal::Logs) && destination.signals.len() > 1 {
                     continue;
                 }
                 let problem = format!(

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::environment::{self, Setting, one_of};
 use super::error::{ConfigError, one_line, shown};
-use super::{Config, Rule, export, otlp_environment};
+use super::{Config, Rule, export, otlp_environment, receive};
 
 /// Longest file, bytes.
 const FILE_BYTES: u64 = 1 << 20;
@@ -152,6 +152,9 @@ fn refuse_unknown(origin: &str, defaults: &Value, tree: &Map<String, Value>) -> 
 
 fn refuse_contradiction(place: &Place<'_>, config: &Config) -> Result<(), ConfigError> {
     if let Some((key, problem)) = export::contradiction(&config.export) {
+        return Err(place.refuse(&key, problem));
+    }
+    if let Some((key, problem)) = receive::contradiction(&config.receive) {
         return Err(place.refuse(&key, problem));
     }
     let twice = |rule: &Rule| config.discover.include.contains(rule);

@@ -16,13 +16,16 @@ use super::environment::Setting;
 use super::error::ConfigError;
 use super::export::{Compression, Headers, Histograms, OtlpDestination, Protocol, Signal, is_url};
 
+/// What we make ourselves. Logs are of others: where they go, the file says.
+const SIGNALS: [Signal; 3] = [Signal::Traces, Signal::Metrics, Signal::Profiles];
+
 /// What destinations from the environment are called.
 const NAME: &str = "environment";
 const PREFIX: &str = "OTEL_EXPORTER_OTLP_";
 
 /// The destinations that the standard variables name.
 pub(super) fn destinations(variables: &[(String, String)]) -> Result<Vec<OtlpDestination>, ConfigError> {
-    let destinations = Signal::ALL.into_iter().map(|signal| destination(Variables { variables, signal }));
+    let destinations = SIGNALS.into_iter().map(|signal| destination(Variables { variables, signal }));
     destinations.filter_map(Result::transpose).collect()
 }
 
@@ -155,6 +158,7 @@ fn destination(variables: Variables<'_>) -> Result<Option<OtlpDestination>, Conf
         Signal::Traces => destination.traces_endpoint = own,
         Signal::Metrics => destination.metrics_endpoint = own,
         Signal::Profiles => destination.profiles_endpoint = own,
+        Signal::Logs => destination.logs_endpoint = own,
     }
     if signal == Signal::Traces {
         let number = |name: &str, default: u32| match variables.get(name).map(str::parse) {

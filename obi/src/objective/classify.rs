@@ -197,7 +197,7 @@ impl Classes {
 /// Name or address of the other side.
 fn peer(span: &Span) -> Cow<'_, str> {
     match (span.kind, span.client.address) {
-        (SpanKind::Client, _) => Cow::Borrowed(&span.server.address),
+        (SpanKind::Client | SpanKind::Internal, _) => Cow::Borrowed(&span.server.address),
         (SpanKind::Server, None) => Cow::Borrowed(""),
         (SpanKind::Server, Some(address)) => Cow::Owned(address.to_string()),
     }
@@ -210,6 +210,7 @@ fn subject<'a>(span: &'a Span, attributes: &'a SpanAttributes<'a>, peer: &'a str
         Detail::Http(http) => (&*http.route, http.method),
         Detail::WebSocket(socket) => (&*socket.http.route, socket.http.method),
         Detail::Database(database) => (&*database.name, database.system),
+        Detail::Sdk(sdk) => ("", &*sdk.name),
     };
     let status = match span.detail.answer() {
         Answer::None => Status::None,
@@ -219,7 +220,7 @@ fn subject<'a>(span: &'a Span, attributes: &'a SpanAttributes<'a>, peer: &'a str
     };
     let kind = match span.kind {
         SpanKind::Server => Kind::Server,
-        SpanKind::Client => Kind::Client,
+        SpanKind::Client | SpanKind::Internal => Kind::Client,
     };
     Subject {
         service: &span.service.name,

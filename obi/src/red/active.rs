@@ -91,7 +91,7 @@ impl Active {
 fn folded(labels: ActiveLabels, other: &Arc<Service>) -> ActiveLabels {
     let address = match labels.kind {
         SpanKind::Server => "",
-        SpanKind::Client => OTHER,
+        SpanKind::Client | SpanKind::Internal => OTHER,
     };
     ActiveLabels {
         service: Arc::clone(other),

@@ -63,7 +63,7 @@ impl LabelSet for CallLabels {
 fn rpc_of(span: &Span) -> Option<&Rpc> {
     match &span.detail {
         Detail::Rpc(rpc) => Some(rpc),
-        Detail::Http(_) | Detail::WebSocket(_) | Detail::Database(_) => None,
+        Detail::Http(_) | Detail::WebSocket(_) | Detail::Database(_) | Detail::Sdk(_) => None,
     }
 }
 
@@ -111,7 +111,7 @@ impl Dimensions for CallLabels {
         let CallKey { kind, method, status, .. } = Self::key_of(span);
         let side = match kind {
             SpanKind::Server => "server",
-            SpanKind::Client => "client",
+            SpanKind::Client | SpanKind::Internal => "client",
         };
         let status = if status.is_empty() { "no status" } else { status };
         format!("{side} {GRPC} {} {status}", shorten(method))

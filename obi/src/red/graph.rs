@@ -176,7 +176,7 @@ impl Graph {
     pub(super) fn called(&mut self, span: &Span, server: Option<&Arc<Service>>, when: When) {
         let (number, failed) = (span.exchange, !span.error_type.is_empty());
         let connection_type = match span.detail {
-            Detail::WebSocket(_) => return,
+            Detail::WebSocket(_) | Detail::Sdk(_) => return,
             Detail::Database(_) => DATABASE,
             _ => VIRTUAL_NODE,
         };

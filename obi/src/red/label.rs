@@ -142,7 +142,7 @@ impl Labels {
         visit(&METHOD, LabelValue::Text(self.method));
         match self.kind {
             SpanKind::Server => visit(&ROUTE, LabelValue::Text(&self.route)),
-            SpanKind::Client => server(&self.server_address, self.server_port, visit),
+            SpanKind::Client | SpanKind::Internal => server(&self.server_address, self.server_port, visit),
         }
         visit(&STATUS, LabelValue::Status(self.status));
         visit(&ERROR_TYPE, LabelValue::Text(self.error_type));
@@ -183,7 +183,7 @@ impl SpanLabels {
     pub fn each(&self, visit: &mut Visit<'_>) {
         let kind = match self.kind {
             SpanKind::Server => "SPAN_KIND_SERVER",
-            SpanKind::Client => "SPAN_KIND_CLIENT",
+            SpanKind::Client | SpanKind::Internal => "SPAN_KIND_CLIENT",
         };
         let status = match self.status {
             Status::Unset => "STATUS_CODE_UNSET",

@@ -271,8 +271,11 @@ impl Registry {
         }
     }
 
-    /// Counts one span.
+    /// Counts one span. What an SDK has told of is not counted: what was captured is.
     pub fn record(&mut self, span: &Span) {
+        if matches!(span.detail, Detail::Sdk(_)) {
+            return;
+        }
         let (born, duration) = (self.snapshots, span.end.saturating_sub(span.start));
         let exemplar = span.sampled.then(|| Exemplar::of(span));
         match &span.detail {
@@ -291,7 +294,7 @@ impl Registry {
                 let place = place_of(&mut self.databases, &mut self.budget, span, born);
                 self.databases.touch(place, self.now).record_within(&DATABASE_BOUNDS, duration, exemplar);
             }
-            Detail::WebSocket(_) | Detail::Database(_) => {}
+            Detail::WebSocket(_) | Detail::Database(_) | Detail::Sdk(_) => {}
         }
         let place = place_of(&mut self.spans, &mut self.budget, span, born);
         self.spans.touch(place, self.now).record(duration, exemplar);
@@ -317,7 +320,7 @@ impl Registry {
                     totals.queue_wait.observe(&QUEUE_WAIT_BOUNDS, span.queue_wait);
                 }
             }
-            SpanKind::Client => totals.client_spans.add(1, born),
+            SpanKind::Client | SpanKind::Internal => totals.client_spans.add(1, born),
         }
     }
 

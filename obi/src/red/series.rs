@@ -112,7 +112,7 @@ impl<'a> Key<'a> {
     pub(super) fn of(span: &'a Span, http: &'a Http) -> Self {
         let (route, server_address, server_port) = match span.kind {
             SpanKind::Server => (&*http.route, "", 0),
-            SpanKind::Client => ("", span.server.address.as_str(), span.server.port),
+            SpanKind::Client | SpanKind::Internal => ("", span.server.address.as_str(), span.server.port),
         };
         Self {
             service: span.service.id,
@@ -155,7 +155,7 @@ impl<'a> Key<'a> {
     pub(super) fn overflow(self) -> Key<'static> {
         let (route, server_address) = match self.kind {
             SpanKind::Server => (OTHER, ""),
-            SpanKind::Client => ("", OTHER),
+            SpanKind::Client | SpanKind::Internal => ("", OTHER),
         };
         Key {
             service: self.service,
@@ -225,7 +225,7 @@ impl Dimensions for Labels {
         let status = http.status.map_or("no status".to_owned(), |status| status.to_string());
         match span.kind {
             SpanKind::Server => format!("server {} {} {status}", http.method, shorten(&http.route)),
-            SpanKind::Client => {
+            SpanKind::Client | SpanKind::Internal => {
                 let address = shorten(&span.server.address);
                 format!("client {} {address}:{} {status}", http.method, span.server.port)
             }

@@ -91,7 +91,7 @@ impl Span {
 pub(crate) fn call_ended(kind: SpanKind, code: Code) -> Span {
     let side = match kind {
         SpanKind::Server => Side::Server,
-        SpanKind::Client => Side::Client,
+        SpanKind::Client | SpanKind::Internal => Side::Client,
     };
     call_with(kind, |span| {
         span.rpc().status = Some(code);

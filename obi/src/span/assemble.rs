@@ -48,6 +48,7 @@ impl Assembler {
     ) {
         span.sampled = true;
         span.exchange = exchange.number;
+        (span.wire_parent, span.twin) = (None, None);
         span.kind = kind_of(exchange.side);
         span.start = exchange.arrival.saturating_add(wall_offset);
         span.end = exchange.ended.saturating_add(wall_offset);
@@ -80,7 +81,9 @@ impl Assembler {
     /// What HTTP tells: of both ends, and of what was carried.
     fn http(&mut self, exchange: &Exchange<'_>, message: &protocol::Http<'_>, span: &mut Span) {
         let request = &message.request;
-        let is_passed_on = parse_traceparent(request.traceparent).is_some();
+        let header = parse_traceparent(request.traceparent);
+        let is_passed_on = header.is_some();
+        span.wire_parent = header.map(|parent| parent.span_id);
         replace(&mut span.trace_state, if is_passed_on { valid_tracestate(request.tracestate) } else { "" });
         span.is_truncated = request.is_truncated;
         write_ends(span, exchange, request.host);

@@ -6,7 +6,7 @@
 use super::detail::GRPC;
 use super::grpc::Code;
 use super::method::OTHER;
-use super::{Database, Detail, Http, Rpc, ServerEnd, Span, SpanKind, Spent, WebSocket, call, spent};
+use super::{Database, Detail, Http, Rpc, Sdk, ServerEnd, Span, SpanKind, Spent, WebSocket, call, spent};
 use std::fmt::{self, Display, Formatter};
 
 /// Time between the arrival of a request and the process's first read of it, ns: an attribute of our own.
@@ -15,6 +15,9 @@ pub const QUEUE_WAIT: &str = "obi.queue_wait_ns";
 /// The same at both ends of an exchange, wherever they are ([`crate::protocol::Wire::id`]): an attribute of our own.
 /// A WebSocket has none, since that of its upgrade is the connection's.
 pub const EXCHANGE_ID: &str = "obi.exchange.id";
+
+/// What an SDK calls the same event: an attribute of our own.
+pub const TWIN_NAME: &str = "obi.sdk.span.name";
 
 /// Span status. Instrumentation never says `Ok`: that is the application's word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -68,19 +71,21 @@ impl Span {
     pub fn status_message(&self) -> &str {
         match &self.detail {
             Detail::Rpc(rpc) if self.status() == Status::Error => &rpc.message,
+            Detail::Sdk(sdk) if self.status() == Status::Error => &sdk.message,
             _ => "",
         }
     }
 
     /// Calls `visit` once with each attribute that has a value, in a fixed order. Resource attributes are
     /// not among them: see [`super::Service`].
-    pub fn attributes(&self, visit: impl FnMut(&'static str, AttributeValue<'_>)) {
+    pub fn attributes<'a>(&'a self, visit: impl FnMut(&'a str, AttributeValue<'_>)) {
         let mut out = Attributes { span: self, visit };
         match &self.detail {
             Detail::Http(http) => out.http(http),
             Detail::Rpc(rpc) => out.rpc(rpc),
             Detail::WebSocket(socket) => out.websocket(socket),
             Detail::Database(database) => out.database(database),
+            Detail::Sdk(sdk) => return out.sdk(sdk),
         }
         if self.kind == SpanKind::Server && !matches!(self.detail, Detail::WebSocket(_)) {
             out.number(QUEUE_WAIT, self.queue_wait);
@@ -97,6 +102,7 @@ impl Span {
             out.text("service.peer.name", peer.name());
             out.text("service.peer.namespace", peer.namespace());
         }
+        out.text(TWIN_NAME, self.twin.as_ref().map_or("", |twin| &*twin.name));
         out.text("obi.parent.evidence", self.origin.evidence().unwrap_or_default());
         out.text("obi.parent.reason", self.origin.reason().unwrap_or_default());
     }
@@ -108,7 +114,7 @@ struct Attributes<'a, V> {
     visit: V,
 }
 
-impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<'_, V> {
+impl<'a, V: FnMut(&'a str, AttributeValue<'_>)> Attributes<'a, V> {
     fn http(&mut self, http: &Http) {
         self.text("http.request.method", http.method);
         self.text("http.request.method_original", &http.method_original);
@@ -189,10 +195,7 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<'_, V> {
         if let Some(code) = socket.close_code {
             self.number("obi.websocket.close_code", code.into());
         }
-        let closed_by = socket.closed_by.map(|side| match side {
-            SpanKind::Server => "server",
-            SpanKind::Client => "client",
-        });
+        let closed_by = socket.closed_by.map(SpanKind::name);
         self.text("obi.websocket.closed_by", closed_by.unwrap_or_default());
     }
 
@@ -209,11 +212,18 @@ impl<V: FnMut(&'static str, AttributeValue<'_>)> Attributes<'_, V> {
         self.ends();
     }
 
+    /// As they were sent.
+    fn sdk(&mut self, sdk: &'a Sdk) {
+        for (name, value) in &sdk.attributes {
+            (self.visit)(name, value.borrowed());
+        }
+    }
+
     /// What was asked for, and whom.
     fn target(&mut self, http: &Http) {
         let route_name = match self.span.kind {
             SpanKind::Server => "http.route",
-            SpanKind::Client => "url.template",
+            SpanKind::Client | SpanKind::Internal => "url.template",
         };
         self.text("url.scheme", http.scheme);
         self.text("url.path", &http.path);
@@ -270,7 +280,7 @@ impl Display for Name<'_> {
         match operation.verb {
             GRPC if **place == *OTHER => formatter.write_str(GRPC),
             GRPC => formatter.write_str(place),
-            _ if matches!(self.0.detail, Detail::Database(_)) => formatter.write_str(place),
+            _ if matches!(self.0.detail, Detail::Database(_) | Detail::Sdk(_)) => formatter.write_str(place),
             verb => {
                 formatter.write_str(if verb == OTHER { "HTTP" } else { verb })?;
                 if place.is_empty() { Ok(()) } else { write!(formatter, " {place}") }

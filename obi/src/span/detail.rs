@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::SpanKind;
 use super::database::Database;
 use super::grpc::Code;
+use super::sdk::Sdk;
 
 /// What is particular to a protocol.
 #[derive(Debug, Clone)]
@@ -20,6 +21,8 @@ pub enum Detail {
     WebSocket(WebSocket),
     /// A call of a database.
     Database(Database),
+    /// What an SDK has told of; it is in no metric of ours.
+    Sdk(Box<Sdk>),
 }
 
 /// What was done, with few values: an HTTP method and route, a system of calls and a method, `WEBSOCKET` and a route,
@@ -49,6 +52,8 @@ pub enum Answer {
 pub const GRPC: &str = "grpc";
 /// Verb of every WebSocket.
 pub const WEBSOCKET: &str = "WEBSOCKET";
+/// Verb of what an SDK has told of.
+pub const SDK: &str = "sdk";
 
 impl Detail {
     /// The HTTP request that carries it, or is it; `None` for what is carried by none.
@@ -58,7 +63,7 @@ impl Detail {
             Self::Http(http) => Some(http),
             Self::Rpc(rpc) => Some(&rpc.http),
             Self::WebSocket(socket) => Some(&socket.http),
-            Self::Database(_) => None,
+            Self::Database(_) | Self::Sdk(_) => None,
         }
     }
 
@@ -68,7 +73,7 @@ impl Detail {
             Self::Http(http) => Some(http),
             Self::Rpc(rpc) => Some(&mut rpc.http),
             Self::WebSocket(socket) => Some(&mut socket.http),
-            Self::Database(_) => None,
+            Self::Database(_) | Self::Sdk(_) => None,
         }
     }
 
@@ -80,6 +85,7 @@ impl Detail {
             Self::Rpc(rpc) => Operation { verb: GRPC, place: &rpc.method },
             Self::WebSocket(socket) => Operation { verb: WEBSOCKET, place: &socket.http.route },
             Self::Database(database) => Operation { verb: database.system, place: &database.name },
+            Self::Sdk(sdk) => Operation { verb: SDK, place: &sdk.name },
         }
     }
 
@@ -91,7 +97,9 @@ impl Detail {
             Self::Http(http) if http.status_unknown => Answer::Unknown,
             Self::Rpc(Rpc { status: Some(status), .. }) => Answer::Rpc(*status),
             Self::Rpc(rpc) if rpc.status_unknown => Answer::Unknown,
-            Self::Http(_) | Self::Rpc(_) | Self::WebSocket(_) | Self::Database(_) => Answer::None,
+            Self::Http(_) | Self::Rpc(_) | Self::WebSocket(_) | Self::Database(_) | Self::Sdk(_) => {
+                Answer::None
+            }
         }
     }
 
@@ -104,7 +112,7 @@ impl Detail {
             Self::Http(http) => http.status == Some(SWITCHING_PROTOCOLS),
             Self::Rpc(rpc) => rpc.streaming,
             Self::WebSocket(_) => true,
-            Self::Database(_) => false,
+            Self::Database(_) | Self::Sdk(_) => false,
         }
     }
 }

@@ -8,6 +8,7 @@
 //! - [`service`]: what a process is called; its attributes are a [`resource`].
 //! - [`grpc`]: statuses of gRPC, which of them are errors. [`call`]: methods of remote procedure calls.
 //! - [`database`]: calls of databases.
+//! - [`sdk`]: spans that programs have made themselves.
 //! - [`websocket`]: how a WebSocket ended.
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, learned [`segment`] by segment.
 #![forbid(unsafe_code)]
@@ -25,6 +26,7 @@ pub mod grpc;
 pub mod method;
 pub mod resource;
 pub mod route;
+pub mod sdk;
 pub mod segment;
 pub mod service;
 pub mod spent;
@@ -35,10 +37,14 @@ pub use attribute::{AttributeValue, Status};
 pub use database::Database;
 pub use detail::{Answer, Detail, Http, Operation, Rpc, WebSocket};
 pub use resource::Resource;
+pub use sdk::{Sdk, Twin};
 pub use spent::Spent;
 
 /// The version of OpenTelemetry's semantic conventions that all names and values follow.
 pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
+
+/// Name of the instrumentation scope under which everything of ours goes out.
+pub const SCOPE_NAME: &str = "obi";
 
 /// Who served or called, shared by all processes that say the same of themselves. Metrics are told apart by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
@@ -61,13 +67,15 @@ pub struct Instance {
     pub attributes: Resource,
 }
 
-/// Span kind; the protocols we read know these two.
+/// Span kind. The protocols we read know the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpanKind {
     /// The process received the request.
     Server,
     /// The process sent the request.
     Client,
+    /// Something inside of a process: only SDKs tell of it, and nothing counts it.
+    Internal,
 }
 
 /// A finished span. Times are nanoseconds since the Unix epoch. Its buffers are reused: see `span::assemble`.
@@ -79,7 +87,11 @@ pub struct Span {
     pub span_id: [u8; 8],
     /// The span that caused it; `None` for a root.
     pub parent_span_id: Option<[u8; 8]>,
-    /// How that was found out, or why not.
+    /// The span that the request's own head names, on whichever side: what an SDK's span of the same event is known by.
+    pub wire_parent: Option<[u8; 8]>,
+    /// What an SDK has told of the same event.
+    pub twin: Option<Box<Twin>>,
+    /// How the parent was found out, or why not.
     pub origin: Origin,
     /// W3C trace flags; bit 0 is "sampled".
     pub trace_flags: u8,
@@ -146,6 +158,18 @@ pub struct ClientEnd {
     pub port: u16,
 }
 
+impl SpanKind {
+    /// In small letters.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Server => "server",
+            Self::Client => "client",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 impl Span {
     /// A span to be written over by [`Assembler::assemble`]; its ids are not valid before [`Self::put`].
     #[must_use]
@@ -154,6 +178,8 @@ impl Span {
             trace_id: [0; 16],
             span_id: [0; 8],
             parent_span_id: None,
+            wire_parent: None,
+            twin: None,
             origin: Origin::Root,
             trace_flags: 0,
             sampled: true,

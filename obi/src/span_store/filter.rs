@@ -67,6 +67,7 @@ fn method_of(detail: &Detail) -> &str {
         Detail::Rpc(rpc) => &rpc.method,
         Detail::WebSocket(_) => "",
         Detail::Database(database) => &database.operation,
+        Detail::Sdk(_) => "",
     }
 }
 

@@ -108,7 +108,10 @@ impl Trace {
         let first = each().filter(|span| is_first(span)).min_by_key(|span| span.start).or(each().next())?;
         let mut services: Vec<Arc<Service>> = Vec::new();
         for span in each() {
-            if !services.iter().any(|known| known.id == span.service.id) {
+            let is_same = |known: &Arc<Service>| {
+                (&known.name, &known.namespace) == (&span.service.name, &span.service.namespace)
+            };
+            if !services.iter().any(is_same) {
                 services.push(Arc::clone(&span.service));
             }
         }
@@ -138,10 +141,24 @@ fn extent(spans: &[&Stored]) -> (u64, u64) {
     (start, end)
 }
 
+/// Children of a span that has taken over the id of an SDK's are below that.
+fn under_present_ids(spans: &mut [Stored]) {
+    let present: HashMap<[u8; 8], [u8; 8]> = spans
+        .iter()
+        .filter_map(|stored| Some((stored.span.twin.as_ref()?.former_id, stored.span.span_id)))
+        .collect();
+    for Stored { span, .. } in spans.iter_mut() {
+        if let Some(present) = span.parent_span_id.as_ref().and_then(|parent| present.get(parent)) {
+            span.parent_span_id = Some(*present);
+        }
+    }
+}
+
 /// The spans of one trace, each behind its parent and all that began before it there.
 #[must_use]
 pub fn tree(mut spans: Vec<Stored>) -> Vec<Placed> {
     spans.sort_by_key(|stored| (stored.span.start, std::cmp::Reverse(stored.span.end), stored.sequence));
+    under_present_ids(&mut spans);
     let ids: HashSet<[u8; 8]> = spans.iter().map(|stored| stored.span.span_id).collect();
     let mut children: HashMap<[u8; 8], Vec<usize>> = HashMap::new();
     let mut next: Vec<(usize, usize)> = Vec::new();

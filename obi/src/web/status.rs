@@ -14,6 +14,7 @@ use crate::capture::tls::view::View as Tls;
 use crate::export::Metrics;
 use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
+use crate::receive::View as Receive;
 use crate::stats::HookSetState;
 
 #[derive(Serialize)]
@@ -35,6 +36,8 @@ struct Status<'a> {
     waiting: Waiting<'a>,
     /// The pods of this node; `null` outside of Kubernetes.
     kubernetes: Option<&'a Kubernetes>,
+    /// What other programs send; `null` where nothing is received.
+    receive: Option<&'a Receive>,
     services: Vec<Service<'a>>,
 }
 
@@ -93,6 +96,7 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
             reason: metrics.stats.waiting.as_deref().unwrap_or("capture is not attached yet"),
         },
         kubernetes: metrics.stats.kubernetes.as_deref(),
+        receive: metrics.stats.sent_to_us.as_deref(),
         services: services.collect(),
     }
 }

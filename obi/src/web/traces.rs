@@ -16,7 +16,6 @@ use super::spans::json::{ServiceJson, SpanJson, hex};
 use super::{Command, Error, spans};
 use crate::cause::context::parse_id;
 use crate::red::seconds;
-use crate::span::SpanKind;
 use crate::span_store::{Filter, Order, Placed, Query as SpanQuery, Trace, tree};
 
 /// Parameters: `service`, `error=true|false`, `min_duration_ms`, `after=SEQUENCE`, `limit`.
@@ -76,10 +75,7 @@ impl Serialize for Trace {
         let mut out = out.serialize_map(None)?;
         out.serialize_entry("trace_id", &hex(&self.trace_id))?;
         out.serialize_entry("name", &self.first.name)?;
-        let kind = match self.first.kind {
-            SpanKind::Server => "server",
-            SpanKind::Client => "client",
-        };
+        let kind = self.first.kind.name();
         out.serialize_entry("kind", kind)?;
         out.serialize_entry("service", &ServiceJson(&self.first.service))?;
         // What is above its first span is not held.

@@ -148,10 +148,38 @@ fn a_wrong_file_says_where_and_what_was_expected() {
         "kubernetes: {node: 'a,b'}",
         "obi.yaml: kubernetes.node: `a,b` is not valid, expected a name of letters, digits, `-`, `.` and `_`, at most 253",
     );
-    check(
-        "receive: {rate: 9}",
-        "obi.yaml: receive.rate: not known; expected none, `receive` has no keys in this version",
-    );
+    check("receive: {rate: 9}", "obi.yaml: receive.rate: not known; expected one of otlp");
+    for (otlp, key, expected) in [
+        (
+            "{grpc: 4317}",
+            "grpc: `4317`",
+            "is not valid, expected an address with a port, such as 127.0.0.1:4317",
+        ),
+        (
+            "{token: short}",
+            "token: `short`",
+            "is not valid, expected 16 to 512 visible characters without spaces",
+        ),
+        ("{cert_file: /a}", "key_file: `null`", "is missing, expected the key of `cert_file`"),
+        ("{key_file: /a}", "cert_file: `null`", "is missing, expected the certificate of `key_file`"),
+        (
+            "{http: '0.0.0.0:4318'}",
+            "http: `0.0.0.0:4318`",
+            "is not loopback, expected a `token` that senders have to say beside it",
+        ),
+        (
+            "{grpc: '[::]:4317', token: 0123456789abcdef}",
+            "grpc: `[::]:4317`",
+            "is not loopback, expected a `cert_file` beside it: the token is a secret",
+        ),
+        (
+            "{grpc: '127.0.0.1:4317', http: '127.0.0.1:4317'}",
+            "http: `127.0.0.1:4317`",
+            "is the address of `grpc` as well, expected another port",
+        ),
+    ] {
+        check(&format!("receive: {{otlp: {otlp}}}"), &format!("obi.yaml: receive.otlp.{key} {expected}"));
+    }
     check(
         "web: 7",
         "obi.yaml: web: `7` is not a section, expected one of external_url, history_bytes, hosts, listen, span_bytes, spans",
@@ -333,7 +361,7 @@ fn destinations_are_checked() {
     );
     check(
         "otlp: [{endpoint: \"http://c\", signals: []}]",
-        "otlp[0].signals: `[]` is empty, expected some of traces, metrics, profiles",
+        "otlp[0].signals: `[]` is empty, expected some of traces, metrics, profiles, logs",
     );
     check(
         "otlp: [{endpoint: \"http://c\"}, {endpoint: \"http://c\", signals: [metrics]}]",

@@ -11,7 +11,8 @@ use super::queue::Payload;
 use super::resource::{self, SCHEMA_URL};
 use super::sample::Kept;
 use super::wire;
-use crate::span::{Instance, Service, Span};
+use crate::receive::{Origin, Received};
+use crate::span::{AttributeValue, Instance, Service, Span};
 
 /// Bytes of spans in a payload, about: far below what a request may have, so that requests are filled well.
 const CHUNK_BYTES: usize = 256 << 10;
@@ -23,6 +24,8 @@ const CHUNK_AGE: Duration = Duration::from_millis(200);
 pub(super) struct Chunk {
     encoder: Encoder,
     groups: Vec<Group>,
+    /// Spans that were received, by who sent them.
+    foreign: Vec<(Arc<Origin>, Vec<u8>)>,
     /// The group of the last span: most come in rows.
     last: usize,
     n_items: u64,
@@ -45,8 +48,8 @@ struct Group {
 impl Chunk {
     /// An empty one; payloads will have at most `limit_items` spans.
     pub(super) fn new(limit_items: u64) -> Self {
-        let (encoder, groups) = (Encoder::default(), Vec::new());
-        Self { encoder, groups, last: 0, n_items: 0, n_bytes: 0, begun: None, limit_items }
+        let (encoder, groups, foreign) = (Encoder::default(), Vec::new(), Vec::new());
+        Self { encoder, groups, foreign, last: 0, n_items: 0, n_bytes: 0, begun: None, limit_items }
     }
 
     /// Whether spans that profiles may link to say so.
@@ -60,7 +63,43 @@ impl Chunk {
         let spans = &mut self.groups[group].spans;
         let before = spans.len();
         self.encoder.append(spans, 2, span, kept);
-        self.n_bytes += spans.len() - before;
+        let n_bytes = spans.len() - before;
+        self.added(n_bytes)
+    }
+
+    /// Adds a span that was received, with these attributes behind its own; as [`Self::push`].
+    pub(super) fn pass(
+        &mut self,
+        received: &Received,
+        more: &[(&str, AttributeValue<'_>)],
+    ) -> Option<Payload> {
+        let nth = self.foreign.iter().position(|(origin, _)| Arc::ptr_eq(origin, &received.origin));
+        let nth = nth.unwrap_or_else(|| {
+            let origin = &received.origin;
+            self.n_bytes += origin.resource.len() + origin.scope.len();
+            self.foreign.push((Arc::clone(origin), Vec::new()));
+            self.foreign.len() - 1
+        });
+        let mut attributes = Vec::new();
+        for (name, value) in more {
+            match value {
+                AttributeValue::Int(value) => wire::number_attribute(&mut attributes, 9, name, *value),
+                value => wire::text_attribute(&mut attributes, 9, name, &value.to_string()),
+            }
+        }
+        // A field may stand behind others of a message: so attributes are appended to bytes.
+        let (_, spans) = &mut self.foreign[nth];
+        let before = spans.len();
+        spans.push(wire::tag(2, wire::LENGTH));
+        wire::varint(spans, (received.message.len() + attributes.len()) as u64);
+        spans.extend_from_slice(&received.message);
+        spans.extend_from_slice(&attributes);
+        let n_bytes = spans.len() - before;
+        self.added(n_bytes)
+    }
+
+    fn added(&mut self, n_bytes: usize) -> Option<Payload> {
+        self.n_bytes += n_bytes;
         self.n_items += 1;
         self.begun.get_or_insert_with(Instant::now);
         if self.n_items >= self.limit_items || self.n_bytes >= CHUNK_BYTES { self.close() } else { None }
@@ -78,18 +117,13 @@ impl Chunk {
         let mut scope = Vec::new();
         resource::encode_scope(&mut scope);
         for Group { resource, spans, .. } in self.groups.drain(..) {
-            let scope_spans_len = field_len(scope.len()) + spans.len() + field_len(SCHEMA_URL.len());
-            let resource_spans_len =
-                field_len(resource.len()) + field_len(scope_spans_len) + field_len(SCHEMA_URL.len());
-            bytes.push(wire::tag(1, wire::LENGTH));
-            wire::varint(&mut bytes, resource_spans_len as u64);
-            wire::bytes(&mut bytes, 1, &resource);
-            bytes.push(wire::tag(2, wire::LENGTH));
-            wire::varint(&mut bytes, scope_spans_len as u64);
-            wire::bytes(&mut bytes, 1, &scope);
-            bytes.extend_from_slice(&spans);
-            wire::bytes(&mut bytes, 3, SCHEMA_URL.as_bytes());
-            wire::bytes(&mut bytes, 3, SCHEMA_URL.as_bytes());
+            let schemas = [SCHEMA_URL; 2];
+            Written { resource: &resource, scope: &scope, spans: &spans, schemas }.append(&mut bytes);
+        }
+        for (origin, spans) in self.foreign.drain(..) {
+            let schemas = [&*origin.resource_schema, &*origin.scope_schema];
+            let (resource, scope) = (&origin.resource, &origin.scope);
+            Written { resource, scope, spans: &spans, schemas }.append(&mut bytes);
         }
         let payload = Payload::new(bytes, self.n_items);
         (self.n_items, self.n_bytes) = (0, 0);
@@ -116,6 +150,33 @@ impl Group {
         let mut resource = Vec::new();
         resource::encode(&mut resource, span);
         Self { service, instance, resource, spans: Vec::new() }
+    }
+}
+
+/// A `ResourceSpans`, its parts written already.
+struct Written<'a> {
+    resource: &'a [u8],
+    scope: &'a [u8],
+    spans: &'a [u8],
+    /// Of the resource, and of the scope.
+    schemas: [&'a str; 2],
+}
+
+impl Written<'_> {
+    fn append(&self, out: &mut Vec<u8>) {
+        let Self { resource, scope, spans, schemas: [of_resource, of_scope] } = *self;
+        let scope_spans_len = field_len(scope.len()) + spans.len() + field_len(of_scope.len());
+        let resource_spans_len =
+            field_len(resource.len()) + field_len(scope_spans_len) + field_len(of_resource.len());
+        out.push(wire::tag(1, wire::LENGTH));
+        wire::varint(out, resource_spans_len as u64);
+        wire::bytes(out, 1, resource);
+        out.push(wire::tag(2, wire::LENGTH));
+        wire::varint(out, scope_spans_len as u64);
+        wire::bytes(out, 1, scope);
+        out.extend_from_slice(spans);
+        wire::bytes(out, 3, of_scope.as_bytes());
+        wire::bytes(out, 3, of_resource.as_bytes());
     }
 }
 

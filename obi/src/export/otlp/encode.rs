@@ -90,6 +90,7 @@ fn kind(kind: SpanKind) -> u64 {
     match kind {
         SpanKind::Server => 2,
         SpanKind::Client => 3,
+        SpanKind::Internal => 1,
     }
 }
 

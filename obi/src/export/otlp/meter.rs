@@ -103,13 +103,21 @@ pub struct Accounts {
     /// When counting began, ns since the Unix epoch.
     pub(super) start: u64,
     pub(super) all: Vec<Arc<Account>>,
+    /// Whether there are logs: only where they are received.
+    pub(super) has_logs: bool,
 }
 
 impl Accounts {
     /// None yet. Metrics count from `start`, ns since the Unix epoch.
     #[must_use]
     pub fn new(start: u64) -> Self {
-        Self { start, all: Vec::new() }
+        Self { start, all: Vec::new(), has_logs: false }
+    }
+
+    /// The same where logs may come from others.
+    #[must_use]
+    pub fn with_logs(self, has_logs: bool) -> Self {
+        Self { has_logs, ..self }
     }
 
     /// Whether nobody has ever been a destination.

@@ -1,6 +1,6 @@
 //! OTLP out: spans, metrics and profiles to any number of destinations, over gRPC or HTTP.
 //!
-//! In: finished spans from the pipeline thread ([`Tap`]), snapshots and selections of samples now and then ([`Exporter`]).
+//! In: finished spans from the pipeline thread, and spans that were received ([`Tap`]), snapshots and selections of samples now and then ([`Exporter`]).
 //! Out: requests. Refuses to know where spans, snapshots and samples come from.
 //!
 //! ```text
@@ -46,8 +46,9 @@ use self::transport::Transport;
 use super::pyroscope;
 use crate::config::export::{Export, Histograms, OtlpDestination, Signal};
 use crate::profile::Selection;
+use crate::receive::{Kind, Passed, Received};
 use crate::red::Snapshot;
-use crate::span::Span;
+use crate::span::{AttributeValue, Span};
 use crate::stats;
 
 pub use self::meter::Accounts;
@@ -85,6 +86,7 @@ pub struct Plan {
     pub tap: Tap,
     metrics: Vec<(Histograms, Queue)>,
     profiles: Vec<(ProfileFormat, Queue)>,
+    logs: Vec<Queue>,
     accounts: Accounts,
     retry_for: Duration,
 }
@@ -114,6 +116,7 @@ pub struct Exporter {
     lanes: JoinSet<()>,
     metrics: Vec<(Histograms, Queue)>,
     profiles: Vec<(ProfileFormat, Queue)>,
+    logs: Vec<Queue>,
     start: u64,
     meters: Vec<Arc<Meter>>,
     retry_for: Duration,
@@ -134,16 +137,21 @@ impl Plan {
     /// When a certificate or key cannot be used.
     pub fn after(mut accounts: Accounts, export: &Export) -> Result<Self, OtlpError> {
         let mut lanes = Vec::new();
-        let (mut spans, mut metrics, mut profiles) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut spans, mut metrics, mut profiles, mut logs) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for destination in &export.otlp {
             let name: Arc<str> = destination.label().into();
             for signal in Signal::ALL {
+                if signal == Signal::Logs && !accounts.has_logs {
+                    continue;
+                }
                 let Some(transport) = transport(destination, signal, &name)? else { continue };
                 let (queue, end) = queue(destination, accounts.meter(&name, signal));
                 match signal {
                     Signal::Traces => spans.push(queue),
                     Signal::Metrics => metrics.push((destination.histograms, queue)),
                     Signal::Profiles => profiles.push((ProfileFormat::Otlp, queue)),
+                    Signal::Logs => logs.push(queue),
                 }
                 lanes.push(end.lane(destination, transport, signal));
             }
@@ -169,7 +177,7 @@ impl Plan {
         let retry_for = export.otlp.iter().map(|destination| destination.retry_for);
         let pyroscopes = export.pyroscope.iter().map(|destination| destination.retry_for);
         let retry_for = retry_for.chain(pyroscopes).max().unwrap_or_default();
-        Ok(Self { lanes, tap, metrics, profiles, accounts, retry_for })
+        Ok(Self { lanes, tap, metrics, profiles, logs, accounts, retry_for })
     }
 
     /// What the plan after this one goes on with.
@@ -181,10 +189,10 @@ impl Plan {
     /// Starts the lanes on the runtime. The tap goes to the pipeline.
     #[must_use]
     pub fn start(self) -> (Tap, Exporter) {
-        let Self { lanes, tap, metrics, profiles, accounts, retry_for } = self;
+        let Self { lanes, tap, metrics, profiles, logs, accounts, retry_for } = self;
         let meters = lanes.iter().map(|lane| Arc::clone(&lane.meter)).collect();
         let lanes = lanes.into_iter().map(Lane::run).collect();
-        (tap, Exporter { lanes, metrics, profiles, start: accounts.start, meters, retry_for })
+        (tap, Exporter { lanes, metrics, profiles, logs, start: accounts.start, meters, retry_for })
     }
 }
 
@@ -254,6 +262,14 @@ impl Tap {
     pub fn push(&mut self, span: &Span, kept: sample::Kept) {
         let Some(chunk) = &mut self.chunk else { return };
         if let Some(payload) = chunk.push(span, kept) {
+            self.hand_over(&payload);
+        }
+    }
+
+    /// Takes a span that was received: it goes on as it came, with these attributes behind its own.
+    pub fn pass(&mut self, received: &Received, more: &[(&str, AttributeValue<'_>)]) {
+        let Some(chunk) = &mut self.chunk else { return };
+        if let Some(payload) = chunk.pass(received, more) {
             self.hand_over(&payload);
         }
     }
@@ -363,6 +379,26 @@ impl Exporter {
         }
     }
 
+    /// Whether anybody wants what others send.
+    #[must_use]
+    pub fn takes(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Traces => true,
+            Kind::Metrics => !self.metrics.is_empty(),
+            Kind::Logs => !self.logs.is_empty(),
+        }
+    }
+
+    /// Queues what others have sent, as it came.
+    pub fn pass_on(&mut self, passed: &Passed) {
+        let payload = Payload::new(passed.bytes.clone(), passed.n_items);
+        match passed.kind {
+            Kind::Traces => {}
+            Kind::Metrics => self.metrics.iter().for_each(|(_, queue)| queue.push(&payload)),
+            Kind::Logs => self.logs.iter().for_each(|queue| queue.push(&payload)),
+        }
+    }
+
     /// How long what is queued may be tried at most, once nothing more comes.
     #[must_use]
     pub fn retry_for(&self) -> Duration {
@@ -374,6 +410,7 @@ impl Exporter {
         // Lanes end when nobody can fill their queues any more.
         self.metrics.clear();
         self.profiles.clear();
+        self.logs.clear();
         let deadline = Instant::now() + limit;
         while let Ok(Some(_)) = timeout_at(deadline, self.lanes.join_next()).await {}
     }

@@ -4,12 +4,10 @@
 //! got its name.
 
 use super::wire;
-pub(super) use crate::span::SCHEMA_URL;
 use crate::span::{AttributeValue, Service, Span};
+pub(super) use crate::span::{SCHEMA_URL, SCOPE_NAME};
 
-/// Name of the instrumentation scope.
-pub(super) const SCOPE_NAME: &str = "obi";
-/// Its version: the agent's.
+/// Version of the instrumentation scope: the agent's.
 pub(super) const SCOPE_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Calls `visit` with each attribute of a service's resource, each key once.

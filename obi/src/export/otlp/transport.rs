@@ -16,6 +16,7 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceResponse;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceResponse;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
@@ -110,6 +111,9 @@ impl Transport {
             }),
             Signal::Metrics => ExportMetricsServiceResponse::decode(response).map(|response| {
                 response.partial_success.map(|partial| (partial.rejected_data_points, partial.error_message))
+            }),
+            Signal::Logs => ExportLogsServiceResponse::decode(response).map(|response| {
+                response.partial_success.map(|partial| (partial.rejected_log_records, partial.error_message))
             }),
             Signal::Profiles => ExportProfilesServiceResponse::decode(response).map(|response| {
                 response.partial_success.map(|partial| (partial.rejected_profiles, partial.error_message))

@@ -18,6 +18,7 @@ use crate::counter::Counter;
 use crate::export::{Metrics, Unseen};
 use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
+use crate::receive::View as Receive;
 use crate::red::{self, EVIDENCE, ServiceTotals, seconds};
 use crate::stats::{HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
 
@@ -37,6 +38,7 @@ impl prometheus_client::collector::Collector for Collector {
         write_capture(&mut out, stats)?;
         stats.profile.as_ref().map_or(Ok(()), |profile| write_profile(&mut out, profile))?;
         stats.kubernetes.as_ref().map_or(Ok(()), |kubernetes| write_kubernetes(&mut out, kubernetes))?;
+        stats.sent_to_us.as_ref().map_or(Ok(()), |received| write_received(&mut out, received))?;
         write_reloads(&mut out, stats.reloads)?;
         write_exports(&mut out, stats)?;
         out.info("obi_build", "Version of the agent", &[("version", env!("CARGO_PKG_VERSION"))])?;
@@ -300,6 +302,27 @@ fn write_kubernetes(out: &mut Families<'_>, kubernetes: &Kubernetes) -> fmt::Res
     let unresolved = [("unknown_pod", unresolved.unknown_pod), ("no_source", unresolved.no_source)];
     let unresolved = unresolved.map(|(reason, n)| ([("reason", reason)], n));
     out.counter(("obi_kubernetes_unresolved_processes", help, None), unresolved)
+}
+
+fn write_received(out: &mut Families<'_>, received: &Receive) -> fmt::Result {
+    let mut by = |header: Header, label: &'static str, counts: &[(&'static str, u64)]| {
+        out.counter(header, counts.iter().map(|(name, n)| ([(label, *name)], *n)))
+    };
+    let help = "Spans that SDKs have sent, by who counts their event: the captured exchange, or nothing";
+    by(("obi_received_spans", help, None), "counted", &received.spans)?;
+    let help = "Spans that were sent and not taken, by reason";
+    by(("obi_received_rejected_spans", help, None), "reason", &received.rejected)?;
+    by(("obi_received_requests", "Requests of OTLP that were taken", None), "signal", &received.requests)?;
+    let help = "Requests of OTLP that were not taken, by reason";
+    by(("obi_received_refused_requests", help, None), "reason", &received.refused)?;
+    let help = "Points of metrics and records of logs that were passed on to destinations";
+    by(("obi_received_passed_items", help, None), "signal", &received.passed)?;
+    let help = "Received spans that wait for the exchange they may belong to";
+    out.gauge(("obi_received_waiting_spans", help, None), received.waiting as u64)?;
+    let help = "Captured spans that wait to be exported, since an SDK may tell of the same event";
+    out.gauge(("obi_received_held_spans", help, None), received.held as u64)?;
+    let help = "Memory of what was received and is still here";
+    out.gauge(("obi_received", help, Some(&BYTES)), received.bytes)
 }
 
 fn write_process(out: &mut Families<'_>, process: &Process) -> fmt::Result {

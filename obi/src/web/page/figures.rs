@@ -169,7 +169,9 @@ pub(super) fn operations(red: &Snapshot, service: u32, kind: SpanKind) -> Vec<Op
             let (place, is_route) = match kind {
                 SpanKind::Server => (labels.route.to_string(), true),
                 SpanKind::Client if labels.server_port == 0 => (labels.server_address.to_string(), false),
-                SpanKind::Client => (format!("{}:{}", labels.server_address, labels.server_port), false),
+                SpanKind::Client | SpanKind::Internal => {
+                    (format!("{}:{}", labels.server_address, labels.server_port), false)
+                }
             };
             let figures = operations.entry((labels.method, place, is_route)).or_default();
             figures.add(&series.counts.duration, !labels.error_type.is_empty());

@@ -46,7 +46,7 @@ pub(super) fn page(metrics: &Metrics, past: &Past, view: &View, wanted: &Wanted)
     let states = states(view);
     let state = |row: &Row| match row.kind {
         SpanKind::Server => states.get(&*row.service.name).copied(),
-        SpanKind::Client => None,
+        SpanKind::Client | SpanKind::Internal => None,
     };
     rows.sort_by_key(|row| order(row, state(row), wanted.order));
     let all = rows.len();

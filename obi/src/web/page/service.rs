@@ -165,7 +165,7 @@ fn tiles(row: &Row) -> Markup {
     let quantile = |ratio| html! { (text::maybe_duration(figures.spread.quantile(ratio))) };
     let what = match row.kind {
         SpanKind::Server => "Requests served",
-        SpanKind::Client => "Calls made",
+        SpanKind::Client | SpanKind::Internal => "Calls made",
     };
     html! {
         dl.tiles {

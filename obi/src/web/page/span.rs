@@ -107,10 +107,7 @@ fn shown(value: &AttributeValue<'_>) -> String {
 /// To spans like this one.
 fn ways(span: &Span) -> Markup {
     let operation = span.detail.operation();
-    let kind = match span.kind {
-        crate::span::SpanKind::Server => "server",
-        crate::span::SpanKind::Client => "client",
-    };
+    let kind = span.kind.name();
     let route = if span.detail.carrier().is_some() { &**operation.place } else { "" };
     let same = [("service", &*span.service.name), ("kind", kind), ("route", route)];
     html! {
@@ -173,7 +170,7 @@ fn few(span: &Span, samples: u64) -> Markup {
 fn route(span: &Span) -> &str {
     match span.kind {
         crate::span::SpanKind::Server => span.detail.operation().place,
-        crate::span::SpanKind::Client => "",
+        crate::span::SpanKind::Client | crate::span::SpanKind::Internal => "",
     }
 }
 

@@ -38,6 +38,7 @@ pub(super) fn side(kind: SpanKind) -> &'static str {
     match kind {
         SpanKind::Server => "serves",
         SpanKind::Client => "calls",
+        SpanKind::Internal => "within",
     }
 }
 

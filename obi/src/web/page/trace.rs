@@ -77,7 +77,7 @@ pub(super) fn page(trace_id: &[u8; 16], spans: &[Placed], red: &Snapshot, all: b
         h1 { (text::name(&name)) }
         p.sum {
             b { (text::duration(seconds(total))) } ", "
-            (text::counted(spans.len() as u64, "span", "spans")) " of " (text::counted(colours.len() as u64, "service", "services")) ", "
+            (text::counted(spans.len() as u64, "span", "spans")) " of " (text::counted(colours.values().max().map_or(0, |last| last + 1) as u64, "service", "services")) ", "
             @if errors == 0 { "none failed" } @else { span.bad { "▲ " (errors) " failed" } }
             ", at " (text::moment(start)) ". "
             @if cut > 0 {

@@ -121,9 +121,13 @@ const SLACK: u64 = 1_000_000;
 /// A number for each service that takes part, in the order of appearance.
 pub(super) fn colours(spans: &[Placed]) -> HashMap<u32, usize> {
     let mut colours = HashMap::new();
+    // What SDKs have told has services of its own, of the same name perhaps.
+    let mut names: HashMap<(&str, &str), usize> = HashMap::new();
     for placed in spans {
-        let next = colours.len();
-        colours.entry(placed.stored.span.service.id).or_insert(next);
+        let service = &placed.stored.span.service;
+        let next = names.len();
+        let nth = *names.entry((&service.namespace, &service.name)).or_insert(next);
+        colours.insert(service.id, nth);
     }
     colours
 }

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 
 use crate::export::summary::profile_path;
 use crate::red::seconds;
-use crate::span::{AttributeValue, Service, Span, SpanKind, Status};
+use crate::span::{AttributeValue, Service, Span, Status};
 use crate::span_store::{Page, Stored};
 
 /// `{"spans": […], "next": …, "evicted": …, "stored": …}`.
@@ -59,10 +59,7 @@ impl Serialize for SpanJson<'_> {
         out.serialize_entry("parent_span_id", &span.parent_span_id.map(|id| hex(&id)))?;
         out.serialize_entry("trace_state", &span.trace_state)?;
         out.serialize_entry("name", &Text(span.name()))?;
-        let kind = match span.kind {
-            SpanKind::Server => "server",
-            SpanKind::Client => "client",
-        };
+        let kind = span.kind.name();
         out.serialize_entry("kind", kind)?;
         out.serialize_entry("start_unix_nano", &span.start)?;
         out.serialize_entry("end_unix_nano", &span.end)?;

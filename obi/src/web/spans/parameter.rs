@@ -50,7 +50,8 @@ fn parse_kind(value: &str) -> Result<SpanKind, &'static str> {
     match value {
         "server" => Ok(SpanKind::Server),
         "client" => Ok(SpanKind::Client),
-        _ => Err("expected server or client"),
+        "internal" => Ok(SpanKind::Internal),
+        _ => Err("expected server, client or internal"),
     }
 }
 
@@ -136,7 +137,7 @@ mod tests {
             assert!(error.contains(expected), "{query}: {error}");
         }
         check("knd=server", "unknown parameter");
-        check("kind=both", "expected server or client");
+        check("kind=both", "expected server, client or internal");
         check("status=99", "expected a status");
         check("status=5xX", "expected a status");
         check("status=1+2", "expected a status");

@@ -30,6 +30,7 @@ pub(super) async fn send(transport: &Transport, batch: &[Payload], meter: &Meter
         Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
         Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
         Signal::Profiles => "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
+        Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
     };
     let channel = Channel(transport.connections.clone());
     let mut client =

@@ -1,0 +1,242 @@
+//! Programs with SDKs send to the agent while it captures them: each event once.
+//!
+//! The truth is the workload's ledger: paths and ids that were drawn while the test ran.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use integration::agent::{Agent, Config};
+use integration::exposition::Exposition;
+use integration::fetch;
+use integration::otlp::receiver::{Receiver, hex, spans_of};
+use integration::patience::patience;
+use integration::process::{Program, READY, free_port};
+use integration::program;
+use opentelemetry_proto::tonic::trace::v1::Span as Exported;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const CALLS: usize = 60;
+/// Longer than captured spans wait for those of SDKs.
+const LIMIT: Duration = Duration::from_secs(40);
+const REQUESTS: &str = "http_server_request_duration_seconds_count";
+const CALLED: &str = "http_client_request_duration_seconds_count";
+
+/// The services `orders`, with an SDK, and `stock`, without, that it calls.
+struct Services {
+    orders: SocketAddr,
+    stock: SocketAddr,
+    folder: TempDir,
+    _programs: [Program; 2],
+}
+
+/// What `orders` says of a request.
+#[derive(Debug)]
+struct Entry {
+    trace_id: String,
+    /// Server, internal, client.
+    span_ids: [String; 3],
+}
+
+impl Services {
+    fn start(protocol: &str, endpoint: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let (stock, stock_address) = serve("stock", folder.path().join("stock"), &[], &[]);
+        let variables = [
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
+            ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
+            ("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip"),
+            ("OTEL_BSP_SCHEDULE_DELAY", "500"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "500"),
+            ("OTEL_RESOURCE_ATTRIBUTES", "service.name=orders,team=sales"),
+        ];
+        let url = format!("http://{stock_address}");
+        let (orders, orders_address) = serve("orders", folder.path().join("orders"), &[&url], &variables);
+        Self { orders: orders_address, stock: stock_address, folder, _programs: [orders, stock] }
+    }
+
+    /// What was served, by path.
+    fn ledger(&self) -> BTreeMap<String, Entry> {
+        let text = fs::read_to_string(self.folder.path().join("orders")).unwrap();
+        let entry = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let [path, trace_id, a, b, c] = words.try_into().expect("a line has five words");
+            (path, Entry { trace_id, span_ids: [a, b, c] })
+        };
+        text.lines().map(entry).collect()
+    }
+}
+
+fn serve(
+    role: &str,
+    ledger: PathBuf,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+) -> (Program, SocketAddr) {
+    let mut command = Command::new("python3");
+    command.arg(program::source("sdk.py")).arg(role).arg(ledger).args(arguments);
+    command.env("PYTHONPATH", program::python_packages().unwrap());
+    command.env("OTEL_SERVICE_NAME", role).envs(variables.iter().copied());
+    let mut program = Program::spawn(role, command).unwrap();
+    let line = program.await_line("ready ", READY).unwrap();
+    let port: u16 = line.parse().unwrap();
+    (program, SocketAddr::from(([127, 0, 0, 1], port)))
+}
+
+/// A request whose caller is not seen here: its path, trace and parent.
+fn ask(address: SocketAddr) -> (String, String, String) {
+    let path = format!("/order/{:016x}", fastrand::u64(1..));
+    let (trace, parent) = (format!("{:032x}", fastrand::u128(1..)), format!("{:016x}", fastrand::u64(1..)));
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(patience(Duration::from_secs(20)))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: orders\r\ntraceparent: 00-{trace}-{parent}-01\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    (path, trace, parent)
+}
+
+fn config(receive: Value, otlp: Value) -> Config {
+    Config::default()
+        .set("discover", "include", json!([{"service": "orders"}, {"service": "stock"}]))
+        .set("receive", "otlp", receive)
+        .set("export", "otlp", otlp)
+}
+
+/// The agent's own addresses for OTLP, and the one that speaks `protocol`.
+fn addresses(protocol: &str) -> (Value, String) {
+    let [grpc, http] = [free_port().unwrap(), free_port().unwrap()];
+    let receive = json!({"grpc": format!("127.0.0.1:{grpc}"), "http": format!("127.0.0.1:{http}")});
+    let port = if protocol == "grpc" { grpc } else { http };
+    (receive, format!("http://127.0.0.1:{port}"))
+}
+
+fn counted(metrics: &Exposition, what: &str) -> usize {
+    metrics.sum("obi_received_spans_total", &[("counted", what)]) as usize
+}
+
+/// A span of `/api/v1/traces/{id}`: depth, service, kind, id, parent.
+fn shown(span: &Value) -> (u64, &str, &str, &str, &str) {
+    let text = |value: &'static str| span[value].as_str().unwrap_or_default();
+    (
+        span["depth"].as_u64().unwrap(),
+        span["service"]["name"].as_str().unwrap(),
+        text("kind"),
+        text("span_id"),
+        text("parent_span_id"),
+    )
+}
+
+fn each_event_once(protocol: &str) {
+    let (receive, endpoint) = addresses(protocol);
+    let receiver = Receiver::start([]).unwrap();
+    let destination = json!([{"endpoint": format!("http://{}", receiver.http), "batch_delay": "50ms"}]);
+    let agent = Agent::start(config(receive, destination)).unwrap();
+    let services = Services::start(protocol, &endpoint);
+    let asked: Vec<_> = (0..CALLS).map(|_| ask(services.orders)).collect();
+    let ledger = services.ledger();
+    assert_eq!(ledger.len(), CALLS);
+
+    let all =
+        |metrics: &Exposition| counted(metrics, "captured") + counted(metrics, "uncaptured") >= 2 * CALLS;
+    let metrics = agent.metrics_until(LIMIT, all).unwrap();
+    assert_eq!(counted(&metrics, "captured"), 2 * CALLS, "{}", agent.stderr().unwrap());
+    assert_eq!((counted(&metrics, "internal"), counted(&metrics, "uncaptured")), (CALLS, 0));
+    assert_eq!(metrics.sum("obi_received_rejected_spans_total", &[]), 0.0);
+    for service in ["orders", "stock"] {
+        let requests = metrics.sum(REQUESTS, &[("service_name", service)]);
+        assert_eq!(requests, CALLS as f64, "{service} is counted by what was captured");
+    }
+    let port = services.stock.port().to_string();
+    let called = metrics.sum(CALLED, &[("service_name", "orders"), ("server_port", &port)]);
+    assert_eq!(called, CALLS as f64);
+
+    for (path, trace, caller) in &asked {
+        let Entry { trace_id, span_ids: [server, work, client] } = &ledger[path];
+        assert_eq!(trace_id, trace);
+        let tree: Value = fetch::json(agent.address(), &format!("/api/v1/traces/{trace}")).unwrap();
+        let spans: Vec<_> = tree["spans"].as_array().unwrap().iter().map(shown).collect();
+        let [a, b, c, d] = *spans else { panic!("{spans:?}") };
+        assert_eq!(a, (0, "orders", "server", &**server, &**caller));
+        assert_eq!(b, (1, "orders", "internal", &**work, &**server));
+        assert_eq!(c, (2, "orders", "client", &**client, &**work));
+        assert_eq!((d.0, d.1, d.2, d.4), (3, "stock", "server", &**client));
+        assert_eq!(tree["spans"][0]["attributes"]["obi.sdk.span.name"], "handle");
+        assert_eq!(tree["spans"][0]["attributes"]["url.path"], **path, "it is the captured span");
+    }
+    exported(&receiver, &asked, &ledger);
+    let is_there =
+        |metrics: &Exposition| metrics.sum("obi_received_passed_items_total", &[("signal", "metrics")]) > 0.0;
+    agent.metrics_until(LIMIT, is_there).unwrap();
+    until("a metric of the SDK's", || {
+        let resources = receiver.metrics();
+        let scopes = resources.iter().flat_map(|it| &it.scope_metrics);
+        scopes.flat_map(|scope| &scope.metrics).any(|metric| metric.name == "orders.served")
+    });
+    assert_eq!(agent.stop().unwrap().code, 0);
+}
+
+/// Every span of the workload's has arrived once, as it was sent; and ours of `stock`, below the SDK's call.
+fn exported(receiver: &Receiver, asked: &[(String, String, String)], ledger: &BTreeMap<String, Entry>) {
+    let traces: BTreeSet<&str> = asked.iter().map(|(_, trace, _)| trace.as_str()).collect();
+    let of_traces = || {
+        let mut found: BTreeMap<String, Vec<(String, Exported)>> = BTreeMap::new();
+        for resource in receiver.spans() {
+            let attributes = &resource.resource.as_ref().unwrap().attributes;
+            let team = attributes.iter().any(|it| it.key == "team");
+            let sender = if team { "sdk" } else { "obi" };
+            for span in spans_of(&resource) {
+                let trace = hex(&span.trace_id);
+                if traces.contains(&*trace) {
+                    found.entry(trace).or_default().push((sender.to_owned(), span.clone()));
+                }
+            }
+        }
+        found
+    };
+    until("all spans of all traces", || of_traces().values().map(Vec::len).sum::<usize>() >= 4 * CALLS);
+    let found = of_traces();
+    for (path, trace, caller) in asked {
+        let Entry { span_ids: [server, work, client], .. } = &ledger[path];
+        let mut told: Vec<_> = found[trace]
+            .iter()
+            .map(|(sender, span)| (&**sender, &*span.name, hex(&span.span_id), hex(&span.parent_span_id)))
+            .collect();
+        told.sort_by_key(|(sender, name, ..)| (*sender, *name));
+        let [stock, ask, handle, within] = &*told else { panic!("{told:?}") };
+        assert_eq!(*ask, ("sdk", "ask stock", client.clone(), work.clone()));
+        assert_eq!(*handle, ("sdk", "handle", server.clone(), caller.clone()));
+        assert_eq!(*within, ("sdk", "work", work.clone(), server.clone()));
+        assert_eq!((stock.0, &stock.3), ("obi", client));
+        let (_, handled) = found[trace].iter().find(|(_, span)| span.name == "handle").unwrap();
+        let names: Vec<&str> = handled.attributes.iter().map(|it| &*it.key).collect();
+        for name in ["url.path", "test.list", "test.share", "obi.queue_wait_ns"] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+        assert!(!names.contains(&"obi.duplicate"), "{names:?}");
+    }
+}
+
+fn until(what: &str, is_there: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_there() {
+        assert!(begun.elapsed() < patience(LIMIT), "{what} did not come");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn an_sdk_over_http_counts_once() {
+    each_event_once("http/protobuf");
+}
+
+#[test]
+fn an_sdk_over_grpc_counts_once() {
+    each_event_once("grpc");
+}
