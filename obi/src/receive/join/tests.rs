@@ -4,19 +4,21 @@ use prost::bytes::Bytes;
 
 use super::*;
 use crate::receive::budget::Budget;
-use crate::red::tests::span_with;
 
 const SECOND: u64 = 1_000_000_000;
 
 /// A captured span: ids by their first byte, the parent that its head names, the service.
 fn captured(kind: SpanKind, id: u8, wire: Option<u8>, service: &str) -> Span {
-    span_with(kind, |span| {
-        (span.trace_id, span.span_id) = ([7; 16], [id; 8]);
-        span.wire_parent = wire.map(|wire| [wire; 8]);
-        span.service = Arc::new(Service { name: service.to_owned(), ..Service::default() });
-        span.pid = 1;
-        span.start = u64::from(id) * SECOND;
-    })
+    Span {
+        trace_id: [7; 16],
+        span_id: [id; 8],
+        wire_parent: wire.map(|wire| [wire; 8]),
+        service: Arc::new(Service { name: service.to_owned(), ..Service::default() }),
+        pid: 1,
+        kind,
+        start: u64::from(id) * SECOND,
+        ..Span::blank()
+    }
 }
 
 fn received(role: Role, id: u8, parent: u8, service: &str, start: u64) -> Received {
