@@ -112,9 +112,8 @@ impl<'a> Values<'a> {
         self.errors.insert(labels.error_type);
         match labels.kind {
             SpanKind::Server => drop(self.routes.insert(&labels.route)),
-            SpanKind::Client | SpanKind::Internal => {
-                drop(self.addresses.insert((&labels.server_address, labels.server_port)))
-            }
+            SpanKind::Client => drop(self.addresses.insert((&labels.server_address, labels.server_port))),
+            SpanKind::Internal => {}
         }
     }
 

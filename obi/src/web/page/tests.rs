@@ -274,7 +274,7 @@ async fn what_is_not_there_is_said_in_a_sentence() {
     )
     .await;
     check("/traces/12", 400, "trace_id=12: expected 32", "/").await;
-    check("/spans?kind=both", 400, "expected server or client", "/").await;
+    check("/spans?kind=both", 400, "expected server, client or internal", "/").await;
     check("/?x=1", 400, "x=1: unknown parameter", "/").await;
     check("/slos?x=1", 400, "unknown parameter", "/").await;
     check(&format!("/traces/{TRACE}?all=no"), 400, "expected all=true", "/").await;

@@ -125,9 +125,11 @@ pub(super) fn colours(spans: &[Placed]) -> HashMap<u32, usize> {
     let mut names: HashMap<(&str, &str), usize> = HashMap::new();
     for placed in spans {
         let service = &placed.stored.span.service;
-        let next = names.len();
-        let nth = *names.entry((&service.namespace, &service.name)).or_insert(next);
-        colours.insert(service.id, nth);
+        if !colours.contains_key(&service.id) {
+            let next = names.len();
+            let nth = *names.entry((&service.namespace, &service.name)).or_insert(next);
+            colours.insert(service.id, nth);
+        }
     }
     colours
 }
