@@ -44,7 +44,7 @@ pub(super) struct Outlet {
     pub(super) objectives: Option<Recorder>,
     /// Who links samples to spans; nobody where nothing is sampled.
     pub(super) profile: Option<Tell>,
-    /// Spans that others send; nobody where nothing is received.
+    /// Spans that others send; `None` where nothing is received.
     pub(super) intake: Option<Intake>,
     /// The pods of this node; `None` outside of Kubernetes.
     pub(super) peers: Option<Peers>,

@@ -1,7 +1,7 @@
 //! Memory that everything received may take at once.
 //!
 //! In: bytes, before they are used. Out: a [`Share`] that gives them back when it is dropped, or nothing when they are
-//! used up: nobody waits for memory here.
+//! used up: there is no waiting for memory here.
 
 use std::sync::Arc;
 

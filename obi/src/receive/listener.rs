@@ -157,7 +157,7 @@ impl Listeners {
     pub async fn finish(self) {
         for task in self.0 {
             task.abort();
-            // It was told to end.
+            // Its end was asked for.
             let _ = task.await;
         }
     }

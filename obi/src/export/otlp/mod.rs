@@ -379,7 +379,7 @@ impl Exporter {
         }
     }
 
-    /// Whether anybody wants what others send.
+    /// Whether some destination takes what others send.
     #[must_use]
     pub fn takes(&self, kind: Kind) -> bool {
         match kind {

@@ -1,4 +1,4 @@
-//! Requests as SDKs send them, and as nobody should.
+//! Requests as SDKs send them, and as no one should.
 
 use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::trace::v1::Status;
@@ -70,7 +70,7 @@ fn protobuf_and_json_say_the_same() {
     }
 }
 
-/// As browsers and Node send it: numbers as texts, enums as numbers, fields that nobody knows.
+/// As browsers and Node send it: numbers as texts, enums as numbers, unknown fields.
 #[test]
 fn json_of_the_specification_is_read() {
     let json = r#"{"resourceSpans":[{"resource":{"attributes":[{"key":"service.name","value":{"stringValue":"web"}}]},

@@ -1,4 +1,4 @@
-//! Pairs by what is on the wire, whatever the order and whoever never comes.
+//! Pairs by what is on the wire, in whatever order they come, or if they never do.
 
 use prost::bytes::Bytes;
 
