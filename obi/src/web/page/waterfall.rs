@@ -125,11 +125,10 @@ pub(super) fn colours(spans: &[Placed]) -> HashMap<u32, usize> {
     let mut names: HashMap<(&str, &str), usize> = HashMap::new();
     for placed in spans {
         let service = &placed.stored.span.service;
-        if !colours.contains_key(&service.id) {
+        colours.entry(service.id).or_insert_with(|| {
             let next = names.len();
-            let nth = *names.entry((&service.namespace, &service.name)).or_insert(next);
-            colours.insert(service.id, nth);
-        }
+            *names.entry((&service.namespace, &service.name)).or_insert(next)
+        });
     }
     colours
 }
