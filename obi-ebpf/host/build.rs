@@ -31,6 +31,7 @@ fn main() {
         .file("src/kernel.c")
         .file("src/unwind.c")
         .file("src/waiting.c")
+        .file("src/guest.c")
         .include("../src/bpf")
         .define("OBI_HOST", None)
         .warnings(true)

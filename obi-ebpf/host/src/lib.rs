@@ -8,6 +8,7 @@
 pub mod conversation;
 pub mod drive;
 pub mod frames;
+pub mod guest;
 pub mod ledger;
 pub mod line;
 pub mod multiplex;
