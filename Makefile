@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards packages
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages packages
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -76,6 +76,10 @@ test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to th
 test-causality: ## Which request made which call, 3,000 requests for each shape and number of clients
 	$(CARGO) build --workspace --bins
 	OBI_CAUSALITY_REQUESTS=3000 $(AS_ROOT) $(CARGO) test --package integration --test integration causality -- --nocapture
+
+test-languages: ## Functions in profiles, with every version of Python on this machine (3.8 and newer, pyenv's too)
+	$(CARGO) build --workspace --bins
+	OBI_TEST_LANGUAGES=all $(AS_ROOT) $(CARGO) test --package integration --test integration profile::python -- --nocapture
 
 packages: build ## .deb, .rpm and a tarball of the release binary, with manual pages and completions, in target/packages
 	script/build-packages

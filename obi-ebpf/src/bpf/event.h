@@ -450,7 +450,7 @@ enum frame_kind {
 	FRAME_KERNEL = 31, /* an address of the kernel */
 };
 
-/* Why frames of an interpreter are not told, or stand apart. Index of obi_profile_guest_failures_total. */
+/* Why frames of an interpreter are not told, or stand apart. Reasons `python_…` of obi_profile_failures_total. */
 enum guest_failure {
 	GUEST_NO_FAILURE = 0,
 	GUEST_NO_THREAD = 1,  /* the thread has no state of the interpreter's, or it is not to be found */

@@ -4,6 +4,7 @@
 //! go of it at once.
 #![forbid(unsafe_code)]
 
+mod interpreter;
 mod process;
 mod profile;
 mod report;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData};
 use obi::capture::mapping::ExecutableFile;
+use obi::capture::mapping::interpreter::Interpreters;
 use obi::capture::mapping::kernel::{Blocks, Chunks};
 use obi::capture::mapping::resolver::{Place, Resolved, Resolver, Sampled};
 use obi::capture::mapping::survey::Survey;
@@ -138,7 +139,7 @@ impl Agent {
         let tables = Tables::new(Chunks::new(map(32_768)), obi::capture::unwind::build, 64 << 20);
         let blocks = Blocks::new(map(4096));
         reduce();
-        let resolver = Resolver::start(survey, tables, blocks).unwrap();
+        let resolver = Resolver::start(survey, tables, blocks, Interpreters::new(map(64))).unwrap();
         Self { resolver, released: Vec::new() }
     }
 

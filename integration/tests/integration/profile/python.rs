@@ -18,6 +18,8 @@ const HERTZ: u32 = 397;
 /// Until files have been looked at by an agent that is not optimised.
 const WARM: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(300);
+/// What is asked for meanwhile, ns: naming more takes long where nothing is optimised.
+const RECENT: u64 = 1_500_000_000;
 /// Right ones in a row after which an interpreter is taken to be understood.
 const RIGHT: usize = 30;
 /// Samples that are judged.
@@ -41,8 +43,7 @@ fn python_functions_are_where_they_run() {
 
 fn check(agent: &Agent, interpreter: &Path, has_thread: bool) {
     let towers = Towers::start(interpreter, has_thread).unwrap();
-    // Only what is recent is asked for: naming minutes of a busy machine takes long where nothing is optimised.
-    let begun = unix_ns();
+    let begun = || unix_ns() - RECENT;
     let is_warm = |samples: &[Sampled]| {
         samples.len() >= RIGHT
             && samples.iter().rev().take(RIGHT).filter(|sample| towers.is_right(sample)).count() * 10
@@ -52,7 +53,7 @@ fn check(agent: &Agent, interpreter: &Path, has_thread: bool) {
     let pid = towers.program.pid();
     assert!(is_warm(&warm), "{}: {:?}\n{}", towers.version, towers.judge(&warm), said(agent, pid));
     let begun = unix_ns();
-    let recorded = samples(agent, &towers, begun, |samples| samples.len() >= JUDGED);
+    let recorded = samples(agent, &towers, || begun, |samples| samples.len() >= JUDGED);
     let verdict = towers.judge(&recorded);
     let Verdict { judged, right, lines, marked, impossible, without, apart, .. } = verdict;
     note(&format!(
@@ -81,12 +82,12 @@ fn said(agent: &Agent, pid: u32) -> Value {
 fn samples(
     agent: &Agent,
     towers: &Towers,
-    begun: u64,
+    begun: impl Fn() -> u64,
     is_enough: impl Fn(&[Sampled]) -> bool,
 ) -> Vec<Sampled> {
     let deadline = Instant::now() + patience(WARM);
     loop {
-        let samples = sampled::fetch(agent.address(), &towers.service, &(begun..unix_ns()));
+        let samples = sampled::fetch(agent.address(), &towers.service, &(begun()..unix_ns()));
         if samples.as_ref().is_ok_and(|samples| is_enough(samples)) || Instant::now() > deadline {
             return samples.unwrap();
         }

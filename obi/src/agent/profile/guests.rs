@@ -209,10 +209,12 @@ impl Guests {
         let mut off: Vec<(u32, u64, Unfit)> = Vec::new();
         let busy: Vec<u32> =
             self.workers.iter().filter_map(|worker| worker.is_stuck(now, PATIENCE)).collect();
-        if !busy.is_empty() && busy.len() == self.workers.len() && self.workers.len() < WORKERS {
-            if let Err(error) = self.hire() {
-                tracing::warn!(%error, "there can be no other thread that reads names of Python's functions");
-            }
+        if !busy.is_empty()
+            && busy.len() == self.workers.len()
+            && self.workers.len() < WORKERS
+            && let Err(error) = self.hire()
+        {
+            tracing::warn!(%error, "there can be no other thread that reads names of Python's functions");
         }
         self.counts.bytes = 0;
         self.processes.retain(|tgid, process| {

@@ -147,8 +147,8 @@ impl File<'_> {
             let distance = i32::from_le_bytes(*distance.first_chunk()?);
             section.address.checked_add_signed(distance.into())
         };
-        let first = entries.chunks_exact(8).filter(|entry| at(entry).is_some_and(|start| start <= address));
-        let entry = first.last()?;
+        let begins_before = |entry: &&[u8]| at(entry).is_some_and(|start| start <= address);
+        let entry = entries.chunks_exact(8).rev().find(begins_before)?;
         let (start, description) = (at(entry)?, at(&entry[4..])?);
         // Its length and its common part, where the function begins, how long it is.
         let length = u32::from_le_bytes(*self.bytes(description.checked_add(12)?, 4)?.first_chunk()?);

@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Map;
 
+use super::interpreter::{self, Interpreter};
 use super::report::Report;
 use crate::capture::discover::{Facts, Given, Naming, Particulars, Processes, Verdict};
 use crate::capture::hook_set::HookSet;
@@ -54,6 +55,8 @@ pub(super) struct About {
     tls_error: Option<String>,
     /// Why no stacks of it are sampled; `None`: they are.
     profile_error: Option<String>,
+    /// Whose functions are in profiles; `None`: it runs none that is known.
+    interpreter: Option<Interpreter>,
     /// How its calls find the requests that cause them.
     parents: &'static str,
 }
@@ -126,6 +129,7 @@ pub(super) fn examine(pid: u32, config: &Config, report: &Report) -> anyhow::Res
         tls: survey_of([pid], returns),
         tls_error: report.tls.error.clone(),
         profile_error: report.profiles.error.clone(),
+        interpreter: interpreter::examine(pid),
         resource,
     })
 }
@@ -210,6 +214,9 @@ impl About {
         }
         let profiles = self.profile_error.as_ref().map(|error| format!("none: {error}"));
         line("profiles", profiles.as_deref().unwrap_or("CPU time"));
+        if let Some(interpreter) = &self.interpreter {
+            line("functions", &interpreter.to_string());
+        }
         line("parents", self.parents);
         for (name, value) in &self.resource {
             line("resource", &format!("{name}={}", value.as_str().unwrap_or_default()));

@@ -142,3 +142,39 @@ proptest! {
         prop_assert!(entries.windows(2).all(|pair| pair[0].end == pair[1].start && pair[0].start < pair[0].end));
     }
 }
+
+#[test]
+fn the_evaluating_function_is_marked_where_it_lies() {
+    let entry =
+        |start: u64, end: u64, table: u32| mapping_entry { start, end, table, ..mapping_entry::default() };
+    let check = |range: Range<u64>, expected: &[(u64, u64, u32, u32)]| {
+        let mut entries = vec![entry(0x1000, 0x2000, 1), entry(0x2000, 0x3000, 2), entry(0x8000, 0x9000, 3)];
+        flag(&mut entries, &range);
+        let told: Vec<_> =
+            entries.iter().map(|entry| (entry.start, entry.end, entry.table, entry.flags)).collect();
+        assert_eq!(told, expected, "{range:x?}");
+    };
+    let rest = (0x8000, 0x9000, 3, 0);
+    check(
+        0x1800..0x1900,
+        &[
+            (0x1000, 0x1800, 1, 0),
+            (0x1800, 0x1900, 1, MAPPING_EVAL),
+            (0x1900, 0x2000, 1, 0),
+            (0x2000, 0x3000, 2, 0),
+            rest,
+        ],
+    );
+    check(
+        0x1800..0x2800,
+        &[
+            (0x1000, 0x1800, 1, 0),
+            (0x1800, 0x2000, 1, MAPPING_EVAL),
+            (0x2000, 0x2800, 2, MAPPING_EVAL),
+            (0x2800, 0x3000, 2, 0),
+            rest,
+        ],
+    );
+    check(0x1000..0x2000, &[(0x1000, 0x2000, 1, MAPPING_EVAL), (0x2000, 0x3000, 2, 0), rest]);
+    check(0x4000..0x5000, &[(0x1000, 0x2000, 1, 0), (0x2000, 0x3000, 2, 0), rest]);
+}

@@ -79,12 +79,15 @@ fn locations(table: &[u8], first: u32, mut push: impl FnMut(u32, i64)) {
             15 => None,
             14 => {
                 let passed = signed(&mut bytes);
-                (0..3).for_each(|_| drop(unsigned(&mut bytes)));
+                // The last line, and columns.
+                for _ in 0..3 {
+                    unsigned(&mut bytes);
+                }
                 Some(passed)
             }
             13 => Some(signed(&mut bytes)),
             10..=12 => {
-                (0..2).for_each(|_| drop(bytes.next()));
+                bytes.by_ref().take(2).for_each(|_column| ());
                 Some(i64::from(kind) - 10)
             }
             _ => {

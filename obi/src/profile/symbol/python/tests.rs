@@ -54,18 +54,13 @@ fn put(memory: &mut Piece, at: u64, word: u64) {
 
 fn string(memory: &mut Piece, layout: &Layout, at: u64, characters: &[u32]) {
     let most = characters.iter().max().copied().unwrap_or_default();
-    let (width, ascii) = if most < 128 {
-        (1, 1)
-    } else if most < 256 {
-        (1, 0)
-    } else {
-        (2, 0)
-    };
+    let width = if most < 256 { 1 } else { 2 };
+    let is_ascii = most < 128;
     put(memory, at + 16, characters.len() as u64);
-    put(memory, at + 32, (u64::from(ascii) << 4 | 8 | width) << layout.kind_shift);
-    let start = at + u64::from(if ascii == 1 { layout.ascii } else { layout.compact });
-    for (place, character) in (start..).step_by(usize::try_from(width).unwrap()).zip(characters) {
-        write(memory, place, &character.to_le_bytes()[..usize::try_from(width).unwrap()]);
+    put(memory, at + 32, (u64::from(is_ascii) << 4 | 8 | width as u64) << layout.kind_shift);
+    let start = at + u64::from(if is_ascii { layout.ascii } else { layout.compact });
+    for (place, character) in (start..).step_by(width).zip(characters) {
+        write(memory, place, &character.to_le_bytes()[..width]);
     }
 }
 
@@ -81,13 +76,10 @@ fn a_code_object_says_name_file_and_lines() {
             let symbol = function.symbol(position);
             (symbol.lines[0].line, symbol.lines[0].start_line, symbol.fidelity, symbol.runtime)
         };
+        // Eight units on; line 9 is what the table of 3.10 has there.
         let start = u32::from(layout.code) / 2;
-        let second = if minor == 9 || minor >= 11 { (8, Fidelity::Lines) } else { (9, Fidelity::Lines) };
-        assert_eq!(
-            at(Some(start + 8)),
-            (second.0 + u32::from(minor != 10) - u32::from(minor == 9), 7, second.1, Runtime::Cpython),
-            "{minor}"
-        );
+        let line = if minor == 10 { 9 } else { 8 };
+        assert_eq!(at(Some(start + 8)), (line, 7, Fidelity::Lines, Runtime::Cpython), "{minor}");
         assert_eq!(at(None), (0, 7, Fidelity::Function, Runtime::Cpython));
     }
 }
