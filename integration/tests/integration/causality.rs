@@ -1,8 +1,10 @@
 //! Parents without a header: calls to the requests that made them, requests to the calls at the other end.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -15,7 +17,7 @@ use integration::fetch;
 use integration::namespace::Translated;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, ServerPlan};
 use integration::process::{Program, READY};
-use integration::program;
+use integration::program::{self, Build};
 use integration::seed::{note, request_id};
 use integration::server::shape;
 use integration::server::{Features, Server, service};
@@ -24,6 +26,7 @@ use integration::span::{Kind, Span};
 use rustix::process::Signal;
 
 use crate::gate;
+use crate::tls::PROBING;
 
 /// Requests of each run, unless `OBI_CAUSALITY_REQUESTS` says otherwise (`make test-causality`).
 const REQUESTS: usize = 400;
@@ -40,11 +43,15 @@ struct Listening {
 }
 
 fn start(script: &str, arguments: &[&str]) -> Listening {
-    let service = service(script);
     let mut command = Command::new("python3");
     command.arg(program::source("causality").join(script)).args(arguments);
+    listening(script, command)
+}
+
+fn listening(name: &str, mut command: Command) -> Listening {
+    let service = service(name);
     command.env("OTEL_SERVICE_NAME", &service);
-    let mut program = Program::spawn(script, command).unwrap();
+    let mut program = Program::spawn(name, command).unwrap();
     let port: u16 = program.await_line("ready ", READY).unwrap().parse().unwrap();
     Listening { program, service, address: SocketAddr::from(([127, 0, 0, 1], port)) }
 }
@@ -83,17 +90,63 @@ struct Run {
     agent: Agent,
 }
 
-/// `clients` at once ask a front of this model, with the agent started before it or after.
+/// Who runs the code of requests.
+#[derive(Clone, Copy)]
+enum Front {
+    /// A model of `front.py`.
+    Python(&'static str),
+    /// Goroutines.
+    Go(Build),
+}
+
+impl Front {
+    fn start(self, back: &Listening, log: &Path) -> Listening {
+        let (port, log) = (back.address.port().to_string(), log.to_str().unwrap());
+        match self {
+            Self::Python(model) => start("front.py", &[model, &port, log]),
+            Self::Go(build) => {
+                let mut command = Command::new(program::go_built("front", build).unwrap());
+                command.args([&port, log]);
+                listening("front", command)
+            }
+        }
+    }
+
+    /// Until the agent has found what it looks for in the program.
+    fn await_probes(self, agent: &Agent) {
+        if let Self::Go(build) = self {
+            let file = format!("/go-front-{build:?}").to_lowercase();
+            agent.await_probes(&[&file], PROBING).unwrap();
+        }
+    }
+
+    /// Whether it ends what calls in the background when it is asked to.
+    fn ends(self) -> bool {
+        matches!(self, Self::Python("pool") | Self::Go(_))
+    }
+}
+
+impl fmt::Display for Front {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Python(model) => write!(out, "{model}"),
+            Self::Go(build) => write!(out, "Go, {build:?}"),
+        }
+    }
+}
+
+/// `clients` at once ask a front, with the agent started before it or after.
 #[track_caller]
-fn run(model: &str, kinds: &[&str], clients: usize, agent_last: bool) -> Run {
+fn run(front: Front, kinds: &[&str], clients: usize, agent_last: bool) -> Run {
+    let model = front;
     let early = (!agent_last).then(|| Agent::start(Config::default()).unwrap());
     let back = start("back.py", &[]);
     let files = tempfile::tempdir().unwrap();
     let log = files.path().join("log");
-    let port = back.address.port().to_string();
-    let front = start("front.py", &[model, &port, log.to_str().unwrap()]);
+    let front = model.start(&back, &log);
     let address = front.address;
     let mut agent = early.unwrap_or_else(|| Agent::start(Config::default()).unwrap());
+    model.await_probes(&agent);
     let each = n_requests().div_ceil(clients);
     let asking: Vec<_> = (0..clients)
         .map(|_| {
@@ -104,7 +157,7 @@ fn run(model: &str, kinds: &[&str], clients: usize, agent_last: bool) -> Run {
     let ids: Vec<String> = asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect();
     // Ends what calls in the background.
     let mut program = front.program;
-    if model == "pool" {
+    if model.ends() {
         program.signal(Signal::TERM).unwrap();
         assert_eq!(program.wait(READY).unwrap().code, 0);
     }
@@ -116,55 +169,94 @@ fn run(model: &str, kinds: &[&str], clients: usize, agent_last: bool) -> Run {
     let score = causality::score(&truth, &spans);
     let all = ids.iter().map(String::as_str).chain(truth.keys().map(String::as_str));
     let pairs = causality::pairs(all, &spans);
-    note(&format!("causality {model}, {clients} clients, agent last {agent_last}: {score}; pairs {pairs:?}"));
+    note(&format!(
+        "causality {model}, {kinds:?}, {clients} clients, agent last {agent_last}: {score}; pairs {pairs:?}"
+    ));
     Run { score, pairs, spans, ids, services: [front.service, back.service], agent }
 }
 
 /// Every call has its span; none has another's parent; `floor` of a hundred have their own. All ends are paired.
 #[track_caller]
-fn check(model: &str, kinds: &[&str], floor: f64) {
+fn check(front: Front, kinds: &[&str], floor: f64) {
     for (clients, agent_last) in [(1, false), (2, true), (3, false), (16, true), (64, false)] {
-        let Run { score, pairs, .. } = run(model, kinds, clients, agent_last);
-        assert_eq!((score.wrong, score.missing), (0, 0), "{model} by {clients}: {score}");
+        let Run { score, pairs, .. } = run(front, kinds, clients, agent_last);
+        assert_eq!((score.wrong, score.missing), (0, 0), "{front} {kinds:?} by {clients}: {score}");
         let share = 100.0 * score.right as f64 / score.calls() as f64;
-        assert!(share >= floor, "{model} by {clients}: {share} % of {score}");
-        assert_eq!((pairs.unknown, pairs.wrong), (0, 0), "{model} by {clients}: {pairs:?}");
+        assert!(share >= floor, "{front} {kinds:?} by {clients}: {share} % of {score}");
+        assert_eq!((pairs.unknown, pairs.wrong), (0, 0), "{front} {kinds:?} by {clients}: {pairs:?}");
     }
 }
 
 #[test]
 fn a_thread_for_each_connection() {
-    check("threading", &["in"], 99.5);
+    check(Front::Python("threading"), &["in"], 99.5);
 }
 
 #[test]
 fn threads_that_accept() {
-    check("pool", &["in"], 99.5);
+    check(Front::Python("pool"), &["in"], 99.5);
 }
 
 #[test]
 fn processes_that_accept() {
-    check("prefork", &["in"], 99.5);
+    check(Front::Python("prefork"), &["in"], 99.5);
 }
 
 /// Nothing shows what belongs together: nothing is put together.
 #[test]
 fn requests_that_go_from_hand_to_hand() {
-    check("handover", &["in"], 0.0);
-    check("asyncio", &["in"], 0.0);
-    check("continued", &["async"], 0.0);
-    check("continued", &["sync", "async"], 0.0);
+    check(Front::Python("handover"), &["in"], 0.0);
+    check(Front::Python("asyncio"), &["in"], 0.0);
+    check(Front::Python("continued"), &["async"], 0.0);
+    check(Front::Python("continued"), &["sync", "async"], 0.0);
 }
 
 #[test]
 fn requests_that_stay_on_a_thread_of_a_pool() {
-    check("continued", &["sync"], 99.5);
+    check(Front::Python("continued"), &["sync"], 99.5);
+}
+
+/// Goroutines are known by their numbers: whoever starts them, wherever they run, and whoever writes for them.
+#[test]
+fn goroutines() {
+    let front = Front::Go(Build::Plain);
+    check(front, &["sequence"], 99.0);
+    check(front, &["fan"], 99.0);
+    check(front, &["nested"], 99.0);
+    check(front, &["bounded"], 99.0);
+}
+
+#[test]
+fn goroutines_of_every_build() {
+    for build in [Build::Stripped, Build::Pie] {
+        let Run { score, .. } = run(Front::Go(build), &["sequence", "fan", "nested", "bounded"], 16, true);
+        assert_eq!((score.wrong, score.missing), (0, 0), "{build:?}: {score}");
+        assert!(score.right * 100 >= score.calls() * 99, "{build:?}: {score}");
+    }
+}
+
+/// Goroutines that work for many requests, and for none any more, are nobody's.
+#[test]
+fn goroutines_that_outlive_requests() {
+    let front = Front::Go(Build::Plain);
+    check(front, &["worker"], 0.0);
+    check(front, &["after"], 99.0);
+    check(front, &["sequence", "fan", "nested", "bounded", "worker", "after"], 60.0);
+}
+
+/// Workers that requests start, and that work for others while these are still open: nothing shows it before one of them
+/// has called when its request had been answered. Until then a few calls may be below the wrong request.
+#[test]
+fn goroutines_that_change_hands() {
+    let Run { score, .. } = run(Front::Go(Build::Plain), &["grown"], 16, true);
+    assert_eq!(score.missing, 0, "{score}");
+    assert!(score.wrong * 20 <= score.calls(), "{score}");
 }
 
 /// What a request was sent by, what it sent and what that came to: one trace, told as a tree.
 #[test]
 fn a_request_is_one_trace() {
-    let Run { spans, ids, .. } = run("threading", &["in"], 4, false);
+    let Run { spans, ids, .. } = run(Front::Python("threading"), &["in"], 4, false);
     for id in &ids {
         let path = format!("/in/{id}");
         let of_path: Vec<&Span> = spans.iter().filter(|span| span.text("url.path") == Some(&path)).collect();
@@ -176,7 +268,8 @@ fn a_request_is_one_trace() {
 /// Edges are what happened, each call once: clients to the front, the front to the back.
 #[test]
 fn the_graph_counts_each_call_once() {
-    let Run { spans, ids, services: [front, back], agent, .. } = run("pool", &["in"], 8, false);
+    let Run { spans, ids, services: [front, back], agent, .. } =
+        run(Front::Python("pool"), &["in"], 8, false);
     let calls = spans.iter().filter(|span| span.kind == Kind::Client && span.service.name == front).count();
     let edge = |metrics: &Exposition, name: &str, labels: &[(&str, &str)]| {
         metrics.sum(&format!("traces_service_graph_request_{name}"), labels)

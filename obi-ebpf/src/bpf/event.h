@@ -16,6 +16,7 @@
 #endif
 
 #include "profile/unwind_table.h"
+#include "runtime/layout.h"
 #include "tls/layout.h"
 
 /* event_header.kind */
@@ -103,6 +104,9 @@ enum cause_flag {
 	CAUSE_COUNTED = 4,    /* joined in the middle: at the end that has called connect(), sent_base is that of its SYN */
 	CAUSE_NO_POSITION = 8, /* plain bytes of TLS, not seen from the first on: positions say nothing */
 	CAUSE_SERVES = 16,     /* of threads: the current exchange is a request that it serves, not a call */
+	CAUSE_RUNTIME = 32,    /* the candidate is what the program's own runtime says, whatever its threads do; 0: nothing */
+	/* No flag: with CAUSE_RUNTIME, a bit of the candidate. It was handed on: who calls was started for it. */
+	CAUSE_STARTED_BIT = 63,
 };
 
 /* event_header.flags of EVENT_CLOSE */
@@ -512,6 +516,8 @@ struct thread_state {
 	__u32 sending;    /* 1: that walk is along what is sent */
 	__u32 flags;      /* CAUSE_WAITS_MANY, CAUSE_SERVES */
 	__u32 pad;
+	__u64 bound;      /* said by the probe of a runtime: what this thread sends next from `buffer` is for this exchange; 0: for none */
+	__u64 buffer;     /* 0: nothing was said */
 };
 
 /* The programs' global variables, shared with the agent. */

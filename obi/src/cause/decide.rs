@@ -1,12 +1,12 @@
-//! Whether the request that a thread has read last has caused the call that it makes.
+//! Whether the request that a thread has read last, or that a runtime names, has caused a call.
 //!
-//! In: facts. Out: a verdict. Pure, and the only place where the rule stands.
+//! In: facts. Out: a verdict. Pure, and the only place where the rules stand.
 //!
 //! Code that serves a request from its first line to its last on one thread calls others from that thread (vPath,
 //! USENIX ATC 2009). Which code is like that, nothing says but its behaviour: who reads a request answers it, and does
 //! nothing else meanwhile. What waits for many things at once is not like that.
 
-use super::evidence::Reason;
+use super::evidence::{Evidence, Reason};
 
 /// What is known once the request was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,9 +53,51 @@ pub fn by_thread(facts: Facts) -> Result<(), Reason> {
     Ok(())
 }
 
+/// What a runtime says of the request that a call is made for, by ids of its own: a goroutine's number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Said {
+    /// It is a request of the same process.
+    pub same_process: bool,
+    /// The call began while the request was open.
+    pub inside: bool,
+    /// Who calls was started for the request, and is not who has read it.
+    pub is_started: bool,
+    /// What was started for requests of its route has gone on calling when they had been answered.
+    pub outlives: bool,
+}
+
+/// It is the parent: by certain evidence of whoever has read the request. What was started for it and goes on when it has
+/// been answered may work for others, or for nobody: a worker that the first request has started. Where that is seen,
+/// what is started is not believed; where it was never seen, the evidence is strong.
+///
+/// # Errors
+/// What speaks against it.
+pub fn by_runtime(said: Said) -> Result<Evidence, Reason> {
+    match said {
+        Said { same_process: false, .. } => Err(Reason::NoContext),
+        Said { inside: false, .. } => Err(Reason::Late),
+        Said { is_started: true, outlives: true, .. } => Err(Reason::NoContext),
+        Said { is_started: true, .. } => Ok(Evidence::Strong),
+        Said { is_started: false, .. } => Ok(Evidence::Certain),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_runtime_says_holds_while_the_request_is_open() {
+        const SAID: Said = Said { same_process: true, inside: true, is_started: false, outlives: false };
+        let check =
+            |said, expected: Result<Evidence, Reason>| assert_eq!(by_runtime(said), expected, "{said:?}");
+        check(SAID, Ok(Evidence::Certain));
+        check(Said { outlives: true, ..SAID }, Ok(Evidence::Certain));
+        check(Said { is_started: true, ..SAID }, Ok(Evidence::Strong));
+        check(Said { is_started: true, outlives: true, ..SAID }, Err(Reason::NoContext));
+        check(Said { inside: false, ..SAID }, Err(Reason::Late));
+        check(Said { same_process: false, ..SAID }, Err(Reason::NoContext));
+    }
 
     const ALL_WELL: Facts = Facts {
         sees_waits: true,

@@ -20,6 +20,8 @@ pub enum Reason {
     RuntimeUnproven,
     /// The request that its thread had read last was lost.
     Lost,
+    /// The runtime's own ids do not say which request it is made for.
+    NoContext,
     /// Its thread serves nothing: another one has read the request, or answers it.
     OtherThread,
     /// Too many spans waited for their parents, or one for too long.
@@ -59,6 +61,7 @@ impl Reason {
             Self::Late => "late",
             Self::RuntimeUnproven => "runtime_unproven",
             Self::Lost => "lost",
+            Self::NoContext => "no_context",
             Self::OtherThread => "other_thread",
             Self::PendingRoom => "pending_room",
         }

@@ -5,7 +5,7 @@
 //! what all exchanges together show. Pure: time is an argument. Refuses to know spans, services and routes by name.
 //!
 //! - [`context`]: `traceparent`, ids that follow from what is known when a request begins.
-//! - [`evidence`]: how sure a parent is. [`decide`]: the rule by threads.
+//! - [`evidence`]: how sure a parent is. [`decide`]: the rules by threads and by runtimes.
 //! - `table`: exchanges that are open, or have ended lately. `synchronous`: routes that stay on one thread.
 //! - `recent`: a map that forgets.
 //!
@@ -25,7 +25,7 @@ pub use evidence::{Evidence, Origin, Reason};
 use crate::config::Parents;
 use crate::protocol::{Answerer, Begun, Side};
 use context::{FLAG_RANDOM, FLAG_SAMPLED, Ids, Parent};
-use decide::{Facts, by_thread};
+use decide::{Facts, Said, by_runtime, by_thread};
 use recent::Recent;
 use synchronous::Synchronous;
 use table::{End, Known, Table};
@@ -106,6 +106,8 @@ pub struct Causes {
     sees_waits: bool,
     table: Table,
     routes: Synchronous,
+    /// Routes whose goroutines have gone on when the request had been answered.
+    outlived: Synchronous,
     /// By process: threads that wait for many things at once read requests there.
     loops: Recent<u32, ()>,
     foreign: Recent<(u32, u32), ()>,
@@ -122,6 +124,7 @@ impl Causes {
             sees_waits,
             table: Table::default(),
             routes: Synchronous::new(),
+            outlived: Synchronous::new(),
             loops: Recent::new(LOOPS),
             foreign: Recent::new(FOREIGN),
             upgraded: Recent::new(UPGRADED),
@@ -298,6 +301,17 @@ impl Causes {
                 None => place,
             });
         }
+        // Of who was started the evidence is strong at most.
+        if known.cause.by_runtime && !(known.cause.is_started && self.parents == Parents::Certain) {
+            return match self.by_runtime(known) {
+                Ok(Some((served, evidence))) => {
+                    let above = self.resolve(&served, now, depth - 1)?;
+                    Ok(below(known, &served, above, evidence))
+                }
+                Ok(None) => Ok(self.root(known, Origin::Root)),
+                Err(doubt) => self.doubted(known, doubt, now),
+            };
+        }
         if self.parents == Parents::Certain {
             return Ok(self.root(known, Origin::Root));
         }
@@ -307,10 +321,38 @@ impl Causes {
                 Ok(below(known, &served, above, Evidence::Strong))
             }
             Ok(None) => Ok(self.root(known, Origin::Root)),
-            Err(Doubt::Known(reason)) => Ok(self.root(known, Origin::Unknown(reason))),
-            Err(Doubt::Wait) if now.saturating_sub(known.started) < ANSWER_WAIT_NS => Err(Waits::Answer),
-            Err(Doubt::Wait) => Ok(self.root(known, Origin::Unknown(Reason::PendingRoom))),
+            Err(doubt) => self.doubted(known, doubt, now),
         }
+    }
+
+    fn doubted(&self, known: &Known, doubt: Doubt, now: u64) -> Result<Place, Waits> {
+        match doubt {
+            Doubt::Known(reason) => Ok(self.root(known, Origin::Unknown(reason))),
+            Doubt::Wait if now.saturating_sub(known.started) < ANSWER_WAIT_NS => Err(Waits::Answer),
+            Doubt::Wait => Ok(self.root(known, Origin::Unknown(Reason::PendingRoom))),
+        }
+    }
+
+    /// The request that the program's runtime names, and how sure that is; `None` when its process serves nothing.
+    fn by_runtime(&mut self, call: &Known) -> Result<Option<(Known, Evidence)>, Doubt> {
+        let is_started = call.cause.is_started;
+        if call.cause.candidate == 0 {
+            return if call.is_beside_others { Err(Doubt::Known(Reason::NoContext)) } else { Ok(None) };
+        }
+        let served = self.table.get(call.cause.candidate).copied().ok_or(Doubt::Known(Reason::Lost))?;
+        let inside = served.end.is_none_or(|end| call.started <= end.at);
+        if let (true, Some(end)) = (is_started, served.end) {
+            self.outlived.answered(end.route, inside);
+        }
+        let said = Said {
+            same_process: served.side == Side::Server && served.tgid == call.tgid,
+            inside,
+            is_started,
+            outlives: served.end.is_some_and(|end| self.outlived.is_asynchronous(end.route)),
+        };
+        let evidence = by_runtime(said).map_err(Doubt::Known)?;
+        // Nothing speaks against it so far.
+        if is_started && served.end.is_none() { Err(Doubt::Wait) } else { Ok(Some((served, evidence))) }
     }
 
     /// The request that the calling thread serves; `None` when its process serves nothing.

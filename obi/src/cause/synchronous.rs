@@ -1,4 +1,5 @@
-//! Which routes are served by one thread from the first byte to the last.
+//! Which routes are served by one thread from the first byte to the last; or, with "answered by its reader" read as
+//! "over when the request was", which ones leave goroutines behind that call.
 //!
 //! In: for each request that was answered, its route and whether the thread that had read it has answered it. Out:
 //! whether requests of that route have gone from hand to hand lately. Refuses to know what a route is called.

@@ -341,11 +341,56 @@ fn nothing_is_looked_for_when_that_is_not_wanted() {
     assert_ne!(places[&1].trace_id, places[&2].trace_id);
 }
 
+/// A goroutine's number says what a call is made for; which threads run, and what they wait for, says nothing then.
+#[test]
+fn a_runtime_names_the_request() {
+    let unknown = Origin::Unknown;
+    let named = |begun: Begun<'static>| {
+        let cause = Cause { by_runtime: true, waits_many: true, ..begun.cause };
+        Begun { cause, ..begun }
+    };
+    let request = Begun { cause: Cause { waits_many: true, ..Cause::default() }, ..served(1, 20, 2) };
+    let other = served(3, 22, 2);
+    let steps = |calls: Begun<'static>, at| {
+        [
+            Begin(request),
+            Begin(other),
+            Begin(calls),
+            End(end(calls, 8)),
+            End(end(request, at)),
+            End(end(other, 9)),
+        ]
+    };
+    let calls = |thread, started, candidate| named(call(2, thread, started, candidate));
+    check(&mut causes(), &steps(calls(20, 3, 1), 5), 2, Origin::Found(Evidence::Certain));
+    // By another thread, and one that serves something else.
+    check(&mut causes(), &steps(calls(22, 3, 1), 5), 2, Origin::Found(Evidence::Certain));
+    // When the request had been answered; for no request; for one that was lost; for one of another process.
+    check(&mut causes(), &steps(calls(20, 6, 1), 5), 2, unknown(Reason::Late));
+    check(&mut causes(), &steps(calls(20, 3, 0), 5), 2, unknown(Reason::NoContext));
+    check(&mut causes(), &steps(calls(20, 3, 7), 5), 2, unknown(Reason::Lost));
+    check(&mut causes(), &steps(calls(30, 3, 1), 5), 2, unknown(Reason::NoContext));
+    // Its process serves nothing.
+    check(&mut causes(), &steps(calls(30, 3, 0), 5), 2, Origin::Root);
+    // A goroutine that was started for it, on a route where none has gone on.
+    let started = |begun: Begun<'static>| {
+        let cause = Cause { is_started: true, ..begun.cause };
+        Begun { cause, ..begun }
+    };
+    let mut causes = causes();
+    check(&mut causes, &steps(started(calls(22, 3, 1)), 5), 2, Origin::Found(Evidence::Strong));
+    check(&mut causes, &steps(started(calls(22, 6, 1)), 5), 2, unknown(Reason::Late));
+    check(&mut causes, &steps(started(calls(22, 3, 1)), 5), 2, unknown(Reason::NoContext));
+    check(&mut causes, &steps(calls(20, 3, 1), 5), 2, Origin::Found(Evidence::Certain));
+}
+
 fn any_begun() -> impl Strategy<Value = Begun<'static>> {
-    let cause = (0_u64..12, any::<bool>(), proptest::option::of(0_u32..6)).prop_map(
-        |(candidate, waits_many, connection)| Cause {
+    let cause = (0_u64..12, any::<[bool; 3]>(), proptest::option::of(0_u32..6)).prop_map(
+        |(candidate, [waits_many, by_runtime, is_started], connection)| Cause {
             candidate,
             waits_many,
+            by_runtime,
+            is_started: by_runtime && is_started,
             wire: connection.and_then(wire),
         },
     );
@@ -391,6 +436,34 @@ proptest! {
             prop_assert_eq!(causes.place_now(&ended[number]), *place);
             prop_assert_eq!(place.parent_span_id.is_some(), !matches!(place.origin, Origin::Root | Origin::Unknown(_)));
             prop_assert!(place.parent_span_id != Some(place.span_id));
+        }
+    }
+
+    /// Whatever is said of calls: who gets a parent by that gets the request that is named, of its own process, and began
+    /// before it was answered.
+    #[test]
+    fn a_runtime_names_its_own_requests(
+        requests in prop::collection::vec((20_u32..50, 0_u64..50, 50_u64..100), 1..8),
+        calls in prop::collection::vec((20_u32..50, 0_u64..120, 0_u64..10, any::<bool>()), 1..20),
+    ) {
+        let requests: Vec<_> = (1..).zip(&requests)
+            .map(|(number, (tid, from, to))| (served(number, *tid, *from), *to)).collect();
+        let calls: Vec<_> = (100..).zip(&calls).map(|(number, (tid, at, candidate, is_started))| {
+            let begun = call(number, *tid, *at, *candidate);
+            Begun { cause: Cause { by_runtime: true, is_started: *is_started, ..begun.cause }, ..begun }
+        }).collect();
+        let begins = requests.iter().map(|(begun, _)| begun).chain(&calls).map(|begun| Begin(*begun));
+        let ends = requests.iter().map(|(begun, to)| End(end(*begun, *to)));
+        let steps: Vec<Step> = begins.chain(ends).chain(calls.iter().map(|it| End(end(*it, 200)))).collect();
+        let places = places(&mut causes(), &steps);
+        for call in &calls {
+            let place = places[&call.number];
+            let Origin::Found(evidence) = place.origin else { continue };
+            let named = requests.iter().find(|(begun, _)| begun.number == call.cause.candidate);
+            let (request, to) = named.unwrap();
+            prop_assert_eq!(place.parent_span_id, Some(places[&request.number].span_id));
+            prop_assert_eq!(evidence == Evidence::Strong, call.cause.is_started);
+            prop_assert!(request.tgid == call.tgid && call.started <= *to);
         }
     }
 }

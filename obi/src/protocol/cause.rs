@@ -4,8 +4,8 @@
 
 use super::Side;
 use obi_ebpf::{
-    CAUSE_BASES, CAUSE_COUNTED, CAUSE_NO_POSITION, CAUSE_WAITS_MANY, FLAG_CAUSE, FRAME_CAUSE, cause,
-    frame_event, head_event,
+    CARRY_BYTES, CAUSE_BASES, CAUSE_COUNTED, CAUSE_NO_POSITION, CAUSE_RUNTIME, CAUSE_STARTED_BIT,
+    CAUSE_WAITS_MANY, FLAG_CAUSE, FRAME_CAUSE, cause, frame_event, head_event,
 };
 use zerocopy::FromBytes as _;
 
@@ -14,6 +14,10 @@ use zerocopy::FromBytes as _;
 pub struct Cause {
     /// The exchange whose request this thread has read last and not answered yet; 0: none, or not known.
     pub candidate: u64,
+    /// The candidate is what the program's own runtime says, whatever its threads do; 0: it works for no request.
+    pub by_runtime: bool,
+    /// With that: who calls is not who has read the request, but was started for it.
+    pub is_started: bool,
     /// The thread has waited for many things at once since it lives: it is an event loop, or a part of one.
     pub waits_many: bool,
     /// What both ends of the exchange say of it; `None` where it cannot be told.
@@ -80,6 +84,11 @@ pub struct Begun<'a> {
     pub cause: Cause,
 }
 
+/// In a runtime's candidate.
+const STARTED: u64 = 1 << CAUSE_STARTED_BIT;
+/// Bytes of a head that have waited before its first piece lie behind the block, if there are no more.
+const LEAD: usize = CARRY_BYTES as usize - size_of::<cause>();
+
 /// Of the positions of streams, so that none is that of a byte.
 const STREAMS: u64 = 1 << 32;
 
@@ -95,7 +104,18 @@ impl Cause {
             let offset = if is_encrypted { head.offset } else { head.offset.wrapping_sub(asked) };
             (counts || !is_encrypted).then_some(Wire { asked, answered, position: u64::from(offset) })
         });
-        Self { candidate: block.candidate, waits_many: block.flags & CAUSE_WAITS_MANY != 0, wire }
+        Self::new(&block, wire)
+    }
+
+    fn new(block: &cause, wire: Option<Wire>) -> Self {
+        let by_runtime = block.flags & CAUSE_RUNTIME != 0;
+        Self {
+            candidate: if by_runtime { block.candidate & !STARTED } else { block.candidate },
+            by_runtime,
+            is_started: by_runtime && block.candidate & STARTED != 0,
+            waits_many: block.flags & CAUSE_WAITS_MANY != 0,
+            wire,
+        }
     }
 
     /// Of a stream, by the frame that opens it.
@@ -111,7 +131,7 @@ impl Cause {
             answered,
             position: STREAMS | u64::from(frame.stream),
         });
-        Self { candidate: block.candidate, waits_many: block.flags & CAUSE_WAITS_MANY != 0, wire }
+        Self::new(&block, wire)
     }
 }
 
@@ -125,7 +145,7 @@ impl Answerer {
 }
 
 fn block_of(head: &head_event) -> Option<cause> {
-    let is_there = head.header.flags & FLAG_CAUSE != 0 && head.lead == 0;
+    let is_there = head.header.flags & FLAG_CAUSE != 0 && usize::from(head.lead) <= LEAD;
     is_there.then(|| cause::read_from_prefix(&head.carry).ok()).flatten().map(|(block, _)| block)
 }
 
@@ -211,9 +231,17 @@ mod tests {
     fn without_a_block_nothing_is_known() {
         let told = head(block(1, 2, CAUSE_BASES | CAUSE_WAITS_MANY), 1, 0);
         assert_eq!(Answerer::of_head(&told), Some(Answerer { tid: 9, waits_many: true }));
-        assert_eq!(Cause::of_head(&told, None), Cause { candidate: 7, waits_many: true, wire: None });
+        let expected = Cause { candidate: 7, waits_many: true, ..Cause::default() };
+        assert_eq!(Cause::of_head(&told, None), expected);
+        let named = Cause { candidate: 7, by_runtime: true, ..Cause::default() };
+        for (candidate, is_started) in [(7, false), (STARTED | 7, true)] {
+            let block = cause { candidate, ..block(1, 2, CAUSE_RUNTIME) };
+            assert_eq!(Cause::of_head(&head(block, 1, 0), None), Cause { is_started, ..named });
+        }
         let untold = head_event { header: event_header { flags: 0, ..told.header }, ..told };
-        let behind = head_event { lead: 1, ..told };
+        let beside = head_event { lead: 24, ..told };
+        assert_eq!(Cause::of_head(&beside, None), Cause::of_head(&told, None));
+        let behind = head_event { lead: 25, ..told };
         for head in [untold, behind] {
             assert_eq!(Cause::of_head(&head, Some(Side::Server)), Cause::default());
             assert_eq!(Answerer::of_head(&head), None);

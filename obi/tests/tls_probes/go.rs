@@ -125,12 +125,24 @@ fn points_are_proven_in_every_build() {
             assert!(point.cost == Cost::Emulated && !point.at_return, "{name}: {point:?}");
             found.entry(point.program).or_default().push(point.cookie);
         }
+        // Where numbers are changes with Go; all programs are told the same.
+        let goroutines = found.get(&Program::GoCreate).cloned().unwrap_or_default();
+        let offsets = goroutines.iter().map(|layout| [layout & 0xffff, layout >> 16]);
+        assert!(
+            offsets.flatten().all(|at| at > 0x40 && at < 0x400 && at % 8 == 0),
+            "{name}: {goroutines:x?}"
+        );
+        assert_eq!(goroutines.len(), 1, "{name}");
         let expected = [
             (Program::TlsNowEnd, vec![TLS_GO_OBJECT]),
             (Program::TlsNowReceive, vec![TLS_GO_RECEIVE]),
             (Program::TlsNowSend, vec![TLS_GO_SEND]),
             (Program::TlsNowRecord, vec![TLS_GO_RECORD]),
             (Program::TlsNowBegin, vec![TLS_GO_OBJECT; 2]),
+            (Program::GoRequest, goroutines.clone()),
+            (Program::GoCreate, goroutines.clone()),
+            (Program::GoCall, goroutines.clone()),
+            (Program::GoWrite, goroutines.clone()),
         ];
         assert_eq!(found, BTreeMap::from(expected), "{name}");
     };

@@ -17,6 +17,15 @@ static __always_inline void note_thread(struct segment *s)
 		return;
 	s->serving = state->flags & CAUSE_SERVES ? state->exchange : 0;
 	s->thread_flags = state->flags;
+#ifndef OBI_PORTABLE
+	if (!s->sending || !state->buffer)
+		return;
+	if (state->buffer == s->source.base) {
+		s->serving = state->bound;
+		s->thread_flags |= CAUSE_RUNTIME;
+	}
+	state->buffer = 0;
+#endif
 }
 
 static __always_inline void fill_cause(const struct connection *k, const struct segment *s, struct cause *cause)

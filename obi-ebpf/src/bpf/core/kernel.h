@@ -63,6 +63,7 @@ typedef __s64 s64;
 
 #if defined(__TARGET_ARCH_x86)
 struct pt_regs {
+	unsigned long r14;
 	unsigned long bp;
 	unsigned long bx;
 	unsigned long r11;
@@ -148,9 +149,9 @@ struct mm_struct {
 	unsigned long env_end;
 };
 
-#ifdef __TARGET_ARCH_x86
+#if defined(__TARGET_ARCH_x86)
 struct thread_struct {
-	unsigned long fsbase;
+	unsigned long fsbase; /* the thread pointer */
 };
 #endif
 
@@ -168,7 +169,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	u64 self_exec_id;
 	char comm[16];
-#ifdef __TARGET_ARCH_x86
+#if defined(__TARGET_ARCH_x86)
 	struct thread_struct thread;
 #endif
 };

@@ -3,6 +3,7 @@
 #ifndef OBI_PROCESS_H
 #define OBI_PROCESS_H
 
+#include "runtime/goroutine.h"
 #include "tls/tls_transport.h"
 
 static __always_inline void fill_process(struct process_event *event, struct task_struct *task, u32 parent, u32 action)
@@ -108,6 +109,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *task)
 	/* What was decided was about another program. Until the agent knows this one, it is watched. */
 	bpf_map_delete_elem(&process, &tgid);
 	forget_tls(tgid);
+	forget_goroutines(tgid);
 	if (tell_given(task))
 		return 0;
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXEC);
@@ -130,6 +132,7 @@ static __always_inline int process_exits(struct task_struct *task)
 		return 0; /* other threads live on */
 	bpf_map_delete_elem(&process, &tgid);
 	forget_tls(tgid);
+	forget_goroutines(tgid);
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXIT);
 }
 

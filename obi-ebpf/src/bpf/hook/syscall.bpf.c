@@ -15,6 +15,7 @@
 #include "hook/wait.h"
 #include "waiting/schedule.h"
 #include "tls/moment.h"
+#include "runtime/go.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 

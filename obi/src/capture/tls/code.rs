@@ -6,6 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod go;
+mod goroutine;
+
+pub(super) use goroutine::Numbers;
 
 use std::collections::BTreeSet;
 

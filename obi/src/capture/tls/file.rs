@@ -12,6 +12,7 @@ use object::elf;
 use super::code::CODE_BYTES;
 use super::elf::{ElfError, Found, Image, Source};
 use super::go;
+use super::goroutine;
 use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
 
 /// A file as `stat` tells it from others, also after its inode was used again.
@@ -55,6 +56,9 @@ pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfEr
         Some(Ok(points)) => found.points.extend(points),
         Some(Err(why)) => found.not_probed = Some(why.to_string()),
         None => {}
+    }
+    if found.not_probed.is_none() {
+        found.points.extend(goroutine::plan(source, image));
     }
     found.points.sort_unstable();
     Ok(found)

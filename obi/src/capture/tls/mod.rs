@@ -11,6 +11,7 @@ pub mod familiar;
 pub mod file;
 pub mod finder;
 mod go;
+mod goroutine;
 mod library;
 mod looks;
 pub mod mapping;

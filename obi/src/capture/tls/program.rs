@@ -39,11 +39,19 @@ pub enum Program {
     TlsNowRecord,
     /// A connection begins.
     TlsNowBegin,
+    /// No TLS: a goroutine of Go's server is about to read a request.
+    GoRequest,
+    /// A goroutine has been made.
+    GoCreate,
+    /// A goroutine's call goes by a connection of Go's client.
+    GoCall,
+    /// Such a connection is about to be written to.
+    GoWrite,
 }
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
@@ -58,6 +66,10 @@ impl Program {
         Self::TlsNowSend,
         Self::TlsNowRecord,
         Self::TlsNowBegin,
+        Self::GoRequest,
+        Self::GoCreate,
+        Self::GoCall,
+        Self::GoWrite,
     ];
 
     /// Its name in the object, and in metrics.
@@ -78,7 +90,17 @@ impl Program {
             Self::TlsNowSend => "tls_now_send",
             Self::TlsNowRecord => "tls_now_record",
             Self::TlsNowBegin => "tls_now_begin",
+            Self::GoRequest => "go_request",
+            Self::GoCreate => "go_create",
+            Self::GoCall => "go_call",
+            Self::GoWrite => "go_write",
         }
+    }
+
+    /// Whether only the objects for newer kernels have it.
+    #[must_use]
+    pub fn is_modern(self) -> bool {
+        matches!(self, Self::GoRequest | Self::GoCreate | Self::GoCall | Self::GoWrite)
     }
 
     /// Whether plain bytes are seen there.

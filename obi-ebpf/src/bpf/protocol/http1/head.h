@@ -176,6 +176,8 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	}
 	if (pending(k) == 1)
 		set_current(k, exchange, s->time);
+	if (k->side == SIDE_SERVER)
+		bind_goroutine(pending(k) == 1 ? exchange : 0);
 	/*
 	 * Whoever asks anew has had the answer to what was before. Where one that nobody is known to have asked for ends
 	 * is a guess: if it was to a HEAD, it has no body, and what is taken for it is the answer to this request.
@@ -350,8 +352,8 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 		r->position = position;
 		r->length = length;
 		r->lead = c->unsent;
-		/* What has waited in the cursor lies where the cause would. */
-		if (flags & FLAG_FIRST_PIECE && !c->unsent) {
+		/* What has waited in the cursor lies behind the cause, or, when it is more, where that would. */
+		if (flags & FLAG_FIRST_PIECE && c->unsent <= CARRY_BYTES - sizeof(struct cause)) {
 			fill_cause(k, s, (struct cause *)r->carry);
 			r->header.flags |= FLAG_CAUSE;
 		}

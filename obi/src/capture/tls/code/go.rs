@@ -81,11 +81,30 @@ impl Function<'_> {
         (compares && straight && !merges && self.is_emulated(jump)).then_some(index)
     }
 
-    fn only_call(&self, target: u64) -> Option<usize> {
+    pub(super) fn only_call(&self, target: u64) -> Option<usize> {
         let calls = |instruction: &Instruction| direct_target(instruction) == Some(target);
         let mut found = self.instructions.iter().enumerate().filter(|(_, instruction)| calls(instruction));
         let (index, call) = found.next()?;
         (found.next().is_none() && call.flow_control() == FlowControl::Call).then_some(index)
+    }
+
+    /// From the stack pointer to the home of the second argument, if it is stored there before anything is called, and
+    /// nothing else ever is.
+    pub(super) fn home_of_second_argument(&self) -> Option<u64> {
+        let frame = self.frame(self.check_index()? + 1)?;
+        let home = Frame { home: frame.home.checked_add(8)?, ..frame };
+        let body = || self.instructions.iter().enumerate().skip(home.body);
+        let mut stores = body().filter(|(_, it)| home.is_second_in(it) && writes_memory(it));
+        let (index, store) = stores.next().filter(|_| stores.next().is_none())?;
+        let is_whole = store.mnemonic() == Mnemonic::Mov
+            && store.op1_kind() == OpKind::Register
+            && store.op1_register() == ARGUMENTS[1];
+        let before = self.instructions.get(home.body..index)?;
+        let is_first =
+            before.iter().all(|it| it.flow_control() == FlowControl::Next && !writes(it, ARGUMENTS[1]));
+        let merges =
+            self.instructions.get(home.body..=index)?.iter().any(|it| self.targets.contains(&it.ip()));
+        (is_whole && is_first && !merges).then_some(home.home)
     }
 
     /// The instructions that put the first argument into its home, if every way to `goal` passes one of them.
@@ -233,12 +252,22 @@ struct Frame {
 impl Frame {
     /// Whether its operand in memory, or what its `lea` makes the address of, is or overlaps the home.
     fn is_home_in(&self, instruction: &Instruction) -> bool {
+        self.overlaps(instruction, 16)
+    }
+
+    /// As [`Self::is_home_in`], where the home is that of the second argument.
+    fn is_second_in(&self, instruction: &Instruction) -> bool {
+        self.overlaps(instruction, 24)
+    }
+
+    /// `behind`: from the frame pointer to the home.
+    fn overlaps(&self, instruction: &Instruction, behind: u64) -> bool {
         if instruction.memory_index() != Register::None {
             return false;
         }
         let home = match instruction.memory_base() {
             Register::RSP => self.home,
-            Register::RBP => 16,
+            Register::RBP => behind,
             _ => return false,
         };
         let at = instruction.memory_displacement64();

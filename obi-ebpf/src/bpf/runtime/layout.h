@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/* What the agent tells the probes of runtimes, in their attach cookies. */
+#ifndef OBI_RUNTIME_LAYOUT_H
+#define OBI_RUNTIME_LAYOUT_H
+
+/* Of Go: where in a goroutine (`runtime.g`) things are, in bytes. 0: not told, so nothing is looked for. */
+enum go_layout_bit {
+	GO_NUMBER_AT = 0,   /* its number, `goid` */
+	GO_CREATOR_AT = 16, /* the number of the goroutine that has made it, `parentGoid` (Go 1.21) */
+};
+
+#define GO_OFFSET_MASK 0xffff
+
+#endif
