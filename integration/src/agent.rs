@@ -88,7 +88,9 @@ fn placed(config: Config, address: SocketAddr) -> Config {
         Some(set) => config.set("capture", "hooks", set.name()),
         None => config,
     };
-    config.set("web", "listen", address.to_string())
+    // A test may say at which address it listens; the port is chosen here.
+    let named = config.value["web"]["listen"].as_str().and_then(|ip| ip.parse().ok());
+    config.set("web", "listen", SocketAddr::new(named.unwrap_or(address.ip()), address.port()).to_string())
 }
 
 /// A command that runs the agent with nothing of our environment that configures it.

@@ -37,6 +37,24 @@ impl Namespace {
         wrapped
     }
 
+    /// One that is joined to this machine: it, this machine's address there, and its own.
+    ///
+    /// # Errors
+    /// When `ip` fails.
+    pub fn joined() -> anyhow::Result<(Self, Ipv4Addr, Ipv4Addr)> {
+        let namespace = Self::make()?;
+        // Other tests may do the same at this moment.
+        let (third, pair) = (fastrand::u8(..), fastrand::u8(..64) * 4);
+        let [here, there] = [1, 2].map(|last| Ipv4Addr::new(10, 232, third, pair + last));
+        let link = format!("obi{third:02x}{pair:02x}{:x}", std::process::id());
+        ip(&["link", "add", &link, "type", "veth", "peer", "name", "uplink", "netns", &namespace.0])?;
+        ip(&["address", "add", &format!("{here}/30"), "dev", &link])?;
+        ip(&["link", "set", &link, "up"])?;
+        ip(&["-netns", &namespace.0, "address", "add", &format!("{there}/30"), "dev", "uplink"])?;
+        ip(&["-netns", &namespace.0, "link", "set", "uplink", "up"])?;
+        Ok((namespace, here, there))
+    }
+
     fn address(&self, link: &str, address: Ipv4Addr) -> anyhow::Result<()> {
         ip(&["-netns", &self.0, "address", "add", &format!("{address}/24"), "dev", link])?;
         ip(&["-netns", &self.0, "link", "set", link, "up"])

@@ -187,9 +187,8 @@ impl Opened {
         let exports =
             exports::start(export, replaced, handle.clone(), exports::Sources { profiles: sampled, passed });
         let ready = Arc::new(AtomicBool::new(true));
-        let mut state = web::State::new(handle, Arc::clone(&ready))
-            .with_profiles(profiles)
-            .with_hosts(web::host::Hosts::new(&config.web));
+        let mut state =
+            web::State::new(handle, Arc::clone(&ready)).with_profiles(profiles).configured(&config.web);
         let mut watching = None;
         if !objectives.is_empty() {
             let (recorder, view, running) = start_objectives(config, objectives, &listener)?;

@@ -21,6 +21,7 @@ mod receive;
 pub mod route;
 mod rule;
 mod slo;
+mod token;
 mod value;
 
 use std::net::SocketAddr;
@@ -37,6 +38,7 @@ pub use self::profile::Profile;
 pub use self::receive::{OtlpReceiver, Receive};
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::slo::{Endpoint, Slo};
+pub use self::token::Token;
 pub use self::value::{Hooks, Metadata, Parents};
 
 /// Where the running kernel tells its types.
@@ -209,11 +211,11 @@ pub struct Metrics {
 #[serde(default, deny_unknown_fields)]
 pub struct Web {
     /// Address and port of the listener; port 0 takes a free one. Default: `127.0.0.1:9464`.
-    /// Example: `0.0.0.0:9464`, to let a Prometheus elsewhere scrape.
+    /// Example: `0.0.0.0:9464`, to let a Prometheus elsewhere scrape; page and API want `token` or `open` then.
     #[serde(deserialize_with = "value::address")]
     pub listen: SocketAddr,
-    /// Where users reach this agent, behind a proxy for instance, or empty; requests for its host name are answered.
-    /// Default: `""`. Example: `https://obi.example.org`.
+    /// Where users reach this agent, behind a proxy for instance, or empty; requests for its host name are answered,
+    /// and links of the page begin with its path. Default: `""`. Example: `https://obi.example.org/node-7`.
     #[serde(deserialize_with = "value::optional_url")]
     pub external_url: String,
     /// Host names that requests may ask for, beside `localhost`, every IP address and the host of `external_url`;
@@ -221,6 +223,15 @@ pub struct Web {
     /// `[node-7.example.org]`, for a Prometheus that scrapes by name.
     #[serde(deserialize_with = "value::host_names")]
     pub hosts: Vec<String>,
+    /// What page and API ask for, 16 to 4096 letters, digits and `-._~+/=`: as `Authorization: Bearer TOKEN`, or in the
+    /// page's form. Empty: they are shown to this machine alone. Default: `""`. Example: `OBI_WEB_TOKEN` from a secret.
+    pub token: Token,
+    /// Whether everyone who reaches the port may read page and API without a token: they show every path and every
+    /// name of a program. Default: `false`. Example: `true`, behind a proxy that asks for a password.
+    pub open: bool,
+    /// Whether `/metrics` needs the token, too. Default: `false`. Example: `true`, with `authorization` in Prometheus's
+    /// configuration.
+    pub protect_metrics: bool,
     /// Recent spans kept for the API, 0 to 10000000. Default: `10000`. Example: `1000`.
     #[serde(deserialize_with = "value::number::<_, 0, 10_000_000>")]
     pub spans: u32,
@@ -286,6 +297,9 @@ impl Default for Web {
             listen: SocketAddr::from(([127, 0, 0, 1], 9464)),
             external_url: String::new(),
             hosts: Vec::new(),
+            token: Token::default(),
+            open: false,
+            protect_metrics: false,
             spans: 10_000,
             span_bytes: 16 << 20,
             history_bytes: 16 << 20,

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -117,6 +117,18 @@ pub fn proxy(upstream: &Server, over: Upstream) -> anyhow::Result<Server> {
     server.behind.push((Kind::Client, server.service.clone()));
     server.behind.extend(upstream.roles());
     Ok(server)
+}
+
+/// A proxy at `port` that has all of `to` below `/obi`: that path is taken away on the way, or with `is_kept` left there.
+///
+/// # Errors
+/// When it does not get ready.
+pub fn below(port: u16, to: SocketAddr, is_kept: bool) -> anyhow::Result<Server> {
+    let rest = if is_kept { "" } else { "/" };
+    let blocks = format!(
+        "server {{\nlisten 127.0.0.1:{port} reuseport;\nlocation /obi/ {{ proxy_pass http://{to}{rest}; }}\n}}\n"
+    );
+    start("nginx-below", tempfile::tempdir()?, &blocks, port, features())
 }
 
 /// The server in front of a gRPC server at `upstream`, a port of IPv4 loopback, and its port.

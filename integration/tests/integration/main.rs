@@ -8,6 +8,7 @@
     reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
 )]
 
+mod access;
 mod accuracy;
 mod cardinality;
 mod causality;

@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use thiserror::Error;
 
 use self::output::{Kind, read};
-use super::slo::agent::{Place, Refusal, address, ask_bytes};
+use super::slo::agent::{Place, Reached, Refusal, ask_bytes, reach};
 use crate::agent::profile::alone;
 use crate::cause::context::parse_id;
 use crate::config;
@@ -156,13 +156,17 @@ struct Recorded {
 }
 
 fn record(args: &ProfileArgs, kind: Kind) -> anyhow::Result<Recorded> {
-    let address = address(&args.place)?;
+    let agent = reach(&args.place)?;
     if let Some(pid) = args.pid.filter(|pid| !Path::new("/proc").join(pid.to_string()).exists()) {
         anyhow::bail!("--pid {pid}: there is no such process");
     }
     let duration = Duration::from_secs(args.seconds.unwrap_or(0));
-    let is_there = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(2)).is_ok();
-    if is_there { from_agent(args, kind, address, duration) } else { sample_here(args, address, duration) }
+    let is_there = std::net::TcpStream::connect_timeout(&agent.address, Duration::from_secs(2)).is_ok();
+    if is_there {
+        from_agent(args, kind, &agent, duration)
+    } else {
+        sample_here(args, agent.address, duration)
+    }
 }
 
 fn sample_here(args: &ProfileArgs, address: SocketAddr, duration: Duration) -> anyhow::Result<Recorded> {
@@ -185,11 +189,11 @@ fn sample_here(args: &ProfileArgs, address: SocketAddr, duration: Duration) -> a
 fn from_agent(
     args: &ProfileArgs,
     kind: Kind,
-    address: SocketAddr,
+    agent: &Reached,
     duration: Duration,
 ) -> anyhow::Result<Recorded> {
     if let Some(service) = args.service.as_ref().filter(|_| !duration.is_zero()) {
-        is_known(address, args, service)?;
+        is_known(agent, args, service)?;
     }
     let times = wait(duration);
     // All that is written can be made of pprof, which keeps everything.
@@ -197,7 +201,7 @@ fn from_agent(
         let mut parameters = times.clone();
         parameters.extend_from_slice(more);
         let borrowed: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        patiently(|| ask_bytes(address, "/api/v1/profiles", &borrowed))
+        patiently(|| ask_bytes(agent, "/api/v1/profiles", &borrowed))
     };
     let wanted = |slow: Option<bool>| {
         let texts = [("service", &args.service), ("route", &args.route), ("span", &args.span)];
@@ -221,14 +225,14 @@ fn from_agent(
 
 /// Refuses a service of which the agent has neither seen requests nor, in the last minute, samples: a wrong name is
 /// said now, and not when everything has been recorded.
-fn is_known(address: SocketAddr, args: &ProfileArgs, service: &str) -> anyhow::Result<()> {
+fn is_known(agent: &Reached, args: &ProfileArgs, service: &str) -> anyhow::Result<()> {
     let mut known = Vec::new();
     let of_kind = [("type", args.kind.as_str()), ("format", "json")];
     for (path, parameters, field) in
         [("/api/v1/profiles", of_kind.as_slice(), "service"), ("/api/v1/status", &[], "name")]
     {
         let answer: serde_json::Value =
-            serde_json::from_slice(&patiently(|| ask_bytes(address, path, parameters))?)?;
+            serde_json::from_slice(&patiently(|| ask_bytes(agent, path, parameters))?)?;
         let listed = answer["services"].as_array().into_iter().flatten();
         known.extend(listed.filter_map(|service| service[field].as_str()).map(str::to_owned));
     }
@@ -400,7 +404,9 @@ mod tests {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 axum::serve(listener, axum::Router::new().route("/x", axum::routing::get(answer))).await
             });
-            let answered = patiently(|| ask_bytes(address, "/x", &[]));
+            let place = Place { config: None, address: Some(address) };
+            let agent = reach(&place).unwrap();
+            let answered = patiently(|| ask_bytes(&agent, "/x", &[]));
             assert_eq!(answered.is_ok(), expected.is_some(), "{answered:?}");
             let asked = asked.load(std::sync::atomic::Ordering::Relaxed);
             assert_eq!(asked, expected.unwrap_or(if refusals >= ASKED { ASKED } else { 1 }));

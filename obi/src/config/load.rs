@@ -199,7 +199,8 @@ impl Place<'_> {
 
     fn refuse(&self, key: &str, problem: String) -> ConfigError {
         let origin = self.origin_of(key);
-        ConfigError::Value { origin, key: key.to_owned(), value: shown(self.find(key)), problem }
+        let value = if key == "web.token" { "…".to_owned() } else { shown(self.find(key)) };
+        ConfigError::Value { origin, key: key.to_owned(), value, problem }
     }
 
     /// The variable that set a key, or the file.

@@ -10,6 +10,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use thiserror::Error as ThisError;
 
+use super::access::Lack;
 use crate::profile::ask::AskError;
 
 /// Why a request is not served.
@@ -21,6 +22,21 @@ pub enum Error {
     /// 421: the request is meant for another server (RFC 9110, section 15.5.20).
     #[error("this agent does not answer for the host `{0}`: ask by address, or name it in web.hosts")]
     Host(String),
+    /// 401.
+    #[error("{}", match .0 {
+        Lack::Token => "the token is missing or another one: send web.token as `Authorization: Bearer TOKEN`",
+        Lack::Configuration => {
+            "this is not shown to other machines: set web.token, or web.open: true to let everyone who reaches the \
+             port read it"
+        }
+    })]
+    Access(Lack),
+    /// 403: a form of another page.
+    #[error("this form was not on a page of this agent")]
+    Foreign,
+    /// 400: a form that cannot be read.
+    #[error("the form cannot be read, expected the field token")]
+    Form,
     /// 405.
     #[error("method {0} is not allowed, use GET")]
     Method(String),
@@ -79,9 +95,13 @@ impl Error {
         match self {
             Self::NoRoute(_) | Self::NotSampled(_) | Self::NoTrace(_) => StatusCode::NOT_FOUND,
             Self::Host(_) => StatusCode::MISDIRECTED_REQUEST,
+            Self::Access(_) => StatusCode::UNAUTHORIZED,
+            Self::Foreign => StatusCode::FORBIDDEN,
             Self::Method(_) => StatusCode::METHOD_NOT_ALLOWED,
             Self::QueryTooLong(_) => StatusCode::URI_TOO_LONG,
-            Self::Parameter { .. } | Self::Query(_) | Self::NothingToCompare => StatusCode::BAD_REQUEST,
+            Self::Parameter { .. } | Self::Query(_) | Self::Form | Self::NothingToCompare => {
+                StatusCode::BAD_REQUEST
+            }
             Self::Unanswered | Self::Profiles(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }

@@ -3,12 +3,13 @@
 //! In: HTTP requests. Out: responses made from what the pipeline thread answers (see [`handle`]).
 //! Refuses to know sockets and how spans and metrics come about.
 //!
-//! Only GET (and HEAD) is served, so no request body is ever read; a query string is bounded by
+//! Only GET (and HEAD) is served, and the form of the login, whose body is bounded; a query string is bounded by
 //! [`MAX_QUERY_BYTES`], answers by [`spans::MAX_LIMIT`] and the store's own bounds, and
 //! the number of answers in the making by [`State::new`].
 #![forbid(unsafe_code)]
 
 mod accept;
+pub mod access;
 mod cardinality;
 mod error;
 mod graph;
@@ -17,6 +18,7 @@ pub mod host;
 mod metrics;
 mod objectives;
 mod page;
+pub mod prefix;
 mod profiles;
 pub mod scraper;
 mod security;
@@ -35,12 +37,13 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tower_service::Service as _;
 
 pub use error::Error;
 pub use handle::{Command, Handle, Sources};
 use scraper::Scrapers;
 
-use crate::{objective, profile};
+use crate::{config, objective, profile};
 
 /// A longer query string is refused.
 pub const MAX_QUERY_BYTES: usize = 8_192;
@@ -62,10 +65,13 @@ pub struct State {
     profiles: profile::ask::Handle,
     profiles_made: Arc<Semaphore>,
     hosts: Arc<host::Hosts>,
+    access: Arc<access::Access>,
+    prefix: Arc<prefix::Prefix>,
+    external_url: Arc<str>,
 }
 
 impl State {
-    /// Routes over this handle. `ready` is set by whoever attached the capture.
+    /// Routes over this handle, for everyone. `ready` is set by whoever attached the capture.
     #[must_use]
     pub fn new(handle: Handle, ready: Arc<AtomicBool>) -> Self {
         let scrapers = Arc::new(Mutex::new(Scrapers::default()));
@@ -73,8 +79,19 @@ impl State {
         let profiles = profile::ask::Handle::off("nothing is sampled");
         let profiles_made = Arc::new(Semaphore::new(MAX_PROFILES));
         let objectives = objective::Handle::default();
-        let hosts = Arc::default();
-        Self { handle, ready, scrapers, answers, objectives, profiles, profiles_made, hosts }
+        Self {
+            handle,
+            ready,
+            scrapers,
+            answers,
+            objectives,
+            profiles,
+            profiles_made,
+            hosts: Arc::default(),
+            access: Arc::new(access::Access::everyone()),
+            prefix: Arc::default(),
+            external_url: Arc::default(),
+        }
     }
 
     /// The same with objectives to show.
@@ -83,10 +100,16 @@ impl State {
         Self { objectives, ..self }
     }
 
-    /// The same for requests to these names, too.
+    /// The same for those, at the names and below the path that the configuration says.
     #[must_use]
-    pub fn with_hosts(self, hosts: host::Hosts) -> Self {
-        Self { hosts: Arc::new(hosts), ..self }
+    pub fn configured(self, config: &config::Web) -> Self {
+        Self {
+            hosts: Arc::new(host::Hosts::new(config)),
+            access: Arc::new(access::Access::new(config)),
+            prefix: Arc::new(prefix::Prefix::new(config)),
+            external_url: config.external_url.as_str().into(),
+            ..self
+        }
     }
 
     /// The same with profiles to show, or a reason why there are none.
@@ -123,7 +146,8 @@ async fn made(
 /// All routes. Serve it with `into_make_service_with_connect_info::<SocketAddr>()`: scrapers are told apart
 /// by their address.
 pub fn router(state: State) -> Router {
-    Router::new()
+    let prefix = Arc::clone(&state.prefix);
+    let routes = Router::new()
         .merge(page::routes())
         .route("/metrics", get(metrics::serve))
         .route("/healthz", get(async || "ok\n"))
@@ -141,10 +165,24 @@ pub fn router(state: State) -> Router {
         .route("/api/v1/cardinality", get(cardinality::serve))
         .fallback(page::missing)
         .method_not_allowed_fallback(async |request: Request| Error::Method(request.method().to_string()))
+        .layer(middleware::from_fn_with_state(state.clone(), access::check))
         .layer(middleware::from_fn(bound_query))
         .layer(middleware::from_fn_with_state(state.clone(), host::check))
+        .layer(middleware::from_fn_with_state(state.clone(), prefix::add))
         .layer(middleware::from_fn(security::harden))
-        .with_state(state)
+        .with_state(state);
+    if prefix.as_str().is_empty() { routes } else { below(prefix, routes) }
+}
+
+/// The same routes, with a path in front of them and without.
+fn below(prefix: Arc<prefix::Prefix>, routes: Router) -> Router {
+    Router::new().fallback(async move |mut request: Request| {
+        if let Some(uri) = prefix.strip(request.uri()) {
+            *request.uri_mut() = uri;
+        }
+        let mut routes = routes.clone();
+        routes.call(request).await
+    })
 }
 
 async fn bound_query(request: Request, next: Next) -> Response {

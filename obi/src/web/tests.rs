@@ -111,14 +111,9 @@ async fn objectives_are_suggested_for_those_who_answer() {
 #[tokio::test]
 async fn requests_for_foreign_names_are_refused_on_every_path() {
     let config = crate::config::Web { hosts: vec!["obi.example.org".to_owned()], ..Default::default() };
-    let state = |hosts: host::Hosts| {
-        let (sender, _) = mpsc::channel::<Command>(1);
-        router(
-            State::new(Handle::new(sender, Arc::new(|| ())), Arc::new(AtomicBool::new(true)))
-                .with_hosts(hosts),
-        )
-    };
-    let app = state(host::Hosts::new(&config));
+    let (sender, _) = mpsc::channel::<Command>(1);
+    let handle = Handle::new(sender, Arc::new(|| ()));
+    let app = router(State::new(handle, Arc::new(AtomicBool::new(true))).configured(&config));
     let check = async |uri: &str, hosts: &[&str], status: u16| {
         let mut request = Request::get(uri);
         for host in hosts {

@@ -9,10 +9,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use thiserror::Error;
 
-use crate::config;
+use crate::config::{self, Token};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The token, where no configuration says it.
+const TOKEN: &str = "OBI_WEB_TOKEN";
 
 /// Where the agent listens.
 #[derive(Debug, clap::Args)]
@@ -42,27 +44,43 @@ pub struct Refusal {
 /// # Errors
 /// When the configuration is not valid, no agent answers, or its answer is a refusal.
 pub fn ask(place: &Place, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
-    fetch(address(place)?, path, parameters)
+    fetch(&reach(place)?, path, parameters)
 }
 
-/// Where it is to be asked.
+/// An agent, and what it wants to see of who asks.
+#[derive(Debug)]
+pub struct Reached {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// `web.token`.
+    token: Token,
+}
+
+/// Where it is to be asked, and with what token: that of the configuration or of the environment.
 ///
 /// # Errors
 /// When the configuration is not valid.
-pub fn address(place: &Place) -> anyhow::Result<SocketAddr> {
-    let address = match place.address {
-        Some(address) => address,
-        None => config::load(place.config.as_deref())?.web.listen,
-    };
-    Ok(reachable(address))
+pub fn reach(place: &Place) -> anyhow::Result<Reached> {
+    Ok(match place.address {
+        Some(address) => {
+            let token = Token::try_from(std::env::var(TOKEN).unwrap_or_default());
+            let token =
+                token.map_err(|problem| anyhow::anyhow!("environment {TOKEN}: web.token {problem}"))?;
+            Reached { address: reachable(address), token }
+        }
+        None => {
+            let web = config::load(place.config.as_deref())?.web;
+            Reached { address: reachable(web.listen), token: web.token }
+        }
+    })
 }
 
 /// As [`ask`], whatever the answer is made of; more patiently, since it may take a while to make.
 ///
 /// # Errors
 /// When no agent answers, or its answer is a refusal.
-pub fn ask_bytes(address: SocketAddr, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<Vec<u8>> {
-    get(address, path, parameters, PATIENCE)
+pub fn ask_bytes(agent: &Reached, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<Vec<u8>> {
+    get(agent, path, parameters, PATIENCE)
 }
 
 /// What listens everywhere is asked at the loopback address.
@@ -75,17 +93,18 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-fn fetch(address: SocketAddr, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
-    let bytes = get(address, path, parameters, TIMEOUT)?;
-    String::from_utf8(bytes).with_context(|| format!("failed to read the answer of {address}"))
+fn fetch(agent: &Reached, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
+    let bytes = get(agent, path, parameters, TIMEOUT)?;
+    String::from_utf8(bytes).with_context(|| format!("failed to read the answer of {}", agent.address))
 }
 
 fn get(
-    address: SocketAddr,
+    agent: &Reached,
     path: &str,
     parameters: &[(&str, &str)],
     timeout: Duration,
 ) -> anyhow::Result<Vec<u8>> {
+    let address = agent.address;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let url = reqwest::Url::parse_with_params(&format!("http://{address}{path}"), parameters)
         .with_context(|| format!("failed to make a URL of `{address}{path}`"))?;
@@ -95,7 +114,11 @@ fn get(
     runtime.block_on(async {
         crate::objective::notify::choose_tls();
         let client = reqwest::Client::builder().no_proxy().timeout(timeout).build()?;
-        let answer = client.get(url.clone()).send().await.map_err(|error| {
+        let mut request = client.get(url.clone());
+        if let Some(token) = agent.token.get() {
+            request = request.bearer_auth(token);
+        }
+        let answer = request.send().await.map_err(|error| {
             // What the system said; what the client library was doing is of no use to who asks.
             anyhow::anyhow!("no agent answers at {address}: {}", anyhow::Error::from(error).root_cause())
         })?;
@@ -130,7 +153,8 @@ mod tests {
     #[test]
     fn nobody_there_is_said() {
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error = format!("{:#}", fetch(address, "/", &[]).unwrap_err());
+        let error =
+            format!("{:#}", fetch(&Reached { address, token: Token::default() }, "/", &[]).unwrap_err());
         assert!(error.starts_with(&format!("no agent answers at {address}: Connection refused")), "{error}");
     }
 }

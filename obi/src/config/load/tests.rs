@@ -98,7 +98,7 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     );
     check(
         "web: {lisen: x}",
-        "obi.yaml: web.lisen: not known; expected one of external_url, history_bytes, hosts, listen, span_bytes, spans",
+        "obi.yaml: web.lisen: not known; expected one of external_url, history_bytes, hosts, listen, open, protect_metrics, span_bytes, spans, token",
     );
     check(
         "discover: {include: [{exe: /usr/bin/x}]}",
@@ -130,6 +130,12 @@ fn a_wrong_file_says_where_and_what_was_expected() {
         check(
             &format!("web: {{external_url: '{url}'}}"),
             &format!("obi.yaml: web.external_url: `{url}` is not valid, expected {URL}"),
+        );
+    }
+    for token in ["short-secret-99", "0123456789abcde ", "0123456789abcdéf", "[x]"] {
+        check(
+            &format!("web: {{token: '{token}'}}"),
+            "obi.yaml: web.token: `…` is not valid, expected 16 to 4096 letters, digits and `-._~+/=`, or an empty text",
         );
     }
     check(
@@ -182,7 +188,7 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     }
     check(
         "web: 7",
-        "obi.yaml: web: `7` is not a section, expected one of external_url, history_bytes, hosts, listen, span_bytes, spans",
+        "obi.yaml: web: `7` is not a section, expected one of external_url, history_bytes, hosts, listen, open, protect_metrics, span_bytes, spans, token",
     );
     check("7", "obi.yaml: `7` is not valid, expected sections such as `web:`");
     check(
@@ -306,7 +312,7 @@ fn a_wrong_variable_is_named() {
     check(
         "OBI_WEB_LISTEM",
         "x",
-        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_EXTERNAL_URL, OBI_WEB_HISTORY_BYTES, OBI_WEB_HOSTS, OBI_WEB_LISTEN, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS",
+        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_EXTERNAL_URL, OBI_WEB_HISTORY_BYTES, OBI_WEB_HOSTS, OBI_WEB_LISTEN, OBI_WEB_OPEN, OBI_WEB_PROTECT_METRICS, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS, OBI_WEB_TOKEN",
     );
     check(
         "OBI_DISCOVER_INCLUDE",

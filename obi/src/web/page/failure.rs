@@ -111,7 +111,7 @@ fn shown(name: &str) -> String {
 }
 
 /// Whether who asks wants to read a page: browsers say so.
-pub(super) fn wants_page(headers: &HeaderMap) -> bool {
+pub(in crate::web) fn wants_page(headers: &HeaderMap) -> bool {
     let accepts = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepts.flat_map(|value| value.split(',')).any(|range| range.trim().starts_with("text/html"))
 }

@@ -9,6 +9,7 @@
 //! - [`spans`], [`trace`] (drawn by [`waterfall`]), [`span`]: what happened in a request, and where its time went.
 //! - [`slos`]: objectives and alerts; [`state`]: how one is doing in a word.
 //! - [`map`]: who calls whom, placed by [`layers`]. [`agent`]: how the agent itself is doing; [`remedy`]: what helps.
+//! - [`login`]: a form for the token of the page.
 //! - [`text`], [`link`], [`table`], [`parameter`]: numbers, addresses, cells, what is asked for.
 
 mod agent;
@@ -21,6 +22,7 @@ mod heat;
 mod lately;
 mod layers;
 mod link;
+pub(super) mod login;
 mod map;
 mod overview;
 mod parameter;
@@ -42,6 +44,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use self::failure::Failure;
+pub(super) use self::failure::wants_page;
 use super::{Error, State as Web};
 
 /// All pages.
@@ -56,13 +59,14 @@ pub(super) fn routes() -> Router<Web> {
         .route("/slos/{name}", get(slos::one))
         .route("/map", get(map::serve))
         .route("/agent", get(agent::serve))
+        .route("/login", get(login::form).post(login::serve))
         .route("/assets/{name}", get(asset::serve))
 }
 
 /// Nothing is there: a page for those who read pages.
 pub(super) async fn missing(request: Request) -> Response {
     let error = Error::NoRoute(request.uri().path().to_owned());
-    match failure::wants_page(request.headers()) {
+    match wants_page(request.headers()) {
         true => Failure::from(error).into_response(),
         false => error.into_response(),
     }

@@ -106,7 +106,8 @@ function open() {
 
 var KEYS = [["/", "filter"], ["j k", "next, previous row"], ["o", "open the row"], ["e", "only errors"], ["g s", "services"],
 	["g p", "spans"], ["g o", "objectives"], ["g m", "map"], ["g a", "agent"], ["t", "light or dark"], ["p", "pause or go on"], ["?", "this help"]];
-var GO = { s: "/", p: "/spans", o: "/slos", m: "/map", a: "/agent" };
+var GO = { s: "", p: "spans", o: "slos", m: "map", a: "agent" };
+function go(part) { location.href = document.querySelector("a.mark").getAttribute("href") + part; }
 function help() {
 	var box = document.querySelector("dialog");
 	if (!box) {
@@ -139,7 +140,7 @@ function press(event) {
 	if (event.ctrlKey || event.metaKey || event.altKey) return;
 	if (typing) { if (event.key === "Escape") at.blur(); return; }
 	var key = event.key;
-	if (Date.now() - going < 1500 && GO[key]) { location.href = GO[key]; return; }
+	if (Date.now() - going < 1500 && GO[key] !== undefined) { go(GO[key]); return; }
 	going = key === "g" ? Date.now() : 0;
 	if (key === "/") { var box = filter || document.querySelector("form input"); if (box) { event.preventDefault(); box.focus(); box.select(); } }
 	else if (key === "j") move(1);
