@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages packages
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-page packages
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -86,6 +86,9 @@ packages: build ## .deb, .rpm and a tarball of the release binary, with manual p
 
 test-dashboards: ## The structure of dashboards/*.json by Grafana's own types (takes two packages from npm)
 	script/check-dashboards
+
+test-page: build ## Every screen of the page: valid HTML, and axe-core in a real browser (needs chromium; takes three packages from npm)
+	$(SUDO) env OBI=$(OBI) script/test-page
 
 fuzz-smoke:
 	script/fuzz 5

@@ -454,8 +454,9 @@ fn exemplars_are_known(world: &mut World, questions: &[Question]) {
         .collect();
     let spans = world.agent.spans().unwrap();
     let known: std::collections::BTreeSet<&str> = spans.iter().map(|span| span.trace_id.as_str()).collect();
-    // Prometheus 3.5 keeps exemplars of the first native histogram of a family only: it does not go back to the first
-    // exemplar for the next one, as 2.54 does (prometheus/prometheus#14810).
+    // Prometheus 3.5 keeps exemplars of the first native histogram of a family only, those in its own list and those
+    // of its classic buckets alike: it does not go back to the first one for the next histogram, unless it reads the
+    // classic buckets as well (`always_scrape_classic_histograms`).
     let n_native = found.iter().filter(|(kind, _, traces)| *kind == "native" && !traces.is_empty()).count();
     assert!(n_native >= marked.len() / 2, "{n_native} of {} targets have exemplars", marked.len());
     for (kind, question, traces) in found {

@@ -112,7 +112,7 @@ fn losses(stats: &Snapshot) -> Markup {
         section aria-labelledby="losses" {
             h2 #losses { "Lost" }
             @if by_reason.is_empty() { p { "Nothing: every exchange that was sent has been seen, but for what is below." } }
-            @else { div.wide { table {
+            @else { div.wide tabindex="0" { table {
                 caption.unseen { "Lost exchanges by stage and reason" }
                 thead { tr { th scope="col" { "Stage" } th scope="col" { "Reason" } th.n scope="col" { "Exchanges" } th scope="col" { "Of" } th scope="col" { "What it is, and what helps" } } }
                 tbody { @for ((stage, reason), (n, services)) in &by_reason {
@@ -147,7 +147,7 @@ fn hooks(stats: &Snapshot) -> Markup {
         section aria-labelledby="hooks" {
             h2 #hooks { "Hook set" }
             @if stats.hook_sets.is_empty() { p.empty { "Capture is not attached yet." } }
-            @else { div.wide { table {
+            @else { div.wide tabindex="0" { table {
                 caption.unseen { "Hook sets, the cheapest first" }
                 thead { tr { th scope="col" { "Set" } th scope="col" { "State" } th scope="col" { "Why" } } }
                 tbody { @for it in &stats.hook_sets {
@@ -178,7 +178,7 @@ fn memory(metrics: &Metrics) -> Markup {
     html! {
         section aria-labelledby="memory" {
             h2 #memory { "Memory" }
-            div.wide { table {
+            div.wide tabindex="0" { table {
                 caption.unseen { "Memory by subsystem" }
                 thead { tr { th scope="col" { "What" } th.n scope="col" { "Bytes" } } }
                 tbody {
@@ -195,7 +195,7 @@ fn exports(stats: &Snapshot) -> Markup {
         section aria-labelledby="exports" {
             h2 #exports { "Exports" }
             @if stats.lanes.is_empty() { p { "Nothing is sent anywhere; " a href="/metrics" { "/metrics" } " is there to be scraped. Destinations: " code { "export.otlp" } "." } }
-            @else { div.wide { table {
+            @else { div.wide tabindex="0" { table {
                 caption.unseen { "Destinations" }
                 thead { tr {
                     th scope="col" { "Destination" } th scope="col" { "Signal" } th.n scope="col" { "Sent" } th.n scope="col" { "Lost" } th.n scope="col" { "Queued" } th.n scope="col" { "Retries" } th scope="col" { "Why lost" }

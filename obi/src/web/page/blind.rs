@@ -34,7 +34,7 @@ pub(super) fn section(stats: &Snapshot) -> Markup {
                 }
             }
             @if !processes.is_empty() {
-                div.wide { table {
+                div.wide tabindex="0" { table {
                     caption.unseen { "Processes whose TLS is not read" }
                     thead { tr { th scope="col" { "Process" } th scope="col" { "TLS library" } th scope="col" { "Why" } th.n scope="col" { "Connections" } } }
                     tbody { @for process in processes.iter().take(LISTED) {

@@ -124,7 +124,7 @@ fn drawn(shown: &Shown<'_>, grid: &Grid, cells: &[(u64, i8, u64)]) -> Markup {
     let examples = examples(shown, grid);
     html! {
         figure.heat {
-            div.wide {
+            div.wide tabindex="0" {
                 svg viewBox={ "0 0 " (width) " " (height + 22.0) } role="group" aria-label="Durations along time; circles and crosses are spans to be opened" {
                     @for bucket in (grid.low..=grid.high).filter(|bucket| bucket.rem_euclid(4) == 0) { (mark(grid, bucket)) }
                     @for (nth, path) in steps.iter().enumerate().filter(|(_, path)| !path.is_empty()) { path class={ "h" (nth) } d=(path) {} }

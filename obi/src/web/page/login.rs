@@ -40,6 +40,7 @@ pub(in crate::web) fn refused(lack: Lack, wanted: &Uri, is_wrong: bool) -> Respo
             p { "This agent shows what it sees to those who have its token: the value of " code { "web.token" } " in its configuration." }
             form.controls method="post" action="/login" {
                 input type="hidden" name="to" value=(to);
+                input type="text" name="username" value="obi" autocomplete="username" hidden;
                 label { "Token " input type="password" name="token" autocomplete="current-password" required autofocus; }
                 button type="submit" { "Show the page" }
             }

@@ -161,7 +161,7 @@ fn picture(red: &Snapshot) -> Markup {
     let width = 2.0 * MARGIN + WIDTH + columns.saturating_sub(1) as f64 * ACROSS;
     let height = 2.0 * MARGIN + HEIGHT + rows.saturating_sub(1) as f64 * DOWN + 16.0;
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             svg.map viewBox={ "0 0 " (width) " " (height) } width=(width) height=(height) role="group" aria-label="Map of services; the table below has the same" {
                 @for (((_, arrow), edge), nth) in arrows.iter().zip(&edges).zip(0..) {
                     (line(arrow, &way(&places, &bends, *edge).map(at).collect::<Vec<_>>(), (arrows.len() <= MARKED).then_some(nth)))
@@ -270,7 +270,7 @@ fn edges(edges: &[Arc<Edge>]) -> Markup {
     let mut sorted: Vec<&Arc<Edge>> = edges.iter().collect();
     sorted.sort_by_key(|edge| std::cmp::Reverse((edge.failed > 0, edge.total)));
     html! {
-        div.wide { table.rows #rows {
+        div.wide tabindex="0" { table.rows #rows {
             caption.unseen { "Calls, those with errors first" }
             thead { tr {
                 th scope="col" { "From" } th scope="col" { "To" } th.n scope="col" { "Calls" } th.n scope="col" { "Errors" } th.n scope="col" { "p50" } th.n scope="col" { "p95" }

@@ -171,7 +171,7 @@ fn services(rows: &[Row], state: &dyn Fn(&Row) -> Option<Slo>, wanted: &Wanted) 
     let head = |order: Order, name: &str, class: &str| table::sorted("/", wanted, order, name, class);
     let has_slos = rows.iter().any(|row| state(row).is_some());
     html! {
-        div.wide {
+        div.wide tabindex="0" {
             table.rows #rows {
                 caption.unseen { "Services, each as a server and as a client" }
                 thead { tr {

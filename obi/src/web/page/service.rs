@@ -186,7 +186,7 @@ fn operations(id: &str, heading: &str, list: &[Operation], (service, kind): (&st
     html! {
         section aria-labelledby=(id) {
             h2 id=(id) { (heading) " " span.of { "since the series began" } }
-            div.wide { table.rows {
+            div.wide tabindex="0" { table.rows {
                 caption.unseen { (heading) }
                 thead { tr {
                     th scope="col" { (if is_server { "Route" } else { "To" }) }
@@ -235,7 +235,7 @@ fn callers_of(callers: &[&Arc<Edge>]) -> Markup {
     html! {
         section aria-labelledby="callers" {
             h2 #callers { "Callers" }
-            div.wide { table.rows {
+            div.wide tabindex="0" { table.rows {
                 caption.unseen { "Who calls it" }
                 thead { tr { th scope="col" { "From" } th.n scope="col" { "Requests" } th.n scope="col" { "Errors" } } }
                 tbody { @for edge in callers {

@@ -81,7 +81,7 @@ pub(super) fn page(view: &View, service: Option<&str>) -> Page {
 /// A table of objectives.
 pub(super) fn list(objectives: &[(Slo, &ObjectiveView)]) -> Markup {
     html! {
-        div.wide { table.rows {
+        div.wide tabindex="0" { table.rows {
             caption.unseen { "Objectives, the worst first" }
             thead { tr {
                 th scope="col" { "State" } th scope="col" { "Objective" } th scope="col" { "Service" }
@@ -243,7 +243,7 @@ fn windows(objective: &ObjectiveView) -> Markup {
     html! {
         section aria-labelledby="windows" {
             h2 #windows { "Burn rates" }
-            div.wide { table {
+            div.wide tabindex="0" { table {
                 caption { "1 uses up exactly the budget in exactly the period; more is too fast." }
                 thead { tr {
                     th scope="col" { "Last" } th.n scope="col" { "Burn rate" } th.n scope="col" { "Bad" } th.n scope="col" { "Events" } th.n scope="col" { "Observed" }

@@ -91,7 +91,7 @@ fn empty(stored: usize, is_filtered: bool) -> Markup {
 fn list(spans: &[Stored]) -> Markup {
     let longest = spans.iter().map(|it| took(&it.span)).max().unwrap_or(0);
     html! {
-        div.wide { table.rows #rows {
+        div.wide tabindex="0" { table.rows #rows {
             caption.unseen { "Spans, newest first" }
             thead { tr {
                 th scope="col" { "Span" } th scope="col" { "Service" } th scope="col" { "Status" } th.n scope="col" { "Took" } th scope="col" { "" } th scope="col" { "At" }

@@ -12,7 +12,7 @@ const NAMED: usize = 4;
 /// A table of traces.
 pub(super) fn list(traces: &[Trace], caption: &str) -> Markup {
     html! {
-        div.wide { table.rows {
+        div.wide tabindex="0" { table.rows {
             caption.unseen { (caption) }
             thead { tr {
                 th scope="col" { "Began with" } th scope="col" { "At" } th.n scope="col" { "Took" }
