@@ -14,10 +14,12 @@
  * to an enter probe the pointer to the count is the fifth argument, not the fourth. One call may be told twice, one
  * probe after the other (the same file attached under two names): an enter probe with the stack pointer, object and
  * buffer of the call in hand is that call, and an exit probe without a call is none. A call may also end unseen,
- * where it failed before it did anything: the thread's next enter probe takes its place.
+ * where it failed before it did anything: the thread's next enter probe takes its place. TLS_COLLECTED: to an enter
+ * probe, that no probe tells when the memory of an object is free: then the object goes with its socket.
  */
 enum tls_cookie {
 	TLS_FIFTH_BIT = 62,
+	TLS_COLLECTED_BIT = 63,
 };
 
 /*

@@ -192,7 +192,7 @@ static __always_inline int miss_call(const struct tls_frame *frame, u32 tgid, u3
 	bool sending = frame->kind == TLS_CALL_SEND;
 	struct connection *k;
 	struct segment *s;
-	if (!t || frame->kind == TLS_CALL_HANDSHAKE)
+	if (!t || frame->kind >= TLS_CALL_HANDSHAKE)
 		return 0;
 	k = &t->connection;
 	if (k->cursor[sending & 1].mode == MODE_IGNORED)
@@ -216,6 +216,7 @@ static __always_inline int enter_call(struct pt_regs *ctx, struct tls_frame *fra
 		return 0;
 	frame->object = TLS_ARGUMENT_1(ctx);
 	frame->stack = TLS_STACK(ctx);
+	frame->collected = tls_cookie(ctx) >> TLS_COLLECTED_BIT & 1;
 	frame->begun = frame->kind == TLS_CALL_SEND ? bpf_ktime_get_ns() : 0;
 	call = bpf_map_lookup_elem(&tls_call, &tid);
 	if (!call) {
@@ -250,6 +251,28 @@ int tls_write_enter(struct pt_regs *ctx)
 	OWN_STACK(ctx);
 	struct tls_frame frame = { .kind = TLS_CALL_SEND };
 	return enter_tls(ctx, &frame);
+}
+
+/*
+ * A function for records of any type (the second argument), into the buffer that is the third: of those that are no
+ * data (23) nothing is told. A program of its own, for kernels without cookies.
+ */
+SEC("uprobe")
+int tls_typed_read_enter(struct pt_regs *ctx)
+{
+	OWN_STACK(ctx);
+	struct tls_frame frame = { .kind = (u32)TLS_ARGUMENT_2(ctx) == 23 ? TLS_CALL_RECEIVE : TLS_CALL_TOLD };
+	frame.buffer = TLS_ARGUMENT_3(ctx);
+	return enter_call(ctx, &frame);
+}
+
+/* What was gathered, and told then, is sent. */
+SEC("uprobe")
+int tls_uncork_enter(struct pt_regs *ctx)
+{
+	OWN_STACK(ctx);
+	struct tls_frame frame = { .kind = TLS_CALL_TOLD };
+	return enter_call(ctx, &frame);
 }
 
 static __always_inline u64 count_argument(struct pt_regs *ctx)
@@ -307,9 +330,11 @@ int tls_handshake_enter(struct pt_regs *ctx)
 		return 0;
 	t = find_tls(&key);
 	if (!t)
-		make_tls(&key, true);
+		t = make_tls(&key, true);
 	else if (t->freed || t->connection.flags & CONNECTION_FINISHED)
 		begin_anew(t);
+	if (t && tls_cookie(ctx) >> TLS_COLLECTED_BIT & 1)
+		t->collected = 1;
 	return enter_tls(ctx, &frame);
 }
 
@@ -352,7 +377,29 @@ static __always_inline int told(void *ctx, const struct tls_frame *frame, s64 n,
 			tally_add(tgid, TALLY_LOST << 8 | LOSS_NO_STATE, 1);
 		return 0;
 	}
+	if (frame->collected)
+		t->collected = 1;
 	return move_plain(ctx, t, frame, n, at);
+}
+
+/*
+ * GnuTLS has made a record of what it was given and could not send it: the program calls again, with the same bytes or
+ * with none, until all has gone. Then the result is the number of bytes, which are told once.
+ */
+enum { GNUTLS_AGAIN = -28, GNUTLS_INTERRUPTED = -52 };
+
+static __always_inline void find_unsent(struct tls_frame *frame, s32 result)
+{
+	struct tls_key key = { .object = frame->object, .tgid = bpf_get_current_pid_tgid() >> 32 };
+	struct tls_connection *t;
+	if (result > 0 ? frame->buffer != 0 : !frame->buffer || (result != GNUTLS_AGAIN && result != GNUTLS_INTERRUPTED))
+		return;
+	t = find_tls(&key);
+	if (!t)
+		return;
+	if (result > 0)
+		frame->buffer = t->unsent;
+	t->unsent = result > 0 ? 0 : frame->buffer;
 }
 
 /* At the end of every call that has an enter program. */
@@ -362,7 +409,7 @@ int tls_exit(struct pt_regs *ctx)
 	OWN_STACK(ctx);
 	u32 tid = bpf_get_current_pid_tgid(), depth;
 	struct tls_call *call = bpf_map_lookup_elem(&tls_call, &tid);
-	struct tls_frame frame;
+	struct tls_frame frame, *around = NULL;
 	struct tls_times at;
 	s64 n;
 	if (!call || !call->depth)
@@ -373,16 +420,19 @@ int tls_exit(struct pt_regs *ctx)
 	frame = *frame_at(call, depth + 1);
 	at.arrival = call->arrival;
 	at.sent = call->sent;
-	if (frame.kind == TLS_CALL_HANDSHAKE || frame.told)
+	if (frame.kind >= TLS_CALL_HANDSHAKE || frame.told)
 		return 0;
+	if (depth)
+		around = frame_at(call, depth);
+	if (around && around->kind == TLS_CALL_TOLD && around->object == frame.object)
+		return 0;
+	if (frame.kind == TLS_CALL_SEND && !frame.count)
+		find_unsent(&frame, TLS_RESULT(ctx));
 	n = bytes_of(ctx, &frame);
 	if (!n)
 		return 0;
-	if (depth) {
-		struct tls_frame *around = frame_at(call, depth);
-		if (around->object == frame.object && around->kind == frame.kind)
-			around->told = 1;
-	}
+	if (around && around->object == frame.object && around->kind == frame.kind)
+		around->told = 1;
 	return told(ctx, &frame, n, at);
 }
 

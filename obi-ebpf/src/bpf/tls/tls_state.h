@@ -26,6 +26,7 @@ struct tls_connection {
 	u64 freed;		/* when the library was told to free the object, 0: it was not */
 	u32 moved;		/* 1: it is at another socket now; what has been followed so far is over */
 	u32 collected;		/* 1: no call tells when its memory is free: it goes with its socket */
+	u64 unsent;		/* the bytes of a call that the library has taken and not sent: another call, without bytes, goes on */
 	struct ending ending;	/* the end that its socket has met; reason 0: none yet */
 };
 
@@ -63,7 +64,8 @@ struct {
 enum tls_call_kind {
 	TLS_CALL_RECEIVE = 0, /* as `sending` elsewhere */
 	TLS_CALL_SEND = 1,
-	TLS_CALL_HANDSHAKE = 2,
+	TLS_CALL_HANDSHAKE = 2, /* as the next one, it moves no bytes that are to be told */
+	TLS_CALL_TOLD = 3,      /* what is sent inside has been told: bytes that were gathered before */
 };
 
 /* A call of the library that has begun. */
@@ -74,7 +76,8 @@ struct tls_frame {
 	u64 stack; /* stack pointer at its probe: calls inside it have lower ones */
 	u64 begun; /* when, of one that sends: encryption takes its time */
 	u32 kind;
-	u32 told;  /* 1: its bytes have been told by a call inside it */
+	u16 told;  /* 1: its bytes have been told by a call inside it */
+	u16 collected; /* 1: as in struct tls_connection */
 };
 
 struct tls_call {
@@ -254,6 +257,7 @@ static __always_inline int renew_tls(struct tls_connection *t, u32 from_start)
 	t->arrival = 0;
 	t->freed = 0;
 	t->moved = 0;
+	t->unsent = 0;
 	t->ending.reason = 0;
 	return 0;
 }

@@ -20,11 +20,11 @@ pub struct Why {
 
 /// Start of a library's file name, and what it is.
 const LIBRARIES: [(&str, &str); 9] = [
-    ("libgnutls.so", "GnuTLS is not probed yet"),
+    ("libgnutls.so", "what the machine code of GnuTLS does is not understood"),
     ("libssl3.so", "NSS is not probed yet"),
     ("libnspr4.so", "NSS is not probed yet"),
-    ("libmbedtls.so", "Mbed TLS is not probed"),
-    ("libwolfssl.so", "wolfSSL is not probed"),
+    ("libmbedtls.so", "it shows no mbedtls_ssl_read and mbedtls_ssl_write among its symbols"),
+    ("libwolfssl.so", "it shows no wolfSSL_read and wolfSSL_write among its symbols"),
     ("libs2n.so", "s2n-tls is not probed"),
     ("librustls.so", "rustls is not probed yet"),
     ("libjvm.so", "the TLS of Java is compiled while it runs and is not probed"),
@@ -40,7 +40,11 @@ const MARKS: [(&str, &str, &str); 4] = [
         "the executable shows no SSL_read and SSL_write among its symbols",
     ),
     ("OpenSSL ", "OpenSSL, compiled in", "the executable shows no SSL_read and SSL_write among its symbols"),
-    ("mbedtls_", "Mbed TLS, compiled in", "Mbed TLS is not probed"),
+    (
+        "mbedtls_",
+        "Mbed TLS, compiled in",
+        "the executable shows no mbedtls_ssl_read and mbedtls_ssl_write among its symbols",
+    ),
 ];
 
 /// Bytes of an executable that are searched for marks.

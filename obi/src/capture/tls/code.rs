@@ -5,6 +5,7 @@
 //! Refuses to know what the function does. Pure.
 #![forbid(unsafe_code)]
 
+mod error;
 mod go;
 mod goroutine;
 
@@ -112,6 +113,36 @@ impl<'a> Function<'a> {
         None
     }
 
+    /// The function that it ends in on the way that every call takes: with the object, this type, buffer and size.
+    pub(super) fn typed_call(&self, wanted: u64) -> Option<u64> {
+        let [object, second, third, fourth, _] = ARGUMENTS;
+        let (mut buffer, mut size) = (second, third);
+        let mut kind = None;
+        let mut clobbered = Clobbered::default();
+        for instruction in self.straight_line() {
+            if instruction.flow_control() == FlowControl::UnconditionalBranch {
+                let fits =
+                    !clobbered.contains(object) && kind == Some(wanted) && (buffer, size) == (third, fourth);
+                return direct_target(instruction).filter(|_| fits);
+            }
+            if is_move(instruction, third, second) && buffer == second && size != third {
+                buffer = third;
+            } else if is_move(instruction, fourth, third) && size == third {
+                size = fourth;
+            } else if buffer != second && constant_of(instruction) == Some((second, wanted)) {
+                kind = Some(wanted);
+            } else if written(instruction).any(|it| [second, third, fourth].contains(&it)) {
+                return None;
+            }
+            clobbered.add(instruction);
+        }
+        None
+    }
+
+    pub(super) fn address(&self) -> u64 {
+        self.address
+    }
+
     /// Whether it calls this function, or ends in it.
     pub(super) fn calls(&self, target: u64) -> bool {
         self.instructions.iter().any(|instruction| direct_target(instruction) == Some(target))
@@ -217,6 +248,15 @@ impl Clobbered {
     fn contains(&self, register: Register) -> bool {
         self.0.contains(&register)
     }
+}
+
+/// `mov $constant,%register`: the whole register, and what it holds then.
+fn constant_of(instruction: &Instruction) -> Option<(Register, u64)> {
+    let is_constant = instruction.mnemonic() == Mnemonic::Mov
+        && instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register().is_gpr32()
+        && instruction.op1_kind() == OpKind::Immediate32;
+    is_constant.then(|| (instruction.op0_register().full_register(), instruction.immediate32().into()))
 }
 
 fn is_move(instruction: &Instruction, to: Register, from: Register) -> bool {

@@ -221,6 +221,10 @@ impl Image {
 fn places(source: &dyn Source, table: &Section, wanted: &[&str]) -> Result<Vec<(u64, usize)>, ElfError> {
     let mut places = Vec::new();
     let longest = wanted.iter().map(|name| name.len() + 1).max().unwrap_or(1);
+    let mut endings = vec![false; 1 << 16];
+    for ending in wanted.iter().filter_map(|name| ending(name.as_bytes())) {
+        endings[ending] = true;
+    }
     let mut buffer = vec![0; CHUNK_BYTES + longest];
     let mut kept = 0;
     for (offset, length) in chunks(source, table, CHUNK_BYTES)? {
@@ -229,6 +233,10 @@ fn places(source: &dyn Source, table: &Section, wanted: &[&str]) -> Result<Vec<(
         let start = offset - table.offset - kept as u64;
         let ends = bytes.iter().enumerate().skip(kept).filter(|(_, byte)| **byte == 0);
         for (end, _) in ends {
+            // Most names are others, and end in another way.
+            if !ending(&bytes[..end]).is_some_and(|ending| endings[ending]) {
+                continue;
+            }
             let ending =
                 wanted.iter().enumerate().filter(|(_, name)| bytes[..end].ends_with(name.as_bytes()));
             for (index, name) in ending {
@@ -243,6 +251,11 @@ fn places(source: &dyn Source, table: &Section, wanted: &[&str]) -> Result<Vec<(
         kept = keep;
     }
     Ok(places)
+}
+
+/// The last two bytes of a name, as a number.
+fn ending(name: &[u8]) -> Option<usize> {
+    name.last_chunk().map(|last| usize::from(u16::from_le_bytes(*last)))
 }
 
 /// A section in pieces: offset and length of each.

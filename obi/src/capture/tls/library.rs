@@ -19,11 +19,14 @@ const DIRECTORIES: [&str; 10] = [
     "/lib/aarch64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
 ];
-const NAMES: [&str; 4] = ["libssl.so.3", "libcrypto.so.3", "libssl.so.1.1", "libcrypto.so.1.1"];
+const NAMES: [&str; 5] =
+    ["libssl.so.3", "libcrypto.so.3", "libssl.so.1.1", "libcrypto.so.1.1", "libgnutls.so.30"];
+/// Beginnings of their names, whatever the version.
+const BEGINNINGS: [&str; 5] = ["libssl.so", "libcrypto.so", "libgnutls.so", "libmbedtls.so", "libwolfssl.so"];
 /// Paths taken of one cache.
 const PATHS: usize = 64;
 
-/// Paths of libraries of the OpenSSL family. Each may not exist, and several may be one file.
+/// Paths of TLS libraries. Each may not exist, and several may be one file.
 pub(super) fn paths(cache: &[u8]) -> Vec<String> {
     // Strings end with zeros; everything else in the cache looks like none of ours.
     let strings = cache.split(|byte| *byte == 0).filter_map(|bytes| std::str::from_utf8(bytes).ok());
@@ -39,7 +42,7 @@ fn is_library(path: &str) -> bool {
     let Some((_, name)) = path.rsplit_once('/') else { return false };
     path.starts_with('/')
         && path.len() < 4096
-        && (name.starts_with("libssl.so") || name.starts_with("libcrypto.so"))
+        && BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
 #[cfg(test)]

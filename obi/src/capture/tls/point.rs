@@ -50,8 +50,8 @@ pub struct Symbol {
     pub code: Vec<u8>,
 }
 
-/// Names that are looked for.
-pub const NAMES: [&str; 8] = [
+/// Names that are looked for: OpenSSL's and those of its relatives, GnuTLS, Mbed TLS, wolfSSL.
+pub const NAMES: [&str; 23] = [
     "SSL_read",
     "SSL_read_ex",
     "SSL_write",
@@ -60,6 +60,21 @@ pub const NAMES: [&str; 8] = [
     "SSL_do_handshake",
     "SSL_free",
     "BIO_write",
+    RECORD_RECEIVE,
+    RECORD_RECEIVE_SEQUENCE,
+    "gnutls_record_send2",
+    "gnutls_record_uncork",
+    "gnutls_handshake",
+    "gnutls_deinit",
+    "mbedtls_ssl_read",
+    "mbedtls_ssl_write",
+    "mbedtls_ssl_handshake",
+    "mbedtls_ssl_free",
+    "wolfSSL_read",
+    "wolfSSL_write",
+    "wolfSSL_connect",
+    "wolfSSL_accept",
+    "wolfSSL_free",
 ];
 
 /// Whose machine code it is.
@@ -95,9 +110,10 @@ pub fn plan(symbols: &[Symbol], machine: Machine, returns: Returns, text: &dyn T
     let mut planner = Planner { symbols, machine, returns, text, points: Vec::new() };
     planner.pair(READ, READ_EX);
     planner.pair(WRITE, WRITE_EX);
-    for call in [SENDFILE, HANDSHAKE, FREE, BIO_WRITE] {
+    for call in SINGLES {
         planner.single(call);
     }
+    planner.typed_read();
     planner.points.sort_unstable();
     planner.points.dedup();
     planner.points
@@ -116,10 +132,30 @@ const READ: Call = with_result("SSL_read", Program::TlsReadEnter, 3);
 const READ_EX: Call = with_result("SSL_read_ex", Program::TlsReadExEnter, 4);
 const WRITE: Call = with_result("SSL_write", Program::TlsWriteEnter, 3);
 const WRITE_EX: Call = with_result("SSL_write_ex", Program::TlsWriteExEnter, 4);
-const SENDFILE: Call = with_result("SSL_sendfile", Program::TlsSendfileEnter, 5);
-const HANDSHAKE: Call = with_result("SSL_do_handshake", Program::TlsHandshakeEnter, 1);
-const FREE: Call = without_result("SSL_free", Program::TlsFree, 1);
-const BIO_WRITE: Call = without_result("BIO_write", Program::BioWriteEnter, 3);
+/// Functions that are probed each for itself.
+const SINGLES: [Call; 17] = [
+    with_result("SSL_sendfile", Program::TlsSendfileEnter, 5),
+    with_result("SSL_do_handshake", Program::TlsHandshakeEnter, 1),
+    without_result("SSL_free", Program::TlsFree, 1),
+    without_result("BIO_write", Program::BioWriteEnter, 3),
+    with_result("gnutls_record_send2", Program::TlsWriteEnter, 3),
+    with_result("gnutls_record_uncork", Program::TlsUncorkEnter, 1),
+    with_result("gnutls_handshake", Program::TlsHandshakeEnter, 1),
+    without_result("gnutls_deinit", Program::TlsFree, 1),
+    with_result("mbedtls_ssl_read", Program::TlsReadEnter, 3),
+    with_result("mbedtls_ssl_write", Program::TlsWriteEnter, 3),
+    with_result("mbedtls_ssl_handshake", Program::TlsHandshakeEnter, 1),
+    without_result("mbedtls_ssl_free", Program::TlsFree, 1),
+    with_result("wolfSSL_read", Program::TlsReadEnter, 3),
+    with_result("wolfSSL_write", Program::TlsWriteEnter, 3),
+    with_result("wolfSSL_connect", Program::TlsHandshakeEnter, 1),
+    with_result("wolfSSL_accept", Program::TlsHandshakeEnter, 1),
+    without_result("wolfSSL_free", Program::TlsFree, 1),
+];
+/// GnuTLS reads in a function without a name, which both of these end in.
+const RECORD_RECEIVE: &str = "gnutls_record_recv";
+const RECORD_RECEIVE_SEQUENCE: &str = "gnutls_record_recv_seq";
+const TYPED_READ: Call = with_result("", Program::TlsTypedReadEnter, 4);
 
 const fn with_result(name: &'static str, enter: Program, n_arguments: usize) -> Call {
     Call { name, enter, has_result: true, n_arguments }
@@ -129,6 +165,8 @@ const fn without_result(name: &'static str, enter: Program, n_arguments: usize) 
     Call { name, enter, has_result: false, n_arguments }
 }
 
+/// The type of a record with data.
+const DATA: u64 = 23;
 /// Functions around the innermost one; OpenSSL has two.
 const WRAPPERS: usize = 3;
 
@@ -147,7 +185,7 @@ struct Place {
     cookie: u64,
 }
 
-impl Planner<'_> {
+impl<'a> Planner<'a> {
     /// Two functions that most builds make wrappers of a third: one pair of probes there serves both.
     fn pair(&mut self, plain: Call, extended: Call) {
         let Some((InnerCall { target, fifth }, entry)) = self.inner(extended) else {
@@ -184,9 +222,30 @@ impl Planner<'_> {
     }
 
     fn single(&mut self, call: Call) {
-        let Some(symbol) = self.symbol(call) else { return };
-        let first = Place { address: symbol.address, cost: Cost::SingleStepped, cookie: 0 };
-        let function = Function::new(symbol.address, &symbol.code);
+        for symbol in self.symbols.iter().filter(|symbol| symbol.name == call.name) {
+            self.function(call, &Function::new(symbol.address, &symbol.code));
+        }
+    }
+
+    /// The function that GnuTLS's functions for reading end in, which gets the type of the wanted record besides.
+    fn typed_read(&mut self) {
+        let of = |name: &str| self.symbols.iter().find(|symbol| symbol.name == name);
+        let (Some(plain), Some(with_sequence)) = (of(RECORD_RECEIVE), of(RECORD_RECEIVE_SEQUENCE)) else {
+            return;
+        };
+        let inner = Function::new(with_sequence.address, &with_sequence.code).typed_call(DATA);
+        let is_inner = |target: &u64| Function::new(plain.address, &plain.code).calls(*target);
+        let Some(target) = inner.filter(is_inner).filter(|_| self.machine == Machine::X86) else { return };
+        let Some(code) = self.text.code(target) else { return };
+        // Its end is not known; the next function that is known jumps to it.
+        let next =
+            self.symbols.iter().filter_map(|symbol| symbol.address.checked_sub(target)).filter(|n| *n > 0);
+        let length = next.min().and_then(|length| usize::try_from(length).ok()).unwrap_or(code.len());
+        self.function(TYPED_READ, &Function::new(target, &code[..code.len().min(length)]));
+    }
+
+    fn function(&mut self, call: Call, function: &Function<'_>) {
+        let first = Place { address: function.address(), cost: Cost::SingleStepped, cookie: 0 };
         let entry = function.entry(call.n_arguments).filter(|_| self.machine == Machine::X86);
         let results = function.result_points();
         let returns = self.returns == Returns::Allowed;
@@ -219,7 +278,7 @@ impl Planner<'_> {
         self.points.extend(offset.map(|offset| ProbePoint { program, offset, at_return, cost, cookie }));
     }
 
-    fn symbol(&self, call: Call) -> Option<&Symbol> {
+    fn symbol(&self, call: Call) -> Option<&'a Symbol> {
         self.symbols.iter().find(|symbol| symbol.name == call.name)
     }
 }

@@ -16,12 +16,16 @@ pub enum Program {
     TlsReadEnter,
     /// `int SSL_read_ex(object, buffer, size_t size, size_t *count)` begins.
     TlsReadExEnter,
+    /// `ssize_t _gnutls_recv_int(object, type, buffer, size_t size, …)` begins.
+    TlsTypedReadEnter,
     /// `int SSL_write(object, buffer, int size)` begins.
     TlsWriteEnter,
     /// `int SSL_write_ex(object, buffer, size_t size, size_t *count)` begins.
     TlsWriteExEnter,
     /// `ssize_t SSL_sendfile(object, int descriptor, off_t offset, size_t size, int flags)` begins.
     TlsSendfileEnter,
+    /// `int gnutls_record_uncork(object, …)` begins.
+    TlsUncorkEnter,
     /// `int SSL_do_handshake(object)` begins.
     TlsHandshakeEnter,
     /// `void SSL_free(object)` begins.
@@ -51,13 +55,15 @@ pub enum Program {
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
+        Self::TlsTypedReadEnter,
         Self::TlsWriteEnter,
         Self::TlsWriteExEnter,
         Self::TlsSendfileEnter,
+        Self::TlsUncorkEnter,
         Self::TlsHandshakeEnter,
         Self::TlsFree,
         Self::BioWriteEnter,
@@ -79,9 +85,11 @@ impl Program {
             Self::TlsExit => "tls_exit",
             Self::TlsReadEnter => "tls_read_enter",
             Self::TlsReadExEnter => "tls_read_ex_enter",
+            Self::TlsTypedReadEnter => "tls_typed_read_enter",
             Self::TlsWriteEnter => "tls_write_enter",
             Self::TlsWriteExEnter => "tls_write_ex_enter",
             Self::TlsSendfileEnter => "tls_sendfile_enter",
+            Self::TlsUncorkEnter => "tls_uncork_enter",
             Self::TlsHandshakeEnter => "tls_handshake_enter",
             Self::TlsFree => "tls_free",
             Self::BioWriteEnter => "bio_write_enter",
@@ -103,6 +111,22 @@ impl Program {
         matches!(self, Self::GoRequest | Self::GoCreate | Self::GoCall | Self::GoWrite)
     }
 
+    /// Whether it sees a call begin.
+    #[must_use]
+    pub fn enters(self) -> bool {
+        matches!(
+            self,
+            Self::TlsReadEnter
+                | Self::TlsReadExEnter
+                | Self::TlsTypedReadEnter
+                | Self::TlsWriteEnter
+                | Self::TlsWriteExEnter
+                | Self::TlsSendfileEnter
+                | Self::TlsUncorkEnter
+                | Self::TlsHandshakeEnter
+        )
+    }
+
     /// Whether plain bytes are seen there.
     #[must_use]
     pub fn moves_bytes(self) -> bool {
@@ -110,6 +134,7 @@ impl Program {
             self,
             Self::TlsReadEnter
                 | Self::TlsReadExEnter
+                | Self::TlsTypedReadEnter
                 | Self::TlsWriteEnter
                 | Self::TlsWriteExEnter
                 | Self::TlsNowReceive
