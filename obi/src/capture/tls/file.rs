@@ -7,12 +7,14 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 
+use obi_ebpf::TLS_COLLECTED_BIT;
 use object::elf;
 
 use super::code::CODE_BYTES;
 use super::elf::{ElfError, Found, Image, Source};
 use super::go;
 use super::goroutine;
+use super::nameless;
 use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
 
 /// A file as `stat` tells it from others, also after its inode was used again.
@@ -52,11 +54,20 @@ pub struct Plan {
 pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfError> {
     let image = &Image::read(source)?;
     let mut found = Plan { points: by_symbols(source, image, returns)?, not_probed: None };
-    match go::plan(source, image) {
-        Some(Ok(points)) => found.points.extend(points),
-        Some(Err(why)) => found.not_probed = Some(why.to_string()),
-        None => {}
+    if !found.points.iter().any(|point| point.program.moves_bytes()) {
+        add(
+            &mut found,
+            nameless::symbols(source, image).map(|symbols| {
+                let mut points = planned(source, image, &symbols.map_err(|why| why.to_string())?, returns);
+                for point in points.iter_mut().filter(|point| point.program.enters()) {
+                    // The function that frees an object is not found.
+                    point.cookie |= 1 << TLS_COLLECTED_BIT;
+                }
+                Ok(points)
+            }),
+        );
     }
+    add(&mut found, go::plan(source, image).map(|points| points.map_err(|why| why.to_string())));
     if found.not_probed.is_none() {
         found.points.extend(goroutine::plan(source, image));
     }
@@ -64,13 +75,17 @@ pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfEr
     Ok(found)
 }
 
+/// What was found of one more library.
+fn add(found: &mut Plan, more: Option<Result<Vec<ProbePoint>, String>>) {
+    match more {
+        Some(Ok(points)) => found.points.extend(points),
+        Some(Err(why)) => found.not_probed = Some(why),
+        None => {}
+    }
+}
+
 /// Of the libraries whose functions are found by symbol.
 fn by_symbols(source: &dyn Source, image: &Image, returns: Returns) -> Result<Vec<ProbePoint>, ElfError> {
-    let machine = match image.machine() {
-        elf::EM_X86_64 => Machine::X86,
-        _ => Machine::Other,
-    };
-    let file = File { image, source };
     let symbols: Vec<Symbol> = image
         .functions(source, &NAMES)?
         .into_iter()
@@ -81,7 +96,15 @@ fn by_symbols(source: &dyn Source, image: &Image, returns: Returns) -> Result<Ve
             Some(Symbol { name, address, code: image.code(source, address, most)? })
         })
         .collect();
-    Ok(plan(&symbols, machine, returns, &file))
+    Ok(planned(source, image, &symbols, returns))
+}
+
+fn planned(source: &dyn Source, image: &Image, symbols: &[Symbol], returns: Returns) -> Vec<ProbePoint> {
+    let machine = match image.machine() {
+        elf::EM_X86_64 => Machine::X86,
+        _ => Machine::Other,
+    };
+    plan(symbols, machine, returns, &File { image, source })
 }
 
 struct File<'a> {
@@ -111,8 +134,11 @@ mod tests {
     use super::*;
 
     /// The libraries of this machine, read as files.
-    const LIBRARIES: [&str; 2] =
-        ["/usr/lib/x86_64-linux-gnu/libssl.so.3", "/usr/lib/x86_64-linux-gnu/libcrypto.so.3"];
+    const LIBRARIES: [&str; 3] = [
+        "/usr/lib/x86_64-linux-gnu/libssl.so.3",
+        "/usr/lib/x86_64-linux-gnu/libcrypto.so.3",
+        "/usr/lib/x86_64-linux-gnu/libgnutls.so.30",
+    ];
 
     #[test]
     fn the_libraries_of_this_machine_have_cheap_points_for_every_program() {
@@ -123,9 +149,9 @@ mod tests {
             let bytes = fs::read(path).unwrap();
             let plan = probe_points(&OpenFile { file, length }, Returns::Allowed).unwrap();
             assert_eq!(plan, probe_points(&bytes.as_slice(), Returns::Allowed).unwrap(), "{path}");
-            costs.extend(plan.points.iter().map(|point| (point.program, point.cost)));
+            costs.extend(plan.points.iter().map(|point| ((path, point.program), point.cost)));
         }
-        assert!(costs.len() >= 6 && costs.values().all(|cost| *cost == Cost::Emulated), "{costs:?}");
+        assert!(costs.len() >= 12 && costs.values().all(|cost| *cost == Cost::Emulated), "{costs:?}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod goroutine;
 mod library;
 mod looks;
 pub mod mapping;
+mod nameless;
 pub(crate) mod place;
 pub mod point;
 pub mod program;

@@ -1,0 +1,56 @@
+//! OpenSSL and BoringSSL compiled in and stripped: their functions by what they refer to.
+//!
+//! In: an ELF file without TLS functions by name. Out: [`Symbol`]s as if it had them, or why not. Both libraries say in
+//! each error where it arose: OpenSSL 3 gives the function's name and the file's, BoringSSL the file's and a number of
+//! the reason. Those strings stay in a stripped file, and so do the beginnings of functions, in the table that exceptions
+//! are searched with. A function is taken when it is the only one that fits, and when the others that it calls, or that
+//! call it, fit as well. Pure.
+#![forbid(unsafe_code)]
+
+mod boringssl;
+mod openssl;
+mod reference;
+mod string;
+
+use object::elf;
+use thiserror::Error;
+
+use self::reference::Code;
+use super::elf::{Image, Source};
+use super::point::Symbol;
+use crate::capture::executable::elf::Elf;
+
+/// Why TLS that is in a file was not found.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum Unfound {
+    /// No function, or several, refer to what this one refers to.
+    #[error("{0} is compiled in without names, and its `{1}` is not found by what it refers to")]
+    Function(&'static str, &'static str),
+    /// It is other than what is known.
+    #[error("{0} is compiled in without names, and what `{1}` does is not understood")]
+    Code(&'static str, &'static str),
+    /// Nothing says where functions begin.
+    #[error("{0} is compiled in without names, and no table says where its functions begin")]
+    Boundless(&'static str),
+}
+
+/// The functions of the library in this file; `None` when it has none.
+pub(super) fn symbols(source: &dyn Source, image: &Image) -> Option<Result<Vec<Symbol>, Unfound>> {
+    if image.machine() != elf::EM_X86_64 {
+        return None;
+    }
+    let elf = Elf::read(source).ok()?;
+    if !string::has(source, &elf, MARK) {
+        return None;
+    }
+    let code = Code { source, image, elf: &elf };
+    openssl::symbols(&code).or_else(|| boringssl::symbols(&code))
+}
+
+/// A part of the name of a file that both are made of.
+const MARK: &[u8] = b"ssl_lib.c";
+/// Fewer functions with errors of that file are not the library, but something that speaks of it.
+const FUNCTIONS: usize = 8;
+
+#[cfg(test)]
+mod tests;
