@@ -182,12 +182,33 @@ pub fn c(name: &str, libraries: &[&str]) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// What the server and client of many threads have TLS from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Threads {
+    /// OpenSSL's library.
+    Shared,
+    /// OpenSSL compiled in, and all names taken away.
+    Nameless,
+    /// GnuTLS's library.
+    GnuTls,
+}
+
 /// Server and client of many threads over TLS.
 ///
 /// # Errors
 /// As [`c`].
-pub fn threads() -> anyhow::Result<PathBuf> {
-    c("threads", &["ssl", "crypto"])
+pub fn threads(library: Threads) -> anyhow::Result<PathBuf> {
+    const NAMELESS: &str = "cc -D_GNU_SOURCE -O2 -pthread -o \"$1\" \"$2\" \
+        -Wl,-Bstatic -lssl -lcrypto -Wl,-Bdynamic && strip -s \"$1\"";
+    match library {
+        Threads::Shared => c("threads", &["ssl", "crypto"]),
+        Threads::GnuTls => c("threads_gnutls", &["gnutls"]),
+        Threads::Nameless => compiled(&source("threads.c"), "threads-nameless", |output| {
+            let mut command = Command::new("sh");
+            command.args(["-c", NAMELESS, "sh"]).arg(output).arg(source("threads.c"));
+            command
+        }),
+    }
 }
 
 /// Makes all that the tests inside other kernels need: there is no network, and compilers take long there.
@@ -195,8 +216,11 @@ pub fn threads() -> anyhow::Result<PathBuf> {
 /// # Errors
 /// As the functions that make them.
 pub fn prepare() -> anyhow::Result<()> {
-    for make in [python_packages, node_packages, multiplex, threads, || c("io_uring_server", &["uring"])] {
+    for make in [python_packages, node_packages, multiplex, || c("io_uring_server", &["uring"])] {
         make()?;
+    }
+    for library in [Threads::Shared, Threads::Nameless, Threads::GnuTls] {
+        threads(library)?;
     }
     Ok(())
 }

@@ -4,15 +4,14 @@
  * until each thread has made MOST.
  *
  * In: requests of the protocol in integration/src/shape.rs without options; `TLS_CERTIFICATE` and `TLS_KEY`. Out:
- * `ready PORT`, or a JSON line for each exchange. OpenSSL on blocking sockets, by both kinds of calls. Objects end and
- * begin at the same addresses all the time, in other threads. Knows nothing of the agent.
+ * `ready PORT`, or a JSON line for each exchange. OpenSSL on blocking sockets, by both kinds of calls, or what
+ * threads_gnutls.c does. Objects end and begin at the same addresses all the time, in other threads. Knows nothing of
+ * the agent.
  */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <netinet/tcp.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,6 +22,15 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef OVER_GNUTLS
+#include <gnutls/gnutls.h>
+typedef gnutls_session_t object;
+#else
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+typedef SSL *object;
+#endif
+
 enum {
 	BUFFER_BYTES = 96 * 1024, /* the longest message, and what is read of the next */
 	HEAD_BYTES = 4096,
@@ -30,12 +38,9 @@ enum {
 	REQUESTS_MOST = 40, /* of a connection */
 };
 
-static SSL_CTX *context;
-
 static void fail(const char *what)
 {
 	fprintf(stderr, "%s failed: %s\n", what, strerror(errno));
-	ERR_print_errors_fp(stderr);
 	exit(1);
 }
 
@@ -49,7 +54,8 @@ static uint64_t now_ns(void)
 
 /* One end of a connection. */
 struct end {
-	SSL *ssl;
+	object ssl;
+	int fd;
 	size_t have; /* bytes in `input` */
 	char input[BUFFER_BYTES], output[BUFFER_BYTES];
 	uint64_t chance;
@@ -65,6 +71,35 @@ static uint32_t below(struct end *end, uint32_t limit)
 	x ^= x >> 27;
 	end->chance = x;
 	return (uint32_t)(x * UINT64_C(0x2545f4914f6cdd1d) >> 32) % limit;
+}
+
+/* === what the library is asked for === */
+
+#ifdef OVER_GNUTLS
+#include "threads_gnutls.h"
+#else
+static SSL_CTX *context;
+
+static void prepare(const char *certificate, const char *key)
+{
+	context = SSL_CTX_new(TLS_method());
+	if (!context || (certificate && (SSL_CTX_use_certificate_chain_file(context, certificate) != 1 ||
+					 SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1)))
+		fail("reading the certificate");
+}
+
+static int begin_tls(struct end *end, int is_server)
+{
+	end->ssl = SSL_new(context);
+	if (!end->ssl || !SSL_set_fd(end->ssl, end->fd))
+		fail("SSL_new");
+	return (is_server ? SSL_accept(end->ssl) : SSL_connect(end->ssl)) == 1;
+}
+
+static void finish_tls(struct end *end)
+{
+	SSL_shutdown(end->ssl);
+	SSL_free(end->ssl);
 }
 
 static size_t receive(struct end *end, char *buffer, size_t room)
@@ -88,6 +123,9 @@ static int transmit(struct end *end, const char *bytes, size_t n)
 		return SSL_write_ex(end->ssl, bytes, n, &written) && written == n;
 	return SSL_write(end->ssl, bytes, n) == (int)n;
 }
+#endif
+
+/* === connections === */
 
 /* Head and body together, or each on its own. */
 static int transmit_message(struct end *end, size_t head, size_t body)
@@ -150,18 +188,15 @@ static struct end *begin(int fd, uint64_t chance)
 		fail("malloc");
 	end->have = 0;
 	end->chance = chance | 1;
-	end->ssl = SSL_new(context);
-	if (!end->ssl || !SSL_set_fd(end->ssl, fd))
-		fail("SSL_new");
+	end->fd = fd;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	return end;
 }
 
-static void finish(struct end *end, int fd)
+static void finish(struct end *end)
 {
-	SSL_shutdown(end->ssl);
-	SSL_free(end->ssl);
-	close(fd);
+	finish_tls(end);
+	close(end->fd);
 	free(end);
 }
 
@@ -192,10 +227,10 @@ static void *serve_one(void *argument)
 	int fd = (int)(intptr_t)argument;
 	struct end *end = begin(fd, now_ns());
 
-	if (SSL_accept(end->ssl) == 1)
+	if (begin_tls(end, 1))
 		while (answer(end))
 			;
-	finish(end, fd);
+	finish(end);
 	return NULL;
 }
 
@@ -206,10 +241,7 @@ static void serve(void)
 	int listener = socket(AF_INET, SOCK_STREAM, 0);
 	pthread_attr_t attributes;
 
-	context = SSL_CTX_new(TLS_server_method());
-	if (!context || SSL_CTX_use_certificate_chain_file(context, getenv("TLS_CERTIFICATE")) != 1 ||
-	    SSL_CTX_use_PrivateKey_file(context, getenv("TLS_KEY"), SSL_FILETYPE_PEM) != 1)
-		fail("reading the certificate");
+	prepare(getenv("TLS_CERTIFICATE"), getenv("TLS_KEY"));
 	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) || listen(listener, 1024) ||
 	    getsockname(listener, (struct sockaddr *)&address, &length))
 		fail("listening");
@@ -279,12 +311,12 @@ static void *call(void *argument)
 		if (fd < 0 || connect(fd, (struct sockaddr *)&server, sizeof(server)))
 			fail("connecting");
 		end = begin(fd, chance);
-		if (SSL_connect(end->ssl) != 1)
-			fail("SSL_connect");
+		if (!begin_tls(end, 0))
+			fail("the handshake");
 		for (uint32_t left = 1 + below(end, REQUESTS_MOST); left && made < most && now_ns() < deadline; left--, made++)
 			call_once(end);
 		chance = end->chance;
-		finish(end, fd);
+		finish(end);
 	}
 	return NULL;
 }
@@ -301,9 +333,11 @@ static void call_all(char **arguments)
 	deadline = now_ns() + strtoull(arguments[2], NULL, 10) * 1000000;
 	most = strtoull(arguments[3], NULL, 10);
 	seed = strtoull(arguments[4], NULL, 10);
-	context = SSL_CTX_new(TLS_client_method());
-	if (!context || !threads)
-		fail("SSL_CTX_new");
+	prepare(NULL, NULL);
+	if (!threads)
+		fail("calloc");
+	/* Its threads fight for the memory lock: a look at its environment finds it quiet before. */
+	usleep(300000);
 	pthread_attr_init(&attributes);
 	pthread_attr_setstacksize(&attributes, STACK_BYTES);
 	for (long i = 0; i < n; i++)

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::LIMIT;
 use crate::plan::{Address, Truth};
 use crate::process::run;
-use crate::program;
+use crate::program::{self, Threads};
 use crate::server::service;
 use crate::shape::{RequestFraming, Shape};
 
@@ -52,9 +52,17 @@ struct Line {
 /// # Errors
 /// When it cannot be compiled, an exchange fails, or none is made.
 pub fn call(address: &Address, load: Load) -> anyhow::Result<Made> {
+    call_by(Threads::Shared, address, load)
+}
+
+/// The same over this library.
+///
+/// # Errors
+/// As [`call`].
+pub fn call_by(library: Threads, address: &Address, load: Load) -> anyhow::Result<Made> {
     let Address::Tcp(server) = address else { bail!("threads call servers on TCP, not at {address:?}") };
     let service = service("client-threads");
-    let mut command = Command::new(program::threads()?);
+    let mut command = Command::new(program::threads(library)?);
     command.arg("call").arg(server.port().to_string()).arg(load.threads.to_string());
     command.arg(load.lasts.as_millis().to_string()).arg(load.most.to_string()).arg(load.seed.to_string());
     command.env("OTEL_SERVICE_NAME", &service);

@@ -8,7 +8,7 @@ use super::nginx::{self, Files};
 use super::{Features, KEPT, Server};
 use crate::otlp::certificate::Certificates;
 use crate::process::free_port;
-use crate::program::{self, Build};
+use crate::program::{self, Build, Threads};
 
 /// nginx with static files.
 ///
@@ -56,7 +56,15 @@ pub fn nginx_by_kernel(certificates: &Certificates, protocol: &str) -> anyhow::R
 /// # Errors
 /// When it cannot be compiled or does not get ready.
 pub fn threads(certificates: &Certificates) -> anyhow::Result<Server> {
-    let mut command = Command::new(program::threads()?);
+    threads_of(certificates, Threads::Shared)
+}
+
+/// The same over this library.
+///
+/// # Errors
+/// As [`threads`].
+pub fn threads_of(certificates: &Certificates, library: Threads) -> anyhow::Result<Server> {
+    let mut command = Command::new(program::threads(library)?);
     command.arg("serve");
     Server::start_encrypted("threads", command, certificates, Features { framings: KEPT, ..Features::full() })
 }

@@ -11,6 +11,7 @@
 pub mod encrypted;
 pub mod io_uring;
 pub mod language;
+pub mod lighttpd;
 pub mod nginx;
 pub mod shape;
 

@@ -13,6 +13,7 @@ mod accuracy;
 mod cardinality;
 mod causality;
 mod commands;
+mod compiled_in;
 mod dashboards;
 mod database;
 mod discovery;

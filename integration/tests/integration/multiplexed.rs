@@ -243,7 +243,7 @@ fn calls_that_end_with_their_connection() {
     }
 }
 
-/// Go's TLS is in `go_tls.rs`. The library below Python has no symbols: of it nothing can be read yet.
+/// Go's TLS is in `go_tls.rs`, the library below Python in `compiled_in.rs`.
 #[test]
 fn grpc_over_tls() {
     let certificates = Certificates::new().unwrap();

@@ -1,0 +1,3 @@
+/* threads.c over GnuTLS. */
+#define OVER_GNUTLS
+#include "threads.c"
