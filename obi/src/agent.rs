@@ -326,7 +326,7 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
     tracing::info!(
         processes = pipeline.outlet.processes.table().watched(),
         tls = pipeline.tls.is_some(),
-        "watching; what can be seen and not read, as TLS of other libraries than OpenSSL, its relatives and Go's, \
+        "watching; what can be seen and not read, as TLS of other libraries than are read, \
          is counted in obi_uncovered_connections_total"
     );
     if pipeline.outlet.profile.is_some() {
