@@ -326,7 +326,7 @@ fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow:
     tracing::info!(
         processes = pipeline.outlet.processes.table().watched(),
         tls = pipeline.tls.is_some(),
-        "watching; what can be seen and not read, as TLS of other libraries than are read, \
+        "watching; what can be seen and not read, as TLS of Java, rustls and NSS, \
          is counted in obi_uncovered_connections_total"
     );
     if pipeline.outlet.profile.is_some() {
