@@ -165,14 +165,6 @@ enum tally_kind {
 	TALLY_RESTS = (TALLY_TIMES_LOST + 1) * 16, /* no kind: sixteen reasons for each of them */
 };
 
-/* Why the time of a thread is not told. Index of obi_lost_times_total. */
-enum times_loss {
-	TIMES_NO_ACCOUNT = 0, /* no memory for the thread's account */
-	TIMES_LATE = 1,       /* the end of the answer was seen too late to tell what came before it */
-	TIMES_RING_FULL = 2,  /* no room in the ring buffer */
-	TIMES_LOSSES = 3,
-};
-
 enum process_action {
 	PROCESS_EXEC = 1,
 	PROCESS_FORK = 2,
@@ -213,6 +205,8 @@ struct event_header {
 	__u64 exchange; /* connection number << ORDINAL_BITS | ordinal; 0: none */
 };
 
+#include "waiting/record.h"
+
 struct head_event {
 	struct event_header header;
 	__u64 arrival;    /* when the first data of this head arrived at the host (server) or was sent (client) */
@@ -241,36 +235,6 @@ struct end_event {
 	__u8 side;
 	__u8 message;
 	__u8 pad[6];
-};
-
-/* What a thread waits for that wants no CPU. Index of times_event.blocked. */
-enum wait_reason {
-	WAIT_OTHER = 0,      /* nothing of the below, or not known */
-	WAIT_LOCK = 1,       /* a mutex */
-	WAIT_GIL = 2,        /* an interpreter's global lock, where it can be told from others */
-	WAIT_CONDITION = 3,  /* another thread is to make something true: condition variables, semaphores, channels, pools */
-	WAIT_NETWORK = 4,    /* a socket */
-	WAIT_POLL = 5,       /* any of several descriptors */
-	WAIT_DISK = 6,       /* a block device, as the kernel's own count of I/O waits has it */
-	WAIT_FILE = 7,       /* a call on a file, a pipe or a device that is no wait for I/O of the above */
-	WAIT_PAGE_FAULT = 8, /* memory that is not there */
-	WAIT_SLEEP = 9,      /* time */
-	WAIT_CHILD = 10,     /* another process */
-	WAIT_REASONS = 11,
-};
-
-/*
- * Of a request that its thread has read and answered itself: where the thread's time went from the read of the head to
- * the last byte, `header.time`. The sums are exactly that time. It comes before the end_event, or right behind the head
- * that says so (FLAG_TIMES).
- */
-struct times_event {
-	struct event_header header;
-	__u64 cpu;      /* ns on a CPU, what interrupts and the hypervisor took of it included */
-	__u64 runqueue; /* waiting for one */
-	__u64 blocked[WAIT_REASONS];
-	__u32 switches; /* times that the thread left a CPU */
-	__u32 pad;
 };
 
 /* Of body_bytes below: some of the stream's DATA may have passed unseen. */
