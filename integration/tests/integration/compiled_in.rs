@@ -140,7 +140,7 @@ fn one_server_by_five_libraries() {
     for server in &servers {
         assert_eq!(uncovered_of(&agent, server.pid()), 0, "{}: {}", server.name, agent.tls().unwrap());
     }
-    let deadline = Instant::now() + patience(gate::PATIENCE);
+    let deadline = Instant::now() + patience(PROBING);
     while uncovered_of(&agent, nss.pid()) < 3 && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20) * slowness());
     }
