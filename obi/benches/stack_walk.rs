@@ -74,7 +74,7 @@ fn window(profiler: &Profiler, maps: &mut ProfileMaps, pids: &[u32], frames: &mu
         while let Some(record) = maps.stacks.next() {
             let sample = StackSample::decode(&record).unwrap();
             if pids.contains(&sample.event.header.tgid) {
-                *frames = (frames.0 + sample.user().count(), frames.1 + 1);
+                *frames = (frames.0 + sample.n_user(), frames.1 + 1);
             }
         }
         std::thread::sleep(Duration::from_millis(20));

@@ -103,8 +103,7 @@ impl Towers {
     fn is_around(&self, guest: &Guest) -> bool {
         // Before 3.11 methods do not say their class.
         let is_named = |name: &&str| **name == *guest.name || name.rsplit('.').next() == Some(&guest.name);
-        AROUND.iter().any(is_named)
-            && self.towers.iter().flatten().all(|own| own.file != guest.file)
+        AROUND.iter().any(is_named) && self.towers.iter().flatten().all(|own| own.file != guest.file)
     }
 
     /// What samples show.

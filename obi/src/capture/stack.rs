@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn functions_of_an_interpreter_have_a_place_in_their_code() {
         let word = |code: u64, position: u64| {
-            u64::from(FRAME_PYTHON) << STACK_ADDRESS_BITS | code / 8 << GUEST_POSITION_BITS | position
+            u64::from(FRAME_PYTHON) << STACK_ADDRESS_BITS | ((code / 8) << GUEST_POSITION_BITS) | position
         };
         let check = |code: u64, position: u64, expected: Option<u32>| {
             let frame = user_frame(word(code, position));

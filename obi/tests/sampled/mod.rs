@@ -254,9 +254,9 @@ pub(crate) fn stacks(maps: &mut ProfileMaps, busy: &Busy, n: usize) -> Vec<Stack
         }
         let name = |frame: obi::capture::stack::Address| names.of(frame.address, frame.is_exact).to_owned();
         found.push(Stack {
-            names: sample.user().map(name).collect(),
+            names: sample.native().map(name).collect(),
             end: sample.event.end.into(),
-            by_pointer: sample.user().filter(|frame| frame.by_pointer).count(),
+            by_pointer: sample.native().filter(|frame| frame.by_pointer).count(),
             exchange: sample.event.header.exchange,
             in_kernel: !sample.kernel().is_empty(),
         });
