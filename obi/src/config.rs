@@ -224,7 +224,8 @@ pub struct Web {
     #[serde(deserialize_with = "value::host_names")]
     pub hosts: Vec<String>,
     /// What page and API ask for, 16 to 4096 letters, digits and `-._~+/=`: as `Authorization: Bearer TOKEN`, or in the
-    /// page's form. Empty: they are shown to this machine alone. Default: `""`. Example: `OBI_WEB_TOKEN` from a secret.
+    /// page's form. Empty: they are shown to this machine alone. Default: `""`. Example: `k7Qw2mZx9Lr4Vt8Np3Hs`, better
+    /// in the variable, from a secret.
     pub token: Token,
     /// Whether everyone who reaches the port may read page and API without a token: they show every path and every
     /// name of a program. Default: `false`. Example: `true`, behind a proxy that asks for a password.
