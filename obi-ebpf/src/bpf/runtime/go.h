@@ -66,8 +66,8 @@ int go_request(struct pt_regs *ctx)
 }
 
 /*
- * A goroutine has been made, and is about to be given to a thread. It works for what its creator works for now, whatever
- * that does later. The creator is known by the number that the new one keeps of it.
+ * A goroutine has been made, and is about to be given to a thread. It works for what its creator works for now,
+ * whatever that does later. The creator is known by the number that the new one keeps of it.
  */
 SEC("uprobe")
 int go_create(struct pt_regs *ctx)

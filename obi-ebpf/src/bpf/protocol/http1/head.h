@@ -10,6 +10,13 @@
 #include "core/segment.h"
 #include "protocol/http1/ending.h"
 
+/* So many bytes that have waited find room beside the cause; the verifiers of the portable objects have none. */
+#ifdef OBI_PORTABLE
+#define WAITED_BESIDE_CAUSE 0
+#else
+#define WAITED_BESIDE_CAUSE (CARRY_BYTES - sizeof(struct cause))
+#endif
+
 /* Pieces of a head up to this size wait in the carry for more: a head sent byte by byte is few records. */
 #define WITHHOLD_BYTES 40
 #define HEAD_MOST_BYTES (1U << 30)
@@ -353,7 +360,7 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 		r->length = length;
 		r->lead = c->unsent;
 		/* What has waited in the cursor lies behind the cause, or, when it is more, where that would. */
-		if (flags & FLAG_FIRST_PIECE && c->unsent <= CARRY_BYTES - sizeof(struct cause)) {
+		if (flags & FLAG_FIRST_PIECE && c->unsent <= WAITED_BESIDE_CAUSE) {
 			fill_cause(k, s, (struct cause *)r->carry);
 			r->header.flags |= FLAG_CAUSE;
 		}
