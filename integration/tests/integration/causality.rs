@@ -237,15 +237,6 @@ fn goroutines_that_outlive_requests() {
     check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded", "worker", "after"], 60.0);
 }
 
-/// Workers that requests start, and that work for others while these are still open: nothing shows it before one of them
-/// has called when its request had been answered. Until then a few calls may be below the wrong request.
-#[test]
-fn goroutines_that_change_hands() {
-    let Run { score, .. } = run(Front::Go(Build::Plain), &["grown"], 16, true);
-    assert_eq!(score.missing, 0, "{score}");
-    assert!(score.wrong * 20 <= score.calls(), "{score}");
-}
-
 /// What a request was sent by, what it sent and what that came to: one trace, told as a tree.
 #[test]
 fn a_request_is_one_trace() {
