@@ -1,7 +1,7 @@
 //! What `doctor --pid` tells of a process's interpreter.
 //!
-//! In: a process. Out: which interpreter it runs, and whether its functions would be seen in profiles, or why not. Does what the
-//! agent would do, once.
+//! In: a process. Out: which interpreter it runs, and whether its functions would be seen in profiles, or why not. Does
+//! what the agent would do, once.
 
 use std::fmt;
 use std::fs::File;
