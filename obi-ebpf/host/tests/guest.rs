@@ -1,4 +1,8 @@
 //! An interpreter's frames, by the very code of the kernel side: as they are, and with memory that is anything.
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
+)]
 
 use obi_ebpf::{
     GUEST_BY_ADDRESS, GUEST_BY_BYTE, GUEST_BY_UNIT, GUEST_ENDS_ALWAYS, GUEST_ENDS_BY_MARK,
