@@ -118,7 +118,7 @@ fn generate_event_types(out: &Path) -> Result<(), String> {
         .header(format!("{ROOT}/event.h"))
         .clang_arg(format!("-I{ROOT}"))
         .allowlist_file(format!(
-            "{ROOT}/(event|profile/unwind_table|waiting/record|runtime/layout|tls/layout)\\.h"
+            "{ROOT}/(event|profile/unwind_table|(profile|waiting)/record|runtime/layout|tls/layout)\\.h"
         ))
         .parse_callbacks(Box::new(PlainBytes))
         .default_enum_style(bindgen::EnumVariation::Consts)

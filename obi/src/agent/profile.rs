@@ -11,6 +11,7 @@
 //! No arrow waits: what finds no room is counted, and tried again where it matters.
 
 pub mod alone;
+mod find;
 mod guests;
 mod namer;
 mod place;

@@ -49,6 +49,7 @@ mod histogram;
 pub mod history;
 pub mod label;
 mod native;
+mod request;
 mod series;
 mod span_series;
 mod spent;
@@ -75,6 +76,7 @@ use history::History;
 pub use history::Past;
 pub use label::{Label, LabelValue};
 pub use native::{MAX_BUCKETS, Native, START_SCHEMA, ZERO_THRESHOLD};
+pub use request::{Bodies, Requests};
 pub use series::{Labels, OTHER, StatusLabel};
 pub use span_series::SpanLabels;
 pub use spent::SpentTime;
@@ -83,7 +85,7 @@ pub use table::Series;
 pub use took::Took;
 
 use crate::counter::Counter;
-use crate::span::{Detail, Http, Service, Span, SpanKind};
+use crate::span::{Detail, Service, Span, SpanKind};
 use active::Active;
 use budget::Budget;
 use cpu::CpuTimes;
@@ -114,28 +116,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self { series: 10_000, services: 1_000, idle: Duration::from_secs(3_600), history: 16 << 20 }
     }
-}
-
-/// What is counted of requests.
-#[derive(Debug, Clone, Default)]
-pub struct Requests {
-    /// How long they took.
-    pub duration: Histogram,
-    /// Bodies of requests; absent until there is one with a byte in it.
-    pub request_body: Option<Box<Bodies>>,
-    /// Bodies of responses, likewise.
-    pub response_body: Option<Box<Bodies>>,
-}
-
-/// Body sizes, counted from the first body on.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Bodies {
-    /// Number of the last snapshot taken before there was one.
-    pub born: u64,
-    /// The end of the first span with a body, nanoseconds since the Unix epoch.
-    pub created: u64,
-    /// Bytes, with [`SIZE_BOUNDS`].
-    pub sizes: Sizes,
 }
 
 /// `obi.parent.evidence` by value.
@@ -484,21 +464,6 @@ fn expire_series<L: Dimensions, C: Clone + Default>(
         }
         keep
     });
-}
-
-impl Requests {
-    fn observe_bodies(&mut self, span: &Span, http: &Http, born: u64) {
-        let created = span.end;
-        let has_response = http.status.is_some() || http.status_unknown;
-        for (bodies, bytes) in [
-            (&mut self.request_body, span.request_bytes),
-            (&mut self.response_body, span.response_bytes.filter(|_| has_response)),
-        ] {
-            let Some(bytes) = bytes.filter(|bytes| *bytes != 0 || bodies.is_some()) else { continue };
-            let new = || Box::new(Bodies { born, created, sizes: Sizes::default() });
-            bodies.get_or_insert_with(new).sizes.observe(&SIZE_BOUNDS, bytes);
-        }
-    }
 }
 
 #[cfg(test)]

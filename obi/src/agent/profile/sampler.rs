@@ -20,17 +20,18 @@ use obi_ebpf::{
 };
 use tokio::sync::mpsc;
 
+use super::find::find;
 use super::guests::Guests;
 use super::namer::{FIDELITIES, Job, NamerView};
-use super::place::{Place, Within, mark};
+use super::place::{Place, Within};
 use super::{Notice, Report};
 use crate::agent::wait::Wait;
 use crate::capture::mapping::backing::Kind;
 use crate::capture::mapping::interpreter::Fares;
-use crate::capture::mapping::resolver::{Resolved, Resolver, Sampled};
+use crate::capture::mapping::resolver::Resolver;
 use crate::capture::program::Measured;
 use crate::capture::program::profile::{ELEMENT_BYTES, ProfileCounts, Profiler, Stacks};
-use crate::capture::stack::{StackSample, UserFrame};
+use crate::capture::stack::StackSample;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::ask::Question;
 use crate::profile::join::Ended;
@@ -480,49 +481,6 @@ impl Sampler {
 
 /// Elements for what processes map.
 pub(super) const MAPPING_BLOCKS: u32 = (8 << 20) / ELEMENT_BYTES as u32;
-
-/// Finds the places of all addresses. True when some are being looked for.
-fn find(
-    (resolver, guests): (&mut Resolver, &mut Guests),
-    sample: &StackSample<'_>,
-    places: &mut Vec<Place>,
-) -> bool {
-    places.clear();
-    let header = &sample.event.header;
-    let mut is_first = true;
-    for address in sample.kernel() {
-        places.push(Place { address: *address, within: Within::Kernel(!is_first) });
-        is_first = false;
-    }
-    let mut is_pending = false;
-    for user in sample.user() {
-        let user = match user {
-            UserFrame::Native(user) => user,
-            UserFrame::Python { code, position } => {
-                let function = guests.see(header.tgid, code, header.time);
-                let address = position.map_or(u64::MAX, u64::from);
-                places.push(Place { address, within: Within::Function(function) });
-                continue;
-            }
-            UserFrame::Mark(failure) => {
-                places.push(Place { address: mark(failure, sample.event.end), within: Within::Mark });
-                continue;
-            }
-        };
-        let (address, is_return) = (user.address, !user.is_exact);
-        let sampled = Sampled { tgid: header.tgid, address, is_return, time: header.time };
-        let within = match resolver.resolve(sampled) {
-            Resolved::Place(place) => Within::Mapped(place.mapping, is_return),
-            Resolved::Pending => {
-                is_pending = true;
-                Within::Nothing(is_return)
-            }
-            Resolved::Nowhere => Within::Nothing(is_return),
-        };
-        places.push(Place { address, within });
-    }
-    is_pending
-}
 
 fn interpreter(fares: Fares) -> Interpreter {
     let Fares { tgid, version, off } = fares;

@@ -35,6 +35,7 @@ pub mod side_band;
 pub mod space;
 pub mod survey;
 pub mod tables;
+pub mod want;
 
 pub use file::ExecutableFile;
 pub use space::Mapping;

@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstatfs, major, memfd_c
 use thiserror::Error;
 
 use super::backing::{Backing, Kind};
-use super::process::Opening;
+use super::want::Opening;
 use crate::capture::tls::place::{Process, Root};
 
 /// Why a file could not be opened.

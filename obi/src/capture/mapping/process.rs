@@ -14,30 +14,7 @@ use super::backing::{Backing, Backings, Kind, State};
 use super::listing;
 use super::side_band::{Event, Mapped, Record};
 use super::space::{Mapping, Outcome, Space};
-
-/// Something to be looked at by a thread that may wait.
-#[derive(Debug, Clone)]
-pub enum Want {
-    /// A file that is not known yet.
-    Open(Opening),
-    /// A file is mapped again: is it still what its name means?
-    Confirm(Opening),
-    /// What a process maps.
-    List(u32),
-}
-
-/// A file to be opened, and by whom it is mapped.
-#[derive(Debug, Clone)]
-pub struct Opening {
-    /// The file.
-    pub backing: Arc<Backing>,
-    /// The process.
-    pub tgid: u32,
-    /// Its parent, whose files it sees most likely; 0: not known.
-    pub parent: u32,
-    /// Addresses it is mapped at.
-    pub range: (u64, u64),
-}
+use super::want::{Opening, Want};
 
 /// How often something happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

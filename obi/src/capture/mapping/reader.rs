@@ -16,8 +16,8 @@ use rustix::time::{ClockId, clock_gettime};
 use super::backing::Backing;
 use super::file::ExecutableFile;
 use super::open::{self, Unavailable};
-use super::process::{Opening, Want};
 use super::shelf::{Placed, Shelf};
+use super::want::{Opening, Want};
 use crate::capture::tls::place::Process;
 
 /// What came of a want that its asker must know.

@@ -20,12 +20,13 @@ use super::backing::Backing;
 use super::file::ExecutableFile;
 use super::interpreter::{Examine, Fares, Interpreters};
 use super::kernel::{Blocks, entries};
-use super::process::{Opening, Processes, Want};
+use super::process::Processes;
 use super::reader::{Answer, Failures, Reader, monotonic};
 use super::rings::Rings;
 use super::space::Mapping;
 use super::survey::Survey;
 use super::tables::{Builder, Request, TableCounts, Tables};
+use super::want::{Opening, Want};
 use crate::capture::guest::Unfit;
 use crate::capture::stack::StackSample;
 

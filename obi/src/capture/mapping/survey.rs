@@ -11,9 +11,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::file::ExecutableFile;
-use super::process::{Processes, Want};
+use super::process::Processes;
 use super::reader::{Answer, Looker};
 use super::rings::Rings;
+use super::want::Want;
 
 /// What was found.
 #[derive(Debug)]

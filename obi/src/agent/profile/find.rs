@@ -1,0 +1,52 @@
+//! Where the frames of a sample are.
+//!
+//! In: a sample's words, what processes map, what is known of interpreters. Out: a [`Place`] for each frame. Refuses to
+//! know what places are called.
+
+use super::guests::Guests;
+use super::place::{Place, Within, mark};
+use crate::capture::mapping::resolver::{Resolved, Resolver, Sampled};
+use crate::capture::stack::{StackSample, UserFrame};
+
+/// Finds the places of all addresses. True when some are being looked for.
+pub(super) fn find(
+    (resolver, guests): (&mut Resolver, &mut Guests),
+    sample: &StackSample<'_>,
+    places: &mut Vec<Place>,
+) -> bool {
+    places.clear();
+    let header = &sample.event.header;
+    let mut is_first = true;
+    for address in sample.kernel() {
+        places.push(Place { address: *address, within: Within::Kernel(!is_first) });
+        is_first = false;
+    }
+    let mut is_pending = false;
+    for user in sample.user() {
+        let user = match user {
+            UserFrame::Native(user) => user,
+            UserFrame::Python { code, position } => {
+                let function = guests.see(header.tgid, code, header.time);
+                let address = position.map_or(u64::MAX, u64::from);
+                places.push(Place { address, within: Within::Function(function) });
+                continue;
+            }
+            UserFrame::Mark(failure) => {
+                places.push(Place { address: mark(failure, sample.event.end), within: Within::Mark });
+                continue;
+            }
+        };
+        let (address, is_return) = (user.address, !user.is_exact);
+        let sampled = Sampled { tgid: header.tgid, address, is_return, time: header.time };
+        let within = match resolver.resolve(sampled) {
+            Resolved::Place(place) => Within::Mapped(place.mapping, is_return),
+            Resolved::Pending => {
+                is_pending = true;
+                Within::Nothing(is_return)
+            }
+            Resolved::Nowhere => Within::Nothing(is_return),
+        };
+        places.push(Place { address, within });
+    }
+    is_pending
+}
