@@ -129,8 +129,8 @@ fn held(pid: u32, field: &str) -> BTreeMap<u64, Vec<String>> {
 /// Threads that read what belongs to other users: the first always, and each may have begun or not.
 const READERS: [&str; 3] = ["processes", "memory", "tls"];
 /// As well where stacks are sampled.
-const PROFILE_READERS: [&str; 8] =
-    ["processes", "memory", "tls", "profile", "namer", "obi-symbols", "mapping", "tables"];
+const PROFILE_READERS: [&str; 9] =
+    ["processes", "memory", "tls", "profile", "namer", "obi-symbols", "mapping", "tables", "guests"];
 
 /// The threads that read processes and find TLS libraries hold `kept`, all others nothing, that which reads what others
 /// have sent among them; there is no way to more.

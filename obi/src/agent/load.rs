@@ -105,6 +105,7 @@ pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow:
         outlet,
         tallies: Tallies::default(),
         misses: Misses::default(),
+        forgotten: Vec::new(),
         ignored: HashSet::new(),
         commands,
         asked: Vec::new(),
@@ -190,7 +191,7 @@ fn outlet(
 fn prepare_probing(pipeline: &mut Pipeline) -> Option<tls::Prepared> {
     let programs = pipeline.programs.take_user_programs()?;
     for (program, reason) in programs.skipped() {
-        tracing::debug!(program, reason, "kernel program for TLS libraries not used");
+        tracing::warn!(program, reason, "the kernel refuses a program at libraries: some of TLS is not read");
     }
     if programs.loaded().next().is_none() {
         let reason = programs.skipped().first().map_or("", |(_, reason)| reason);

@@ -39,6 +39,8 @@ const IDLE_POLL: Duration = Duration::from_millis(100);
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// Records taken before questions are answered.
 const BATCH: usize = 65_536;
+/// Exchanges that wait to be forgotten; the kernel side keeps some thousand more.
+const FORGOTTEN: usize = 4_096;
 /// An exchange whose end was lost in the ring is forgotten after this. Long polls live longer than
 /// minutes; what is forgotten has been counted by the kernel side.
 const EXCHANGE_AGE: Duration = Duration::from_secs(24 * 3600);
@@ -51,6 +53,8 @@ pub(super) struct Pipeline {
     pub(super) outlet: Outlet,
     pub(super) tallies: Tallies,
     pub(super) misses: Misses,
+    /// Exchanges whose end found no room in the ring. What came before that may still be in there.
+    pub(super) forgotten: Vec<u64>,
     /// Processes that the kernel side has been told to ignore.
     pub(super) ignored: HashSet<u32>,
     pub(super) commands: mpsc::Receiver<Command>,
@@ -73,7 +77,11 @@ impl Pipeline {
         loop {
             self.wait.sleep(if idle && self.asked.is_empty() { IDLE_POLL } else { POLL });
             let stopping = self.stopping.load(Ordering::Acquire);
-            idle = self.take_records() == 0;
+            let n_records = self.take_records();
+            idle = n_records == 0;
+            if n_records < BATCH {
+                self.forget();
+            }
             self.outlet.exchange_with_profile();
             if stopping || Instant::now() >= next_round {
                 self.keep_house();
@@ -81,6 +89,8 @@ impl Pipeline {
             }
             self.outlet.settle();
             if stopping {
+                self.take_records();
+                self.forget();
                 self.outlet.settle_all();
             }
             self.outlet.take_received(stopping);
@@ -135,6 +145,13 @@ impl Pipeline {
         self.outlet.stats.receive(Stage::Capture, n_records as u64);
         self.take_news();
         n_records
+    }
+
+    /// To be called when the ring was emptied after these were taken: their last records have been read.
+    fn forget(&mut self) {
+        for number in self.forgotten.drain(..) {
+            self.exchanges.forget(number, &mut self.outlet);
+        }
     }
 
     fn process(&mut self, event: &process_event, given: Given) {
@@ -230,8 +247,10 @@ impl Pipeline {
         let now = monotonic_ns();
         self.beat.strike();
         self.attach_wanted();
-        while let Ok(number) = self.maps.forgotten.pop(0) {
-            self.exchanges.forget(number, &mut self.outlet);
+        while self.forgotten.len() < FORGOTTEN
+            && let Ok(number) = self.maps.forgotten.pop(0)
+        {
+            self.forgotten.push(number);
         }
         self.tallies.read(&mut self.maps, &mut self.outlet);
         self.tell_uncovered();

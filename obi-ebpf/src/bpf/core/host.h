@@ -23,6 +23,7 @@
 #define barrier_var(name) ((void)(name))
 #define SHARED __noinline
 #define RARE __noinline
+#define APART static __noinline
 
 struct sock;
 

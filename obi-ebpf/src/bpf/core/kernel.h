@@ -45,6 +45,16 @@ typedef __s64 s64;
 #define RARE __noinline
 #endif
 
+/*
+ * A part of a function whose stack is full, with a stack of its own. Not global: it is handed what the caller has
+ * checked. Inlined where that costs the verifier less.
+ */
+#ifdef OBI_PORTABLE
+#define APART static __always_inline
+#else
+#define APART static __noinline
+#endif
+
 /* Written by the agent before the programs load; constant to the verifier. */
 #define SETTING const volatile
 

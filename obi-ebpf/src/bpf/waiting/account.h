@@ -54,7 +54,7 @@ static __always_inline void open_account(const struct connection *k, u64 exchang
  * The last byte of the answer to `exchange` has passed at `time`. Returns FLAG_TIMES when the agent gets a times_event:
  * where the thread that has read the request has also ended it. Of others nothing is known.
  */
-static __always_inline u32 tell_times(const struct connection *k, u64 exchange, u64 time)
+APART u32 tell_times(const struct connection *k, u64 exchange, u64 time)
 {
 	struct times_event *event;
 	struct account *a;

@@ -66,6 +66,9 @@ impl UserPrograms {
         let types = types.as_ref().map(OwnedFd::as_fd);
         for program in Program::ALL {
             let name = program.name();
+            if program.is_modern() && !object.programs.contains_key(name) {
+                continue;
+            }
             match self.load_one(&object, types, name) {
                 Ok(descriptor) => self.loaded.push((program, descriptor)),
                 Err(reason) => self.skipped.push((name, reason)),

@@ -30,7 +30,7 @@ static __always_inline u32 pending(const struct connection *k)
 /* === the thread's current exchange === */
 
 /* The current thread has read or sent the head of a request at `time`. */
-static __always_inline void set_current(struct connection *k, u64 exchange, u64 time)
+APART void set_current(struct connection *k, u64 exchange, u64 time)
 {
 	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
