@@ -138,8 +138,9 @@ impl Agent {
         let survey = Survey::open().unwrap();
         let tables = Tables::new(Chunks::new(map(32_768)), obi::capture::unwind::build, 64 << 20);
         let blocks = Blocks::new(map(4096));
+        let interpreters = Interpreters::new(map(64));
         reduce();
-        let resolver = Resolver::start(survey, tables, blocks, Interpreters::new(map(64))).unwrap();
+        let resolver = Resolver::start(survey, tables, blocks, interpreters).unwrap();
         Self { resolver, released: Vec::new() }
     }
 

@@ -53,7 +53,10 @@ static __always_inline u32 reason_of(struct task_struct *task)
  */
 static __always_inline void leave_cpu(struct account *a, struct task_struct *task, bool preempted, u64 now)
 {
-	u32 state = task->__state;
+	u32 state = TASK_IS_RUNNING;
+	/* Before 5.14 it has another name; there this object is looked at, and not loaded. */
+	if (bpf_core_field_exists(task->__state))
+		state = task->__state;
 	if (preempted || state == TASK_IS_RUNNING || state == TASK_IS_WAKING)
 		times_leave(a, now, PHASE_READY, WAIT_OTHER);
 	else
