@@ -167,7 +167,8 @@ pub struct Stats {
     pub sent_to_us: Option<Arc<Receive>>,
     /// The pods of this node; `None` outside of Kubernetes.
     pub kubernetes: Option<Arc<Kubernetes>>,
-    /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is attached.
+    /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is
+    /// attached.
     pub waiting: Option<String>,
     /// Beginnings and ends of processes of which the kernel could not tell.
     pub lost_process_events: u64,
@@ -306,7 +307,8 @@ pub struct Snapshot {
     pub unknown_parents: Vec<(&'static str, Counter)>,
     /// Requests of which it is not told where the time of their threads went, by reason.
     pub lost_times: Vec<(&'static str, Counter)>,
-    /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is attached.
+    /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is
+    /// attached.
     pub waiting: Option<String>,
     /// Beginnings and ends of processes of which the kernel could not tell.
     pub lost_process_events: u64,

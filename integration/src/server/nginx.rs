@@ -119,7 +119,8 @@ pub fn proxy(upstream: &Server, over: Upstream) -> anyhow::Result<Server> {
     Ok(server)
 }
 
-/// A proxy at `port` that has all of `to` below `/obi`: that path is taken away on the way, or with `is_kept` left there.
+/// A proxy at `port` that has all of `to` below `/obi`: that path is taken away on the way, or with `is_kept` left
+/// there.
 ///
 /// # Errors
 /// When it does not get ready.

@@ -1,7 +1,7 @@
 //! Towers of Python functions that never mix, and a judgement over samples of them.
 //!
-//! In: an interpreter. Out: a running program of `workload/towers.py`, what it says that its stacks are, and how many samples
-//! show them so. Names are drawn by the program, in each run. Refuses to know who takes the samples.
+//! In: an interpreter. Out: a running program of `workload/towers.py`, what it says that its stacks are, and how many
+//! samples show them so. Names are drawn by the program, in each run. Refuses to know who takes the samples.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Names of functions that runtimes compile while they run: real runtimes, with the switch that `docs/profiles.md` names.
+//! Names of functions that runtimes compile while they run: real runtimes, with the switch that `docs/profiles.md`
+//! names.
 //!
 //! Each program calls a function whose name is made up in this run, and nothing else.
 

@@ -214,7 +214,8 @@ fn a_thread_for_each_connection() {
     parts_are_what_the_threads_have_measured(&compiled(), &tasks, "waiting-compiled");
 }
 
-/// Waiting for the interpreter's lock is a condition to us, so tasks whose helpers want it are left to the compiled one.
+/// Waiting for the interpreter's lock is a condition to us, so tasks whose helpers want it are left to the compiled
+/// one.
 #[test]
 fn a_thread_for_each_connection_of_an_interpreter() {
     let tasks = ["spin", "sleep", "poll", "child", "sync"];

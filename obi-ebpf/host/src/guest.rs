@@ -1,7 +1,7 @@
 //! The walk along an interpreter's frames, as the kernel side does it, in a world of plain values.
 //!
-//! In: a thread, and a [`World`] that has the map's element and the memory. Out: words of a stack, by call of the evaluating
-//! function. Knows no interpreter.
+//! In: a thread, and a [`World`] that has the map's element and the memory. Out: words of a stack, by call of the
+//! evaluating function. Knows no interpreter.
 
 use std::ffi::c_void;
 
@@ -36,9 +36,9 @@ pub const MOST: usize = 512;
 pub fn walk<W: World>(world: &W, tgid: u32, thread: u64, rest: bool) -> Walked {
     let raw = RawWorld { context: std::ptr::from_ref(world).cast(), guest: of::<W>, read: read::<W> };
     let (mut words, mut came_to) = ([0_u64; MOST], CameTo::default());
-    // SAFETY: all pointers are to live values of the layout that the C side has, the words as many as it is told; it keeps
-    // none beyond the call but in a variable of this thread that it sets before it reads it, and calls the functions with
-    // the context that they were made for.
+    // SAFETY: all pointers are to live values of the layout that the C side has, the words as many as it is told; it
+    // keeps none beyond the call but in a variable of this thread that it sets before it reads it, and calls the
+    // functions with the context that they were made for.
     unsafe {
         host_guest(&raw const raw, tgid, thread, rest.into(), words.as_mut_ptr(), MOST as u32, &mut came_to);
     }

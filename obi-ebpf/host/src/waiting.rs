@@ -69,7 +69,8 @@ impl Account {
     }
 }
 
-/// What a thread in this system call waits for: an `enum wait_reason`, or more when it depends on what its first argument is.
+/// What a thread in this system call waits for: an `enum wait_reason`, or more when it depends on what its first
+/// argument is.
 #[must_use]
 pub fn reason_of_call(number: u32, arguments: [u64; 3]) -> u32 {
     let [first, second, third] = arguments;

@@ -193,8 +193,8 @@ impl Causes {
         })
     }
 
-    /// The thread that has read a request has served it from its first byte to its last, and nothing else meanwhile: the
-    /// rule by which it is believed to have caused what it calls. To be asked behind [`Self::ended`].
+    /// The thread that has read a request has served it from its first byte to its last, and nothing else meanwhile:
+    /// the rule by which it is believed to have caused what it calls. To be asked behind [`Self::ended`].
     #[must_use]
     pub fn is_served_by_reader(&mut self, ended: &Ended<'_>) -> bool {
         let is_loop = self.loops.get(ended.begun.tgid).is_some();

@@ -439,8 +439,8 @@ proptest! {
         }
     }
 
-    /// Whatever is said of calls: who gets a parent by that gets the request that is named, of its own process, and began
-    /// before it was answered.
+    /// Whatever is said of calls: who gets a parent by that gets the request that is named, of its own process, and
+    /// began before it was answered.
     #[test]
     fn a_runtime_names_its_own_requests(
         requests in prop::collection::vec((20_u32..50, 0_u64..50, 50_u64..100), 1..8),

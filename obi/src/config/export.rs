@@ -148,7 +148,8 @@ pub struct OtlpDestination {
     /// What it is called in metrics and logs. Default: host and port of its endpoint. Example: `tempo`.
     pub name: String,
     /// Base URL; `http` is plain, `https` is TLS. With `http/protobuf`, `/v1/traces`, `/v1/metrics`,
-    /// `/v1development/profiles` and `/v1/logs` are appended to its path. Default: none. Example: `http://collector:4318`.
+    /// `/v1development/profiles` and `/v1/logs` are appended to its path. Default: none. Example:
+    /// `http://collector:4318`.
     #[serde(deserialize_with = "url")]
     pub endpoint: Option<String>,
     /// URL for spans, used as it is. Default: made of `endpoint`. Example: `https://tempo:4318/otlp/v1/traces`.
@@ -165,9 +166,9 @@ pub struct OtlpDestination {
     /// `https://loki:3100/otlp/v1/logs`.
     #[serde(deserialize_with = "url")]
     pub logs_endpoint: Option<String>,
-    /// Some of `traces`, `metrics`, `profiles` and `logs`. Logs are those that `receive.otlp` takes. Profiles go out while `profile` is on; a destination that does not
-    /// know them, as the Collector without its feature gate `service.profilesSupport`, is asked again every ten minutes.
-    /// Default: all. Example: `[traces]`.
+    /// Some of `traces`, `metrics`, `profiles` and `logs`. Logs are those that `receive.otlp` takes. Profiles go out
+    /// while `profile` is on; a destination that does not know them, as the Collector without its feature gate
+    /// `service.profilesSupport`, is asked again every ten minutes. Default: all. Example: `[traces]`.
     pub signals: Vec<Signal>,
     /// `grpc` or `http/protobuf`. Default: `http/protobuf`. Example: `grpc`.
     pub protocol: Protocol,

@@ -17,9 +17,10 @@ use super::value::{self, Scalar};
 pub struct Profile {
     /// Sample stacks. Default: `true`. Example: `false`.
     pub enabled: bool,
-    /// Find out where the time of each server span went: on a CPU, waiting for one, or blocked, by reason (`on`, `off`). Takes
-    /// hooks in the scheduler, below 0.1 µs for each switch to a thread that serves nothing; independent of `enabled`.
-    /// Default: `on`. Example: `off`, on machines that switch a million times a second and more.
+    /// Find out where the time of each server span went: on a CPU, waiting for one, or blocked, by reason (`on`,
+    /// `off`). Takes hooks in the scheduler, below 0.1 µs for each switch to a thread that serves nothing;
+    /// independent of `enabled`. Default: `on`. Example: `off`, on machines that switch a million times a second and
+    /// more.
     #[serde(serialize_with = "write_switch", deserialize_with = "switch")]
     pub waiting: bool,
     /// Looks at each CPU per second, 1 to 1000. A number that other clocks do not have, too, falls into step with none

@@ -1,7 +1,7 @@
 //! One request: checked, read, decoded, handed over, answered.
 //!
-//! In: a request of either listener. Out: an answer as the OTLP specification has it. Never waits for the pipeline: what
-//! it cannot take now is refused with the word to come again. Refuses to know connections.
+//! In: a request of either listener. Out: an answer as the OTLP specification has it. Never waits for the pipeline:
+//! what it cannot take now is refused with the word to come again. Refuses to know connections.
 
 use std::sync::Arc;
 use std::time::Duration;

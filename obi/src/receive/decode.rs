@@ -1,8 +1,8 @@
 //! Bytes of a request to spans.
 //!
 //! In: protobuf or JSON. Out: spans as they are shown, each with its message as it is passed on, and how many were
-//! rejected and why. A span that makes no sense is rejected alone. The decoders are those of `prost` and `serde`. Refuses
-//! to know connections.
+//! rejected and why. A span that makes no sense is rejected alone. The decoders are those of `prost` and `serde`.
+//! Refuses to know connections.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;

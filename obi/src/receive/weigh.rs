@@ -1,8 +1,8 @@
 //! What a message comes to in memory, before it is decoded.
 //!
-//! In: bytes of an OTLP request. Out: its items and the bytes that decoding it takes, or that it is none. Two bytes of an
-//! empty span become hundreds, so looking after the decoding would be too late. Allocates nothing, and refuses to know
-//! what the fields mean.
+//! In: bytes of an OTLP request. Out: its items and the bytes that decoding it takes, or that it is none. Two bytes
+//! of an empty span become hundreds, so looking after the decoding would be too late. Allocates nothing, and refuses
+//! to know what the fields mean.
 
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 

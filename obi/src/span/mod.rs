@@ -110,8 +110,8 @@ pub struct Span {
     pub end: u64,
     /// Time between arrival and the process's first read of the request, ns.
     pub queue_wait: u64,
-    /// Where the rest of the time went; `None` of spans of which nothing of it is told: calls, WebSockets, and all where
-    /// no time is booked.
+    /// Where the rest of the time went; `None` of spans of which nothing of it is told: calls, WebSockets, and all
+    /// where no time is booked.
     pub spent: Option<Box<Spent>>,
     /// Process id in the initial namespace.
     pub pid: u32,

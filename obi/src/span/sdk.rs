@@ -1,7 +1,7 @@
 //! Spans that programs make themselves and send us.
 //!
-//! In: what a received span says of itself. Out: the same, to be shown beside captured spans; what a captured span takes
-//! over from the span of an SDK for the same event ([`Twin`]). Refuses to know how they came.
+//! In: what a received span says of itself. Out: the same, to be shown beside captured spans; what a captured span
+//! takes over from the span of an SDK for the same event ([`Twin`]). Refuses to know how they came.
 
 use std::sync::Arc;
 

@@ -97,7 +97,8 @@ impl Services {
         Arc::new(Service { name: UNKNOWN.to_owned(), id: UNKNOWN_ID, ..Service::default() })
     }
 
-    /// Distinct (namespace, name) pairs so far, the overflow and the unknown included: every [`Service::id`] is below it.
+    /// Distinct (namespace, name) pairs so far, the overflow and the unknown included: every [`Service::id`] is below
+    /// it.
     #[must_use]
     pub fn count(&self) -> usize {
         self.ids.len()

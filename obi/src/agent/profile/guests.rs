@@ -1,9 +1,9 @@
 //! Interpreters' functions: looked into by threads that may wait, known to the one that must not.
 //!
-//! In: processes to be looked into, functions as samples show them. Out: what the kernel's walk needs, [`Function`]s that get
-//! their names a moment later. A name is read when its function is first seen, since processes end and memory is used
-//! again; who is seen later is looked at again once in a while. A process whose memory does not answer costs itself
-//! its names, and nobody else. Queues are bounded, what does not fit is counted.
+//! In: processes to be looked into, functions as samples show them. Out: what the kernel's walk needs, [`Function`]s
+//! that get their names a moment later. A name is read when its function is first seen, since processes end and
+//! memory is used again; who is seen later is looked at again once in a while. A process whose memory does not answer
+//! costs itself its names, and nobody else. Queues are bounded, what does not fit is counted.
 
 mod worker;
 
@@ -162,8 +162,8 @@ impl Guests {
         }
     }
 
-    /// Has what was seen since the last time looked at. Returns what was found out of processes, with the time since when
-    /// each runs its program.
+    /// Has what was seen since the last time looked at. Returns what was found out of processes, with the time since
+    /// when each runs its program.
     pub(super) fn turn(&mut self) -> Vec<(u32, u64, Result<guest, Unfit>)> {
         let mut found = Vec::new();
         for Answer { tgid, since, found: answer } in self.answers.try_iter() {

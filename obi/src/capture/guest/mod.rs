@@ -1,9 +1,10 @@
 //! Interpreters in processes: which one, where it keeps its frames, what proves it.
 //!
-//! In: a file that a process maps ([`recognise`]), then that process's memory ([`examine`](Build::examine)). Out: ranges of code that
-//! [`mapping`](super::mapping) marks, a [`guest`](obi_ebpf::guest) for the kernel's walk, and a [`Layout`] for whoever
-//! reads names. Whatever does not prove itself switches the interpreter off for that process, with a reason; the native
-//! walk never depends on it. Everything that is read is anybody's. Refuses to know names and samples.
+//! In: a file that a process maps ([`recognise`]), then that process's memory ([`examine`](Build::examine)). Out:
+//! ranges of code that [`mapping`](super::mapping) marks, a [`guest`](obi_ebpf::guest) for the kernel's walk, and a
+//! [`Layout`] for whoever reads names. Whatever does not prove itself switches the interpreter off for that process,
+//! with a reason; the native walk never depends on it. Everything that is read is anybody's. Refuses to know names
+//! and samples.
 #![forbid(unsafe_code)]
 
 pub mod memory;

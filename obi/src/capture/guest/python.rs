@@ -1,8 +1,9 @@
 //! CPython: from its file to what the kernel's walk needs of a process.
 //!
-//! In: the executable or `libpython`; a process's memory. Out: [`Build`], [`Known`]. Nothing of it needs debug information:
-//! symbols for linking say where the runtime's state and the types are, a few instructions which key of a thread has its
-//! state, the type of code objects where their fields are. From 3.13 on the runtime describes itself.
+//! In: the executable or `libpython`; a process's memory. Out: [`Build`], [`Known`]. Nothing of it needs debug
+//! information: symbols for linking say where the runtime's state and the types are, a few instructions which key of
+//! a thread has its state, the type of code objects where their fields are. From 3.13 on the runtime describes
+//! itself.
 
 mod code;
 mod layout;
@@ -187,8 +188,8 @@ impl File<'_> {
 }
 
 impl Build {
-    /// What the walk and whoever reads names need of a process that has this file at `bias`: its addresses less those of
-    /// the file's layout.
+    /// What the walk and whoever reads names need of a process that has this file at `bias`: its addresses less those
+    /// of the file's layout.
     ///
     /// # Errors
     /// When something does not prove itself, or has not begun.

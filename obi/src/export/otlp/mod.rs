@@ -1,7 +1,7 @@
 //! OTLP out: spans, metrics and profiles to any number of destinations, over gRPC or HTTP.
 //!
-//! In: finished spans from the pipeline thread, and spans that were received ([`Tap`]), snapshots and selections of samples now and then ([`Exporter`]).
-//! Out: requests. Refuses to know where spans, snapshots and samples come from.
+//! In: finished spans from the pipeline thread, and spans that were received ([`Tap`]), snapshots and selections of
+//! samples now and then ([`Exporter`]). Out: requests. Refuses to know where spans, snapshots and samples come from.
 //!
 //! ```text
 //! pipeline thread                          async runtime, per destination and signal

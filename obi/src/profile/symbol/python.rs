@@ -1,9 +1,9 @@
 //! Functions of CPython.
 //!
-//! In: the address of a code object in a process's memory. Out: [`Function`]s: name, file, lines. Read when they are first
-//! seen, since the process may end and the memory be used again; whether it was is told by [`Code::is_at`]. Everything
-//! there is anybody's: lengths are bounded, and what is no code object is refused. Refuses to know where such an address
-//! comes from, and threads.
+//! In: the address of a code object in a process's memory. Out: [`Function`]s: name, file, lines. Read when they are
+//! first seen, since the process may end and the memory be used again; whether it was is told by [`Code::is_at`].
+//! Everything there is anybody's: lengths are bounded, and what is no code object is refused. Refuses to know where
+//! such an address comes from, and threads.
 
 mod lines;
 

@@ -1,7 +1,7 @@
 //! A thread that looks into processes' memory, and may wait for it.
 //!
-//! In: [`Job`]s from a queue that several threads share. Out: [`Answer`]s, and functions that know their names. Says since
-//! when it has been at a process, so that whoever must not wait can give that process up.
+//! In: [`Job`]s from a queue that several threads share. Out: [`Answer`]s, and functions that know their names. Says
+//! since when it has been at a process, so that whoever must not wait can give that process up.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! BoringSSL: each error has the name of its file and the number of its reason.
 //!
-//! In: machine code. Out: the functions by name. A function is known by the set of reasons that it gives, and by what it
-//! calls. `SSL_free` gives none and is not found.
+//! In: machine code. Out: the functions by name. A function is known by the set of reasons that it gives, and by what
+//! it calls. `SSL_free` gives none and is not found.
 
 use std::collections::BTreeSet;
 

@@ -2,9 +2,9 @@
 //!
 //! In: an ELF file without TLS functions by name. Out: [`Symbol`]s as if it had them, or why not. Both libraries say in
 //! each error where it arose: OpenSSL 3 gives the function's name and the file's, BoringSSL the file's and a number of
-//! the reason. Those strings stay in a stripped file, and so do the beginnings of functions, in the table that exceptions
-//! are searched with. A function is taken when it is the only one that fits, and when the others that it calls, or that
-//! call it, fit as well. Pure.
+//! the reason. Those strings stay in a stripped file, and so do the beginnings of functions, in the table that
+//! exceptions are searched with. A function is taken when it is the only one that fits, and when the others that it
+//! calls, or that call it, fit as well. Pure.
 #![forbid(unsafe_code)]
 
 mod boringssl;

@@ -1,8 +1,8 @@
 //! Which functions refer to an address.
 //!
-//! In: machine code (x86-64), addresses. Out: functions by their range. Reads pieces, so a file of any size costs bounded
-//! memory. Bytes that only look like an instruction are harmless: what is found is looked into again. Refuses to know
-//! what the functions do.
+//! In: machine code (x86-64), addresses. Out: functions by their range. Reads pieces, so a file of any size costs
+//! bounded memory. Bytes that only look like an instruction are harmless: what is found is looked into again. Refuses
+//! to know what the functions do.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Which line of a Python function an instruction belongs to.
 //!
-//! In: a code object's table, in the form of its version. Out: [`Lines`], by units of two bytes. Tables come from memory
-//! of a process and may be anything: what they say is bounded by their length. Pure, never panics.
+//! In: a code object's table, in the form of its version. Out: [`Lines`], by units of two bytes. Tables come from
+//! memory of a process and may be anything: what they say is bounded by their length. Pure, never panics.
 
 /// Lines from the unit on that stands before each, sorted by it; 0: none.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
