@@ -101,6 +101,8 @@ pub struct Frames {
     pub missing: BTreeMap<bool, u64>,
     /// At the end.
     pub close: Option<Close>,
+    /// At the end, where a database's [`Self::close`] found no room: how many turns it was asked for.
+    pub turns: Option<u32>,
     /// At the end.
     pub websocket: Option<WebSocket>,
     next: BTreeMap<bool, u32>,
@@ -145,6 +147,12 @@ impl Frames {
             _ => return false,
         }
         true
+    }
+
+    /// The end of a connection to a database could not be told; `number` says how many turns were asked for.
+    pub(crate) fn end_by_turns(&mut self, number: u64) {
+        let turns = u32::try_from(number & ((1 << ORDINAL_BITS) - 1)).expect("fewer bits");
+        assert!(self.close.is_none() && self.turns.replace(turns).is_none(), "a connection closed twice");
     }
 
     /// `sequence` is the next of its direction, or some are missing.

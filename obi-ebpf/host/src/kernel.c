@@ -192,6 +192,7 @@ void host_segment(struct sock *sk, const struct host_segment *from)
 		.n_requests = 7, /* of the segment before: hook sets set what they know, not all of it */
 	};
 	CHECK(from->scattered || from->opaque || from->n_parts <= 1);
+	driven = &sk->connection;
 	now = from->time;
 	user = from->parts;
 	n_user = from->opaque ? 0 : from->n_parts;
@@ -219,15 +220,17 @@ void host_segment(struct sock *sk, const struct host_segment *from)
 void host_end(struct sock *sk, u64 time, u32 reason, u32 unseen_requests)
 {
 	struct ending how = { .time = time, .reason = reason, .loss = reason == CLOSE_ABANDONED ? LOSS_GAP : LOSS_NONE };
+	driven = &sk->connection;
 	now = time;
 	if (unseen_requests)
 		lose_last(&sk->connection, unseen_requests); /* as check_unseen() does */
 	end_connection(&sk->connection, &how);
 }
 
-u32 host_journal(u32 index, const u8 **bytes, u64 *number)
+u32 host_journal(u32 index, const u8 **bytes, u64 *number, u32 *turns)
 {
 	CHECK(index < n_journal);
+	*turns = journal[index].turns;
 	*bytes = journal[index].bytes;
 	*number = journal[index].number;
 	return journal[index].size;

@@ -79,6 +79,7 @@ impl Ledger {
             match entry {
                 Entry::Record(words) => self.record(words.as_bytes()),
                 Entry::Forgotten(number) => self.forget(number),
+                Entry::Turns(number) => self.frames.end_by_turns(number),
             }
         }
     }

@@ -7,6 +7,7 @@
 
 struct journal_entry {
 	u32 size; /* 0: `number` was forgotten */
+	u32 turns; /* 1: the number's ordinal says how many turns a database was asked for */
 	u64 number;
 	u8 *bytes;
 };
@@ -25,10 +26,15 @@ static struct journal_entry *journal_add(void)
 	return &journal[n_journal++];
 }
 
+/* What the capture logic works on. */
+static const struct connection *driven;
+
 long bpf_map_push_elem(void *map, const void *value, u64 flags)
 {
+	struct journal_entry *entry = journal_add();
 	CHECK(map == &forgotten && flags == 0);
-	journal_add()->number = *(const u64 *)value;
+	entry->number = *(const u64 *)value;
+	entry->turns = driven->protocol == PROTOCOL_POSTGRES || driven->protocol == PROTOCOL_REDIS;
 	return 0;
 }
 

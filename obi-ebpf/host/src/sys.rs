@@ -117,7 +117,7 @@ unsafe extern "C" {
     fn host_free(connection: *mut c_void);
     fn host_segment(connection: *mut c_void, segment: *const RawSegment);
     fn host_end(connection: *mut c_void, time: u64, reason: u32, unseen_requests: u32);
-    fn host_journal(index: u32, bytes: *mut *const u8, number: *mut u64) -> u32;
+    fn host_journal(index: u32, bytes: *mut *const u8, number: *mut u64, turns: *mut u32) -> u32;
     fn host_journal_length() -> u32;
     fn host_tally(kind: u32, reason: u32) -> u64;
     fn host_notes() -> u32;
@@ -150,6 +150,8 @@ pub enum Entry {
     Record(Vec<u64>),
     /// A number in the queue of exchanges to forget.
     Forgotten(u64),
+    /// The same for a connection to a database whose end found no room: the ordinal says how many turns were asked for.
+    Turns(u64),
 }
 
 /// One end of a connection.
@@ -254,11 +256,11 @@ impl Kernel {
     }
 
     fn entry(&self, index: u32) -> Entry {
-        let (mut bytes, mut number) = (std::ptr::null(), 0);
-        // SAFETY: `index` is below the journal's length; both pointers are to live locals.
-        let size = unsafe { host_journal(index, &raw mut bytes, &raw mut number) } as usize;
+        let (mut bytes, mut number, mut turns) = (std::ptr::null(), 0, 0);
+        // SAFETY: `index` is below the journal's length; the pointers are to live locals.
+        let size = unsafe { host_journal(index, &raw mut bytes, &raw mut number, &raw mut turns) } as usize;
         if size == 0 {
-            return Entry::Forgotten(number);
+            return if turns == 0 { Entry::Forgotten(number) } else { Entry::Turns(number) };
         }
         // SAFETY: the journal owns `size` bytes at `bytes` until the next boot, which needs the lock we hold.
         let record = unsafe { std::slice::from_raw_parts(bytes, size) };

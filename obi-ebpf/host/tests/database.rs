@@ -386,6 +386,33 @@ fn a_request_for_tls() {
     assert_eq!((play.kernel.lost(), play.kernel.uncovered()), (0, 0));
 }
 
+/// An end that finds no room in the ring says how many turns were asked for.
+#[test]
+fn an_end_without_room() {
+    for (is_redis, n, turns) in [(false, 0, 1), (false, 1, 2), (true, 1, 1), (true, 3, 3)] {
+        let mut play = Play::new(false);
+        let text = |text: &[u8]| [text, &[0]].concat();
+        if is_redis {
+            for _ in 0..n {
+                play.pass(true, b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", &mut Rng::with_seed(1));
+            }
+        } else {
+            let startup = text(b"user\0someone\0database\0shop\0");
+            let length = length_of(&startup, 8);
+            let first = [&length[..], &[0, 3, 0, 0], &startup].concat();
+            play.pass(true, &first, &mut Rng::with_seed(1));
+            for _ in 0..n {
+                let query = text(b"SELECT 1");
+                play.pass(true, &[&b"Q"[..], &length_of(&query, 4), &query].concat(), &mut Rng::with_seed(1));
+            }
+        }
+        play.kernel.set_faults(Faults { ring: 256, ..NONE });
+        play.kernel.end(&mut play.connection, CLOSE_LOCAL, play.time);
+        play.ledger.read(&play.kernel);
+        assert_eq!(play.ledger.frames.turns, Some(turns), "redis: {is_redis}, {n} times");
+    }
+}
+
 /// Joined in the middle: from the next question on.
 #[test]
 fn joined() {
