@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-page packages
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-page test-packages packages
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -83,6 +83,9 @@ test-languages: ## Functions in profiles, with every version of Python on this m
 
 packages: build ## .deb, .rpm and a tarball of the release binary, with manual pages and completions, in target/packages
 	script/build-packages
+
+test-packages: packages ## The .deb under a real systemd, in a virtual machine of Debian 12 (needs root, debootstrap and ten minutes)
+	$(SUDO) script/test-packages
 
 test-dashboards: ## The structure of dashboards/*.json by Grafana's own types (takes two packages from npm)
 	script/check-dashboards

@@ -15,6 +15,7 @@ use super::image::{Image, decompress};
 
 const INIT: &str = include_str!("../../guest/init");
 const COMMAND_RUNNER: &str = include_str!("../../guest/command-runner");
+const ENTER_SYSTEM: &str = include_str!("../../guest/enter-system");
 
 /// Drivers and shell for one kernel.
 ///
@@ -30,6 +31,7 @@ pub fn base(image: &Image) -> anyhow::Result<Vec<u8>> {
     fs::write(file("init"), INIT)?;
     fs::set_permissions(file("init"), fs::Permissions::from_mode(0o755))?;
     fs::write(file("guest/command-runner"), COMMAND_RUNNER)?;
+    fs::write(file("guest/enter-system"), ENTER_SYSTEM)?;
     let mut order = String::new();
     for (index, driver) in image.drivers()?.iter().enumerate() {
         let name = format!("{index}.ko");
@@ -40,14 +42,19 @@ pub fn base(image: &Image) -> anyhow::Result<Vec<u8>> {
     pack(root.path())
 }
 
-/// The command alone; the boot loader puts it behind [`base`].
+/// The command alone; the boot loader puts it behind [`base`]. With `system`, a Debian tree on the host, the command is a
+/// service of that tree's systemd, which finds `folder` where it is on the host.
 ///
 /// # Errors
 /// When packing fails.
-pub fn command(script: &str) -> anyhow::Result<Vec<u8>> {
+pub fn command(script: &str, system: Option<&Path>, folder: &Path) -> anyhow::Result<Vec<u8>> {
     let root = tempfile::tempdir()?;
     fs::create_dir(root.path().join("guest"))?;
     fs::write(root.path().join("guest/command"), script)?;
+    if let Some(system) = system {
+        fs::write(root.path().join("guest/system"), system.display().to_string())?;
+        fs::write(root.path().join("guest/folder"), folder.display().to_string())?;
+    }
     pack(root.path())
 }
 
@@ -112,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_archive_ends_where_the_next_may_begin() {
-        let archive = command("exec true\n").unwrap();
+        let archive = command("exec true\n", None, Path::new("/")).unwrap();
         assert!(archive.starts_with(b"070701"));
         assert_eq!(archive.len() % 4, 0, "the kernel expects the next archive at a multiple of four");
         let text = String::from_utf8_lossy(&archive);

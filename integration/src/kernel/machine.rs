@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -44,6 +44,8 @@ pub struct Job {
     pub limit: Duration,
     /// More of the kernel's command line.
     pub kernel_arguments: String,
+    /// A Debian tree whose systemd runs the command as a service; otherwise the command runs on this machine's files.
+    pub system: Option<PathBuf>,
     /// Memory in MiB.
     pub memory: u32,
     /// One processor whose clock counts instructions, one a nanosecond: times are costs, whatever the host does.
@@ -58,6 +60,7 @@ impl Job {
             environment: Vec::new(),
             limit: Duration::from_secs(300),
             kernel_arguments: String::new(),
+            system: None,
             memory: 2048,
             counts_instructions: false,
         }
@@ -172,13 +175,16 @@ impl Running {
         let path = |name: &str| files.path().join(name);
         let folder = std::env::current_dir()?;
         let script = modules(&machine.image) + &script(job, &folder)?;
-        let initramfs = [machine.initramfs.clone(), initramfs::command(&script)?].concat();
+        let initramfs =
+            [machine.initramfs.clone(), initramfs::command(&script, job.system.as_deref(), &folder)?]
+                .concat();
         fs::write(path("initramfs"), initramfs)?;
         for name in ["status", "output", "console"] {
             fs::write(path(name), "")?;
         }
-        let share =
-            Share::start(files.path(), &[folder, std::env::current_exe()?, machine.image.root.clone()])?;
+        let mut visible = vec![folder, std::env::current_exe()?, machine.image.root.clone()];
+        visible.extend(job.system.clone());
+        let share = Share::start(files.path(), &visible)?;
         let mut command = Command::new("setpriv");
         // QEMU ends with `timeout`, and that with us.
         command.args(["--pdeathsig", "TERM", "timeout", "--kill-after=5", &job.limit.as_secs().to_string()]);

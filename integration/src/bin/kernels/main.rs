@@ -52,6 +52,9 @@ struct Run {
     /// One processor whose clock counts instructions, one a nanosecond
     #[arg(long)]
     instructions: bool,
+    /// Run it as a service of the systemd of this Debian tree instead
+    #[arg(long)]
+    system: Option<PathBuf>,
     /// Print what the kernel said, too
     #[arg(long)]
     console: bool,
@@ -171,6 +174,8 @@ impl Run {
         job.limit = Duration::from_secs(self.limit);
         job.kernel_arguments = self.append;
         job.counts_instructions = self.instructions;
+        // The guest knows no other working directory.
+        job.system = self.system.map(std::path::absolute).transpose()?;
         for pair in &self.environment {
             let (name, value) = pair.split_once('=').with_context(|| format!("{pair} is not NAME=VALUE"))?;
             job.environment.push((name.to_owned(), value.to_owned()));
