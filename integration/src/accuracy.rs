@@ -167,7 +167,7 @@ impl Ledger {
     }
 
     /// The same where bytes of HTTP/2 may have passed unseen: header blocks refer to those before them, so a span may
-    /// not know its method or status, or a size. What it tells must be true.
+    /// not know its method or status, or a size. What it reports must be true.
     #[must_use]
     pub fn compare_damaged(&self, spans: &[Span]) -> Report {
         self.compare_by(spans, untruths)
@@ -275,7 +275,7 @@ fn expectation(shape: &Shape, kind: Kind) -> Expected {
     };
     match shape.ending {
         Ending::Whole => {}
-        // What is in the tunnel is not HTTP; whether it counts is nobody's promise.
+        // What is in the tunnel is not HTTP; whether it counts is not promised.
         Ending::Upgrade => expected.response_bytes = None,
         // How far a broken exchange came is the timing's business. What the client did see is certain.
         Ending::ServerCloses(after) => {
@@ -345,7 +345,7 @@ fn differences(expected: &Expected, span: &Span) -> Option<String> {
     (!found.is_empty()).then(|| format!("{} [{}]:{found}", describe(span), expected.shape))
 }
 
-/// One line if `span` tells what did not happen.
+/// One line if `span` reports what did not happen.
 fn untruths(expected: &Expected, span: &Span) -> Option<String> {
     let method = span.text("http.request.method").unwrap_or("_OTHER");
     let status = span.number("http.response.status_code");

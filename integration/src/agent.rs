@@ -142,7 +142,7 @@ impl Agent {
     /// Starts the agent on a free port and waits until it is attached; with the hook set that `OBI_HOOKS` forces.
     ///
     /// # Errors
-    /// When it ends or does not get ready, with its stderr, or uses another set than it was told to.
+    /// When it ends or does not get ready, with its stderr, or uses another set than the forced one.
     pub fn start(config: Config) -> anyhow::Result<Self> {
         Self::start_in(config, |command| command)
     }
@@ -174,7 +174,7 @@ impl Agent {
         let files = tempfile::tempdir()?;
         let file: PathBuf = files.path().join(FILE);
         fs::write(&file, placed(config, address).text())?;
-        // Whoever the agent is run as may read it.
+        // The user that the agent runs as may read it.
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755))?;
         let mut command = command()?;
         command.arg("run").arg("--config").arg(&file);

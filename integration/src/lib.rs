@@ -2,7 +2,7 @@
 //!
 //! In reading order:
 //!
-//! - [`shape`], [`plan`]: what one exchange looks like; what a client is told and what it reports.
+//! - [`shape`], [`plan`]: what one exchange looks like; what a client has to do and what it reports.
 //! - [`wire`]: sockets, one system call at a time; [`script`]: how the raw client and server follow a shape.
 //! - [`process`], [`program`]: running and compiling the workloads; [`patience`]: on slow machines.
 //! - [`server`], [`client`]: one builder per workload program.

@@ -1,4 +1,4 @@
-//! What a client program is told to send, and what it reports back.
+//! What a client program has to send, and what it reports back.
 //!
 //! In and out: JSON. A [`Plan`] goes to the raw client `shape_client`, a [`SimplePlan`] to the clients written in
 //! other languages; both answer with one [`Truth`] per exchange. Refuses to know the agent.

@@ -33,7 +33,7 @@ pub struct RequestHead {
     pub target: String,
     /// How the body ends.
     pub body: BodyEnd,
-    /// The client wants to be told to go on.
+    /// The client wants a `100 Continue`.
     pub expects_continue: bool,
     /// The connection ends after this exchange: HTTP/1.0 or `Connection: close`.
     pub is_last: bool,

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How the end of a response body is told.
+/// How the end of a response body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Framing {
@@ -31,7 +31,7 @@ impl Framing {
     }
 }
 
-/// How the end of a request body is told.
+/// How the end of a request body is marked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RequestFraming {

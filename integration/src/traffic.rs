@@ -46,7 +46,7 @@ impl Traffic {
                 let status = if fails { 503 } else { 200 };
                 let target = Shape { status, ..Shape::default() }.target(&format!("traffic-{n}"));
                 let answered = fetch::get(server, &target, "*/*").is_ok_and(|answer| answer.status == status);
-                // What was not answered as asked is counted by nobody; a test compares the sums.
+                // What was not answered as asked is not counted; a test compares the sums.
                 if answered {
                     let counter = if fails { &ours.bad } else { &ours.good };
                     counter.fetch_add(1, Ordering::Relaxed);

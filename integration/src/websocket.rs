@@ -93,7 +93,7 @@ impl SocketServer {
     /// Opens all of these at once, as the server was started; the client's service and what it saw.
     ///
     /// # Errors
-    /// When it fails, or does not report every one as it was told to make it.
+    /// When it fails, or does not report every one as its plan says.
     pub fn call(
         &self,
         calls: &[SocketCall],

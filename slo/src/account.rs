@@ -1,6 +1,6 @@
 //! An objective with its counts: how fast it burns, what is left.
 //!
-//! In: events by part, and when somebody was looking. Out: burn rates over any window, and the budget. Refuses to
+//! In: events by part, and when the agent was observing. Out: burn rates over any window, and the budget. Refuses to
 //! know alerts.
 
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Burn {
     pub counts: Counts,
     /// With time slices: burnt ones and observed ones.
     pub slices: Option<(f64, f64)>,
-    /// 1 uses exactly the budget in exactly the period. `None` when nothing is known: no events, or nobody looked.
+    /// 1 uses exactly the budget in exactly the period. `None` when nothing is known: no events, or no observation.
     pub rate: Option<f64>,
     /// The share of the window that was observed. What is not observed counts neither as good nor as bad.
     pub coverage: f64,

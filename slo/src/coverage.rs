@@ -1,7 +1,7 @@
-//! When somebody was looking.
+//! When the agent was observing.
 //!
-//! In: heart beats. Out: how much of a window was observed. Refuses to take silence for health: time in which nobody
-//! looked is a gap.
+//! In: heart beats. Out: how much of a window was observed. Refuses to take silence for health: time without
+//! observation is a gap.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Coverage {
         &self.intervals
     }
 
-    /// Somebody looks at `now`, and has done so since the last beat if that was not long ago. A clock that went back
+    /// The agent observes at `now`, and has since the last beat if that was not long ago. A clock that went back
     /// begins anew from there.
     pub fn beat(&mut self, now: Time) {
         let since = self.beat.filter(|beat| *beat <= now && now.since(*beat) <= LONGEST_BEAT);

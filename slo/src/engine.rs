@@ -118,13 +118,13 @@ impl Engine {
         transitions
     }
 
-    /// Somebody looked from `start` to before `end`, which need not be now: for counts that come from elsewhere.
+    /// Events were observed from `start` to before `end`, which need not be now: for counts that come from elsewhere.
     pub fn observe(&mut self, start: Time, end: Time) {
         self.coverage.observe(start, end);
         self.clock = self.clock.max(end);
     }
 
-    /// When somebody looked, to be kept over restarts.
+    /// When events were observed, to be kept over restarts.
     pub const fn coverage(&self) -> &Coverage {
         &self.coverage
     }
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// Takes over states that an earlier process kept. Returns those whose objective or arm is no more: where
-    /// `starts_at` is set, their alerts are to be resolved by whoever sent them.
+    /// `starts_at` is set, their alerts are to be resolved by their sender.
     pub fn restore_arms(&mut self, saved: Vec<SavedArm>) -> Vec<SavedArm> {
         saved.into_iter().filter(|saved| !self.restore_arm(saved)).collect()
     }

@@ -47,9 +47,9 @@
 //! # What is counted
 //!
 //! Events, once, when they happen ([`indicator`]); never averages of ratios. An event belongs to the slot of its end,
-//! however late it is told. A window begins with the slot that it reaches back into ([`ledger`]): 10 s for six hours,
-//! a minute for three days, an hour for the period. Time in which nobody looked counts neither as good nor as bad; every
-//! answer says how much of its window was observed ([`Coverage`]).
+//! however late it is reported. A window begins with the slot that it reaches back into ([`ledger`]): 10 s for six
+//! hours, a minute for three days, an hour for the period. Time without observation counts neither as good nor as bad;
+//! every answer says how much of its window was observed ([`Coverage`]).
 //!
 //! | method | achieved | budget |
 //! |---|---|---|
@@ -57,7 +57,7 @@
 //! | Timeslices | good ÷ observed slices | allowed share of all slices of the period |
 //! | RatioTimeslices | mean ratio of the observed slices | as Timeslices |
 //!
-//! Slices begin at multiples of their length since the Unix epoch; one without events is good if somebody looked.
+//! Slices begin at multiples of their length since the Unix epoch; one without events is good if it was observed.
 //!
 //! # OpenSLO, where it leaves a choice
 //!

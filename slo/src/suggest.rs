@@ -22,7 +22,7 @@ pub struct Measured {
 
 /// Targets to choose from, in per cent.
 const TARGETS: [&str; 7] = ["99.99", "99.95", "99.9", "99.5", "99", "95", "90"];
-/// So many bad events must fit into the budget of what was measured, or the promise cannot be told from chance.
+/// So many bad events must fit into the budget of what was measured, or the promise looks like chance.
 const LEAST_BUDGET: u64 = 10;
 /// Latencies to choose from, in milliseconds.
 const LATENCIES: [u64; 16] =

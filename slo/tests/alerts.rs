@@ -92,16 +92,16 @@ impl Simulation {
 
     /// Seconds since the start, severity, and whether it fired.
     fn story(&self) -> Vec<(i64, &str, Change)> {
-        let told = self.transitions.iter();
-        told.map(|told| (told.at.seconds() - START, told.alert.severity.as_str(), told.change)).collect()
+        let reported = self.transitions.iter();
+        reported.map(|one| (one.at.seconds() - START, one.alert.severity.as_str(), one.change)).collect()
     }
 
     fn times(&self, severity: &str) -> (Vec<i64>, Vec<(i64, End)>) {
         let mut fired = Vec::new();
         let mut ended = Vec::new();
-        for (at, told, change) in self.story() {
+        for (at, reported, change) in self.story() {
             match change {
-                _ if told != severity => {}
+                _ if reported != severity => {}
                 Change::Fired => fired.push(at),
                 Change::Resolved(end) => ended.push((at, end)),
             }
@@ -231,7 +231,7 @@ fn an_alert_says_why() {
     let mut simulation = Simulation::new(objective("0.99", ""));
     simulation.run(&traffic(600, 50_000, 0));
     simulation.run(&traffic(900, 50_000, 500));
-    let fired = simulation.transitions.iter().find(|told| told.alert.severity == "page").unwrap();
+    let fired = simulation.transitions.iter().find(|reported| reported.alert.severity == "page").unwrap();
     let evidence = slo::alert::Evidence {
         worst_route: "/pay".to_owned(),
         trace_ids: ["a", "b", "c", "d"].map(str::to_owned).to_vec(),

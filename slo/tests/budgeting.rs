@@ -236,7 +236,7 @@ fn pages_of_forgotten_slots_are_not_handed_over() {
     let mut engine = engine(objective(MONTH, "Occurrences", &["target: 0.99"]), events, 10 * DAY);
     let mut good = Vec::new();
     engine.drain(|_, page| good.push(page.slots.iter().map(|(good, _)| good).sum::<u64>()));
-    // Ten days ago only the hour is told apart.
+    // Ten days ago only the hour is kept apart.
     assert_eq!(good, [1; 4]);
 }
 

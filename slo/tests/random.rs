@@ -24,8 +24,8 @@ fn random_streams_are_counted_as_by_hand() {
     let streams = if std::env::var_os("SLO_SEED").is_some() { 1 } else { STREAMS };
     for stream in 0..streams {
         let seed = first.wrapping_add(stream);
-        let told = std::panic::catch_unwind(|| Stream::new(seed).run());
-        assert!(told.is_ok(), "run again with SLO_SEED={seed}");
+        let result = std::panic::catch_unwind(|| Stream::new(seed).run());
+        assert!(result.is_ok(), "run again with SLO_SEED={seed}");
     }
 }
 
@@ -99,10 +99,10 @@ struct Stream {
     objective: Objective,
     engine: Engine,
     now: i64,
-    /// The model: what happened, what was kept, and when somebody looked.
+    /// The model: what happened, what was kept, and when it was observed.
     events: Vec<Event>,
     kept: usize,
-    /// Moments at which slots and slices may end: the newest that was told.
+    /// Moments at which slots and slices may end: the newest that was reported.
     newest: i64,
     beats: Vec<(i64, i64)>,
     kept_beats: Vec<(i64, i64)>,
@@ -187,7 +187,7 @@ impl Stream {
         }
     }
 
-    /// Somebody looks, or nobody does.
+    /// The model is observed, or it is not.
     fn silence(&mut self) {
         let seconds = match self.random.u8(0..4) {
             0 => self.random.i64(0..600),

@@ -162,7 +162,7 @@ impl Service<Request<Streaming<Message>>> for Handler {
     }
 }
 
-/// What a handler is told.
+/// What a handler has to do.
 #[derive(Debug)]
 struct Shape {
     id: String,
@@ -189,7 +189,7 @@ impl Shape {
     }
 }
 
-/// Does what it is told; how many messages it received and sent.
+/// Does what its plan says; how many messages it received and sent.
 async fn handle(
     kind: Kind,
     shape: &Shape,
@@ -197,7 +197,7 @@ async fn handle(
     to_client: UnboundedSender<Result<Message, Status>>,
 ) -> (u32, u32) {
     let (mut received, mut sent) = (0, 0);
-    // What nobody waits for any more is dropped.
+    // What has no waiting client any more is dropped.
     let send = |sent: &mut u32| {
         *sent += 1;
         let _ = to_client.send(Ok(vec![0; shape.bytes]));

@@ -60,7 +60,7 @@ fn call(command: bpf_cmd, attributes: &bpf_attr) -> io::Result<i32> {
 
 fn open(command: bpf_cmd, attributes: &bpf_attr) -> io::Result<OwnedFd> {
     let descriptor = call(command, attributes)?;
-    // SAFETY: these commands return a new descriptor that nobody else has.
+    // SAFETY: these commands return a new descriptor that has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
@@ -145,7 +145,7 @@ pub fn load_types(types: &[u8]) -> io::Result<OwnedFd> {
 /// Loads a program, with the verifier's log of this level (bit 0: every step, bit 2: totals) in `log`.
 ///
 /// # Errors
-/// What the kernel says; the log tells more.
+/// What the kernel says; the log says more.
 pub fn load_program(program: &NewProgram<'_>, log_level: u32, log: &mut [u8]) -> io::Result<OwnedFd> {
     let mut attributes = zeroed();
     let count = |length: usize| u32::try_from(length).map_err(io::Error::other);

@@ -1,6 +1,6 @@
 //! Who receives what the agent exports.
 //!
-//! - [`receiver`]: a receiver of our own that answers as it is told: refusals, partial success, silence.
+//! - [`receiver`]: a receiver of our own that answers as its test says: refusals, partial success, silence.
 //! - [`proxy`]: a network that fails: resets, stalls, drips.
 //! - [`collector`]: the real OpenTelemetry Collector; [`certificate`]: what TLS needs.
 //! - [`profile_rules`]: what must hold of every request with profiles.

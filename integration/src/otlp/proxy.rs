@@ -19,7 +19,7 @@ pub enum Fault {
     None,
     /// The connection is reset (RST) when some of the request have passed.
     Reset,
-    /// Nothing passes any more, and nobody is told.
+    /// Nothing passes any more, and neither end learns it.
     Stall,
     /// Some bytes of the answer pass each second.
     Drip,

@@ -1,4 +1,4 @@
-//! An OTLP receiver that answers as it is told, over gRPC and HTTP.
+//! An OTLP receiver that answers as its test says, over gRPC and HTTP.
 //!
 //! In: a list of answers, one per request with spans or profiles; after it, everything is accepted. Out: the spans,
 //! metrics and profiles that it accepted, and the headers of every request with spans. Refuses to know who sends.

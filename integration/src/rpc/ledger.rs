@@ -39,7 +39,7 @@ const SERVER_ERRORS: [&str; 6] =
 
 /// The kernel stamps arrivals in ticks of up to 10 ms, and clocks are read a moment apart.
 const CLOCKS: Duration = Duration::from_millis(11);
-/// A client that gives up tells its program first and the server then.
+/// A client that gives up informs its program first and the server then.
 const LETTING_GO: Duration = Duration::from_secs(2);
 
 type Key = (String, Kind, String);
@@ -110,7 +110,7 @@ impl RpcLedger {
                 self.services.insert(service.clone());
                 let duration = match call.end {
                     End::Status => (handler.saturating_sub(CLOCKS), took + CLOCKS),
-                    // The handler learns last that nobody waits for it.
+                    // The handler learns last that no client waits for it.
                     End::Cancel | End::Leave | End::Deadline => (Duration::ZERO, took + patience(LETTING_GO)),
                 };
                 let messages = server.filter(|_| !self.is_web);
@@ -205,7 +205,7 @@ fn differences(expected: &Expected, span: &Span) -> Vec<String> {
     let status = span.text("rpc.response.status_code").unwrap_or("-");
     compare("web", &is_web.to_string(), &span.attributes.contains_key("obi.rpc.web").to_string());
     match call.end {
-        // But for an answer without a body, nobody sees it.
+        // But for an answer without a body, no end sees it.
         End::Status if *is_web && call.method != Method::Missing => compare("status", "-", status),
         End::Status => compare("status", NAMES[call.code as usize], status),
         End::Cancel | End::Leave => compare("status", "CANCELLED", status),

@@ -59,7 +59,7 @@ pub struct RpcCall {
     pub end: End,
     /// With [`End::Deadline`].
     pub timeout_ms: u32,
-    /// What the handler is told.
+    /// What the handler has to do.
     shape: String,
     /// Status that the server sends.
     #[serde(skip)]
@@ -128,7 +128,7 @@ impl RpcCall {
     }
 }
 
-/// What a client is told.
+/// What a client has to do.
 #[derive(Debug, Serialize)]
 pub struct RpcPlan {
     /// `ADDRESS:PORT`.

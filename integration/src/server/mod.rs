@@ -163,7 +163,7 @@ impl Server {
     }
 }
 
-/// A `service.name` that nobody else has.
+/// A `service.name` that no other server has.
 #[must_use]
 pub fn service(name: &str) -> String {
     format!("{name}-{}", unique())

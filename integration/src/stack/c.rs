@@ -77,7 +77,7 @@ fn definition(tree: &Tree, function: &Function, language: Language) -> String {
     } else {
         dispatch(tree, calls)
     };
-    // Some frames are of no fixed size: the compiler needs a frame pointer for them whatever it is told.
+    // Some frames are of no fixed size: the compiler needs a frame pointer for them with any option.
     let own = match constant % 5 {
         0 => {
             "volatile char *own = (char *)__builtin_alloca(16 + (n & 63)); own[0] = (char)n; sink += (word)own[0];"

@@ -1,6 +1,6 @@
 //! A program with known stacks while it runs.
 //!
-//! It spins from its start, but counts only from [`Running::count`] on: by then whoever samples has had time to look at
+//! It spins from its start, but counts only from [`Running::count`] on: by then the sampler has had time to look at
 //! its files. In: a built program. Out: what it says of itself. Refuses to know samples.
 
 use std::path::Path;

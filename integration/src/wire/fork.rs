@@ -13,7 +13,7 @@ pub enum Fork {
     Child,
 }
 
-/// Splits the process. Children are reaped by the kernel: nobody needs to wait for them.
+/// Splits the process. Children are reaped by the kernel: no wait is needed.
 ///
 /// # Errors
 /// When the process has more than one thread (only the forking one would live on, and locks of the others would

@@ -45,7 +45,7 @@ pub struct Condition {
     pub inclusive: bool,
 }
 
-/// Least evidence, so that one failed request in a quiet night pages nobody.
+/// Least evidence, so that one failed request in a quiet night does not page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gate {
     /// At least so many bad events in the longest window.

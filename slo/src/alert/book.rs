@@ -109,7 +109,7 @@ impl Book {
     ) -> Alert {
         let account = view.account;
         let all = &account.objective().arms;
-        let told: Vec<(&Arm, ArmState)> = match ended {
+        let reported: Vec<(&Arm, ArmState)> = match ended {
             Some((at, state)) => vec![(&all[at], state)],
             None => {
                 let pairs = all.iter().zip(&self.states);
@@ -119,10 +119,10 @@ impl Book {
                 pairs.filter(firing).map(|(arm, state)| (arm, *state)).collect()
             }
         };
-        let arms: Vec<FiringArm> = told.iter().map(|(arm, state)| firing_arm(view, arm, state)).collect();
+        let arms: Vec<FiringArm> = reported.iter().map(|(arm, state)| firing_arm(view, arm, state)).collect();
         let budget = account.budget(view.now, view.coverage);
         let fastest = arms.iter().filter_map(|arm| arm.conditions.first()?.1.rate).fold(0.0, f64::max);
-        let mut targets: Vec<String> = told.iter().flat_map(|(arm, _)| arm.targets.clone()).collect();
+        let mut targets: Vec<String> = reported.iter().flat_map(|(arm, _)| arm.targets.clone()).collect();
         targets.sort_unstable();
         targets.dedup();
         Alert {
@@ -133,7 +133,7 @@ impl Book {
             starts_at,
             exhausted_in: account.exhausted_in(&budget, fastest),
             budget,
-            when_resolved: told.iter().any(|(arm, _)| arm.when_resolved),
+            when_resolved: reported.iter().any(|(arm, _)| arm.when_resolved),
             arms,
             targets,
         }

@@ -1,4 +1,4 @@
-//! What is told of an alert.
+//! What an alert reports.
 //!
 //! In: an account at a moment, and evidence that the caller collected. Out: numbers and text. Refuses to put numbers
 //! into labels: an alert's labels are its identity.
@@ -31,7 +31,7 @@ pub struct Alert {
     pub budget: Budget,
     /// When nothing is left, at the fastest burn rate of the arms' long windows.
     pub exhausted_in: Option<Duration>,
-    /// Where people asked to be told (`target` of each notification target).
+    /// Where notifications go (`target` of each notification target).
     pub targets: Vec<String>,
     /// Whether people asked to hear of the end (`alertWhenResolved`).
     pub when_resolved: bool,

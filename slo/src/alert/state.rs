@@ -1,7 +1,7 @@
 //! One arm over time: pending, firing, over.
 //!
 //! In: an account at a moment. Out: the arm's next state. Refuses to hang on after the errors have ended, and to
-//! resolve because nobody looked.
+//! resolve for lack of observation.
 //!
 //! An arm fires when all its conditions hold and the evidence suffices ([`Gate`]). It is over when
 //!
@@ -11,7 +11,7 @@
 //!   last 10 min, if higher), three would be expected; or
 //! - nothing at all came for five minutes.
 //!
-//! Each needs that somebody looked. Without the second rule an arm with a window of 30 min would go on for as long after
+//! Each needs observed time. Without the second rule an arm with a window of 30 min would go on for as long after
 //! an outage. What burnt before an end of the
 //! last two kinds does not count for the same arm again.
 
@@ -143,7 +143,7 @@ impl View<'_> {
                 || exceeds(&long, Some(self.account.lower_bound(&burn, quantile(confidence)))))
     }
 
-    /// Nothing came in the longest window, and somebody looked.
+    /// Nothing came in the longest window, and it was observed.
     fn is_missing(&self, arm: &Arm) -> bool {
         let window = arm.long().window;
         self.looked(window) && self.counts(window).total() == 0
@@ -167,7 +167,7 @@ impl View<'_> {
         }
     }
 
-    /// Whether a condition surely holds no more: there were events, and somebody looked.
+    /// Whether a condition surely holds no more: there were events, and the time was observed.
     fn is_below(&self, arm: &Arm, state: &ArmState) -> bool {
         arm.conditions.iter().any(|condition| {
             let burn = self.burn(condition, state);

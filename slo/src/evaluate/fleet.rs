@@ -14,7 +14,7 @@ use crate::indicator::Outcome;
 use crate::rules::GAP;
 use crate::time::Time;
 
-/// Starts of a process that differ by less are the same start: the clock that they are told by moves.
+/// Starts of a process that differ by less are the same start: the clock that they are read from moves.
 const SAME_START: f64 = 1.0;
 
 /// What a counter counts.

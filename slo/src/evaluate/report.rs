@@ -80,7 +80,7 @@ impl Evaluation {
         self.account.objective()
     }
 
-    /// Ends of all pieces, oldest first. The first begins a little early: what was before tells births.
+    /// Ends of all pieces, oldest first. The first begins a little early: what was before shows births.
     pub fn pieces(&self) -> Vec<Time> {
         let mut ends = vec![self.now];
         while let Some(end) =

@@ -14,7 +14,7 @@ pub use self::pattern::Pattern;
 pub use self::subject::{Attributes, Kind, Status, Subject};
 use crate::openslo::{MetricSource, Operator};
 
-/// How good is told from bad.
+/// How good is distinguished from bad.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Indicator {
     /// Events that the agent itself sees: `metricSource.type: obi`.

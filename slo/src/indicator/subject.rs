@@ -19,7 +19,7 @@ pub enum Status<'a> {
     /// It ended without one.
     #[default]
     None,
-    /// It had one that nobody knows. Where the verdict depends on it, the event does not count.
+    /// It had one that is not known. Where the verdict depends on it, the event does not count.
     Unknown,
     /// HTTP.
     Code(u16),

@@ -209,12 +209,12 @@ impl Ledger {
         Some(self.minutes.before(end.nanos().div_euclid(MINUTE))?.minus(before))
     }
 
-    /// The oldest minute whose events are told apart.
+    /// The oldest minute whose events are kept apart.
     pub(crate) fn oldest_minute(&self) -> Time {
         Time::from_nanos(self.minutes.oldest().saturating_mul(MINUTE))
     }
 
-    /// Where events of `start` are told apart from earlier ones: the start of its slot.
+    /// Where events of `start` are kept apart from earlier ones: the start of its slot.
     pub fn slot_start(&self, start: Time) -> Time {
         let coarse = self.coarse.slot(start);
         let coarse_start = coarse.saturating_mul(self.coarse.length).saturating_add(self.coarse.offset);

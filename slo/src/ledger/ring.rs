@@ -33,7 +33,7 @@ impl<T: Sum> Ring<T> {
         usize::try_from(slot.rem_euclid(length)).expect("a remainder is not negative")
     }
 
-    /// The oldest slot that can be told apart from those before.
+    /// The oldest slot that is kept apart from those before.
     pub(super) fn oldest(&self) -> i64 {
         let length = i64::try_from(self.cells.len()).expect("a ring has a few thousand slots");
         self.head.saturating_sub(length).saturating_add(2)
@@ -91,7 +91,7 @@ impl<T: Sum> Ring<T> {
         }
     }
 
-    /// The sum of all slots before this one; `None` when that cannot be told any more.
+    /// The sum of all slots before this one; `None` when that is not known any more.
     pub(super) fn before(&self, slot: i64) -> Option<T> {
         if slot > self.head {
             Some(self.total())

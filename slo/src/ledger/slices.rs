@@ -91,7 +91,7 @@ impl Slices {
         }
     }
 
-    /// Makes everything anew: `burn` tells what a slice burns whose minutes are held (from `oldest` to `newest`),
+    /// Makes everything anew: `burn` returns what a slice burns whose minutes are held (from `oldest` to `newest`),
     /// `pages` what was before.
     pub(crate) fn restore(&mut self, pages: &[Page], oldest: Time, newest: Time, burn: impl Fn(Time) -> u64) {
         // The first slice whose minutes are all held.

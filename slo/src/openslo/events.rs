@@ -218,7 +218,7 @@ impl Spec {
     }
 }
 
-/// Unknown keys, told apart from OpenSLO's own.
+/// Unknown keys, distinguished from OpenSLO's own.
 fn only(cursor: &Cursor<'_>, known: &[&str], findings: &mut Findings) {
     let before = findings.len();
     cursor.only(known, findings);

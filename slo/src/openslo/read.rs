@@ -49,7 +49,7 @@ pub fn read<'a>(texts: impl IntoIterator<Item = (&'a str, &'a str)>) -> Reading 
 fn top_level(cursor: &Cursor<'_>, reading: &mut Reading) {
     if matches!(cursor.node.value, Value::List(_)) {
         for item in cursor.items(&mut reading.findings) {
-            // Keys are told from the object's root, which the line makes unique.
+            // Keys are named from the object's root, which the line makes unique.
             let place = Place { key: String::new(), ..item.place };
             one(&Cursor { node: item.node, place }, reading);
         }

@@ -124,7 +124,7 @@ fn executable(document: &Document, slo: &Slo, index: &Index<'_>, findings: &mut 
     made
 }
 
-/// The SLO's name, and what tells its objectives apart.
+/// The SLO's name, and what distinguishes its objectives.
 fn name(metadata: &Metadata, group: &[SloObjective], number: Option<usize>) -> String {
     let Some(number) = number else { return metadata.name.clone() };
     match slug(&group[0].display_name) {

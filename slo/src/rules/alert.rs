@@ -156,7 +156,7 @@ fn ask(query: &str, format: &str, otherwise: &str) -> String {
     )
 }
 
-/// What had to be there before anybody was told.
+/// What had to be there before the alert was sent.
 fn evidence(arm: &Arm) -> String {
     let window = short(arm.long().window);
     let least = format!("at least {} bad in {window}", arm.gate.min_bad);

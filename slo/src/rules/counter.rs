@@ -11,7 +11,7 @@
 //! | same process, more | the difference |
 //! | restarted | all of the new process, and of the old one what its samples show |
 //! | first seen, target scraped before or its process young | all of it: born here |
-//! | first seen, process older than [`GAP`] | what came after its first sample: the rest was there before anybody looked |
+//! | first seen, process older than [`GAP`] | what came after its first sample: the rest was there unobserved |
 //! | no sample for longer than [`GAP`] | nothing: a gap is not a burst |
 //! | ended | what its last sample shows |
 

@@ -125,7 +125,7 @@ fn counts() -> Scenario {
             ("two", "good", "0 10 20 30 40 40 40 40 0 5 5 5 5 stale".to_owned()),
             // Restarted, and in front of where it was: 10, then 12.
             ("two", "bad", "0 0 10 10 10 10 10 10 12 12 12 12 12 stale".to_owned()),
-            // There long before Prometheus came: what it had is nobody's; then 3 more; out of sight for a while: 2.
+            // There long before Prometheus came: what it had does not count; then 3 more; out of sight for a while: 2.
             ("three", "good", "900000 900003 900003 _x12 900005x2 stale".to_owned()),
             ("three", "bad", "800x2 _x12 800x2 stale".to_owned()),
         ],
@@ -212,7 +212,7 @@ fn one_failure() -> Scenario {
                 eval_time: short(Duration::from_mins(minutes)),
                 exp_samples: Vec::new(),
             };
-            // Whoever switches the gate off wants to be woken.
+            // A user who switches the gate off wants to be woken.
             let is_gated = objective.arms.iter().all(|arm| arm.gate.min_bad > 1);
             if is_gated { [6, 8, 20].map(at).into() } else { Vec::new() }
         },

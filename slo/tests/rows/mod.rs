@@ -73,7 +73,7 @@ pub(crate) fn objective() -> Objective {
     reading.objectives.remove(0)
 }
 
-/// Asks somebody, over the same scrapes.
+/// Asks a backend, over the same scrapes.
 pub(crate) fn ask(row: &Row, who: Who) -> Answer {
     let folder = tempfile::tempdir().expect("a folder for rules");
     let ours = rules::generate(&[objective()], Timing::default()).file.to_yaml();

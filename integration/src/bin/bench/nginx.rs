@@ -44,7 +44,7 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) -> anyhow::Result<()> {
     let both = vec![json!({"service": server.service}), json!({"service": client})];
 
     for (who, include, sides) in [("server", &only_server, 1.0), ("server and client", &both, 2.0)] {
-        // All run-time of our programs counts, also that for traffic nobody watches.
+        // All run-time of our programs counts, also that for traffic that is not watched.
         note(&format!("cost per exchange and side, watching {who}"));
         let config = watching(include, true);
         let cost = cost(Traffic { server: &server, client: &client, sides }, config, effort)?;
@@ -111,7 +111,7 @@ pub(crate) fn settled(agent: &Agent) -> anyhow::Result<Exposition> {
         }
         last = now;
     }
-    bail!("the agent still tells of exchanges long after the load has ended")
+    bail!("the agent still reports exchanges long after the load has ended")
 }
 
 /// What an agent with run-time statistics costs.

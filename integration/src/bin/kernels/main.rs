@@ -181,7 +181,7 @@ impl Run {
             job.environment.push((name.to_owned(), value.to_owned()));
         }
         let outcome = Machine::new(&release)?.run(&job, |text| {
-            // A closed stdout is noticed by whoever closed it.
+            // A closed stdout is noticed by the program that closed it.
             let _ = std::io::stdout().write_all(text.as_bytes());
         })?;
         if self.console {

@@ -3,7 +3,7 @@
 //!
 //! In: a built agent, nginx, curl. Out: the slope of the lower edge of its memory, kernel maps and descriptors, with
 //! standard errors, and whether every request was seen or counted as lost. The load is small and steady, with processes
-//! that come and go, as on a machine that nobody looks at. A line a minute goes to stderr.
+//! that come and go, as on a machine without an operator. A line a minute goes to stderr.
 
 mod load;
 mod slope;
