@@ -356,7 +356,7 @@ impl Exchanges {
             return self.table.release(slot);
         }
         if entry.request_head != RequestHead::Whole {
-            // Half a request head and then the end: nobody asked anything.
+            // Half a request head and then the end: there is no request.
             return self.table.release(slot);
         }
         if nth + 1 == u64::from(close.pending) && !entry.request_ended {

@@ -75,7 +75,7 @@ fn times_are_waited_for_where_they_are_announced() {
     check(&[request(wire), announced.clone(), wire.at(30).times(7)], &[&*with]);
     let head = wire.at(25).head(RESPONSE, 0, OK);
     check(&[request(wire), head, wire.at(30).times(7), wire.at(30).end(RESPONSE, 0, 5)], &[&*with]);
-    // Of an exchange that is not known they are nobody's.
+    // Of an exchange that is not known they count for none.
     check(&[wire.at(30).times(7), request(wire), response(wire)], &[done]);
     // One that is lost holds the exchange up for a moment only.
     let (lines, mut exchanges) = run(Limits::default(), &[request(wire), announced]);

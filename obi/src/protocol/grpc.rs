@@ -12,7 +12,7 @@ pub(super) enum Content {
     Grpc,
     /// `application/grpc-web`: trailers are the last message of the body.
     GrpcWeb,
-    /// `application/grpc-web-text`: the same in Base64, so nobody can count its messages by their prefixes.
+    /// `application/grpc-web-text`: the same in Base64, so its messages cannot be counted by their prefixes.
     GrpcWebText,
 }
 

@@ -39,7 +39,7 @@ pub struct Share {
     pub series: usize,
     /// Overflow series that it holds.
     pub overflow_series: usize,
-    /// Ordinary series that nobody can take from it.
+    /// Ordinary series that no other service can take from it.
     pub promised: usize,
     /// Spans that were counted in overflow instead of in a series of their own; a span is folded by each metric apart.
     pub folded: Counter,
@@ -293,7 +293,7 @@ mod tests {
     fn what_expires_can_be_had_again() {
         let mut budget = Budget::new(LIMIT, 1_000);
         let first = fill(&mut budget, 0, LIMIT);
-        assert!(!budget.is_tight_for(&service(0)), "alone it takes nothing from anybody");
+        assert!(!budget.is_tight_for(&service(0)), "alone it takes nothing from others");
         fill(&mut budget, 1, 10);
         assert!(budget.is_tight_for(&service(0)));
         assert!(!budget.is_tight_for(&service(1)), "it holds less than an equal part");

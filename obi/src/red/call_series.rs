@@ -59,7 +59,7 @@ impl LabelSet for CallLabels {
     }
 }
 
-/// Whoever records a span looks at what it is first.
+/// The caller that records a span looks at what it is first.
 fn rpc_of(span: &Span) -> Option<&Rpc> {
     match &span.detail {
         Detail::Rpc(rpc) => Some(rpc),

@@ -406,7 +406,7 @@ mod tests {
         graph.served(&span(SERVER, 2, 9, false), Some((10, &client)), at(2));
         graph.called(&span(CLIENT, 1, 10, true), Some(&server), at(3));
         check(&graph, &["s1>s2  2/2 2/2"]);
-        // Before anybody knew of the other end.
+        // Before the other end was known.
         graph.called(&span(CLIENT, 1, 11, false), None, at(4));
         graph.served(&span(SERVER, 2, 12, false), Some((11, &client)), at(5));
         check(&graph, &["s1>s2  3/2 3/3"]);

@@ -33,7 +33,7 @@
 //!
 //! `rate()` in Prometheus cannot see the first value of a series that is born above zero, so a first error would
 //! be lost. Each series therefore carries its birth as a snapshot number: born after snapshot `n` was taken and
-//! before `n + 1`. Whoever remembers the number of the snapshot it last gave to a scraper knows which series
+//! before `n + 1`. With the number of the snapshot that a scraper was last given, an exporter knows which series
 //! that scraper has never seen, and first shows those as zero. Numbers instead of times leave no race between
 //! the end of a span and the moment it was counted.
 #![forbid(unsafe_code)]

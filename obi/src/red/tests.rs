@@ -257,7 +257,7 @@ fn idle_series_expire_and_come_back_as_newborns() {
     check(0, &[200, 404], &[(200, 2, 0, 0), (404, 1, 0, 0)]);
     check(60, &[200], &[(200, 3, 0, 0), (404, 1, 0, 0)]);
     check(111, &[], &[(200, 3, 0, 0)]);
-    // Born after the third snapshot: whoever scraped then sees a zero first, so that `rate()` sees a reset.
+    // Born after the third snapshot: a scraper of that time sees a zero first, so that `rate()` sees a reset.
     check(150, &[404, 404, 404, 404], &[(200, 3, 0, 0), (404, 4, 3, 150)]);
     check(400, &[], &[]);
 }

@@ -1,7 +1,7 @@
 //! Redis: commands and replies of RESP 2 and 3 to calls.
 //!
 //! In: commands and replies of one connection, numbered in their order. Out: each call once. Subscriptions of RESP 2
-//! and MONITOR turn a connection into a stream of messages that nobody asked for: from there on it is not followed, and
+//! and MONITOR turn a connection into a stream of messages without a question: from there on it is not followed, and
 //! its commands are counted as lost. Refuses to know keys and values, which stay in the kernel.
 
 use super::connection::Message;
@@ -43,7 +43,7 @@ enum Effect {
     None,
     Select(String),
     Resp3,
-    /// Messages come that nobody has asked for.
+    /// Messages come without a question.
     Subscribes,
     /// No reply is a reply any more.
     Unfollows,

@@ -2,7 +2,7 @@
 //!
 //! In: SQL as it was sent, perhaps cut off. Out: a [`Statement`]. Follows OpenTelemetry's semantic conventions 1.44
 //! (database spans: sanitization of `db.query.text`, generating a summary of the query). Every literal is replaced: on
-//! the wire nobody can tell a constant of the program from one that was pasted in. What cannot be read ends the text.
+//! the wire a constant of the program looks like one that was pasted in. What cannot be read ends the text.
 //! Refuses to know protocols.
 
 mod lexer;

@@ -1,6 +1,6 @@
 //! One connection that speaks HTTP/2: who is who, and which streams were opened.
 //!
-//! In: records of frames. Out: its two directions, and the streams that nobody saw opening. Refuses to know what
+//! In: records of frames. Out: its two directions, and the streams whose opening was not seen. Refuses to know what
 //! streams carry.
 
 use super::direction::Direction;

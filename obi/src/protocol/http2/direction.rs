@@ -41,7 +41,7 @@ pub(super) struct Block {
     pub(super) started: u64,
     /// The stream ends with it.
     pub(super) is_end: bool,
-    /// Of a promise: nobody asked for that stream.
+    /// Of a promise: the client did not ask for that stream.
     pub(super) is_promise: bool,
     /// Bytes of it are missing.
     pub(super) is_cut: bool,

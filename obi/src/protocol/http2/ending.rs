@@ -61,7 +61,7 @@ impl Http2 {
                     self.evicted.orphaned += 1;
                     self.release(slot);
                 }
-                // The request is not going to end: nobody reads it any more.
+                // The request is not going to end: the server does not read it any more.
                 Some(ended) => {
                     self.finish(slot, End { ended, failure: None, is_cancelled: false }, sink);
                 }

@@ -249,7 +249,7 @@ impl Stream {
         Request { is_truncated: self.is_truncated, ..self.text.request() }
     }
 
-    /// The exchange. `None` when the response head was missed, without which nobody knows how it went, or the records
+    /// The exchange. `None` when the response head was missed, without which its outcome is not known, or the records
     /// did not tell the side.
     pub(super) fn exchange(&self, connection: &Connection, end: End) -> Option<Exchange<'_>> {
         let semantics = self.semantics(connection, end.is_cancelled);

@@ -139,7 +139,7 @@ fn named(text: Text<'_>, is_inserted: bool) -> Result<(Name, usize), Malformed> 
 /// Longest value kept in a table of any name but the path, bytes; later stages cut further.
 const LONGEST_VALUE: usize = 2049;
 
-/// Writes what a table keeps of a value: no secret, nothing that nobody reads.
+/// Writes what a table keeps of a value: no secret, nothing that is never read.
 fn keep(name: Name, value: &[u8], kept: &mut Vec<u8>) {
     let push = |kept: &mut Vec<u8>, bytes: &[u8], end: usize| {
         let room = end.saturating_sub(kept.len());

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 /// Bytes that RFC 7541 §4.1 adds to the size of each entry.
 const ENTRY_OVERHEAD: u32 = 32;
-/// Size of a table of which nobody has said anything (RFC 9113 §6.5.2).
+/// Size of a table until it is announced (RFC 9113 §6.5.2).
 const DEFAULT_BYTES: u32 = 4096;
 /// No larger table is followed: older entries of it are unknown.
 pub(super) const MAX_TABLE_BYTES: u32 = 64 * 1024;
@@ -83,7 +83,7 @@ impl Table {
     pub(super) fn get(&mut self, index: u32) -> Option<Found<'_>> {
         let place = index.checked_sub(1)? as usize;
         if place >= self.entries.len() {
-            // In use and dropped: the table is larger than we thought. Nobody has to announce a size to us.
+            // In use and dropped: the table is larger than we thought. An announcement may have passed unseen.
             if place - self.entries.len() < self.n_dropped as usize {
                 self.max_size = (self.max_size * 2).min(MAX_TABLE_BYTES);
             }

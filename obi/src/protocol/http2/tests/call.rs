@@ -22,7 +22,7 @@ fn remote_procedure_calls() {
     let called =
         "Server 1 POST /s.S/M? 200 17/33 20-20-30  rpc Some(5) no%20such Some(2)/Some(3) Some(2000000)";
     check(&records, &[called]);
-    // Trailers only; more messages than anybody can count.
+    // Trailers only; more messages than can be counted.
     let mut c = Connection::client(7);
     let only = [&RPC_OK[..], &[("grpc-status", "12")]].concat();
     let records = [
@@ -31,7 +31,7 @@ fn remote_procedure_calls() {
         c.at(30).headers(Server, 1, true, &only),
     ];
     check(&records, &["Client 1 POST /s.S/M? 200 5/0 20-20-30  rpc Some(12)  None/Some(0) Some(2000000)"]);
-    // The client gives up; so does its connection. Nothing was answered, or something, or nobody told how much.
+    // The client gives up; so does its connection. Nothing was answered, or something, or how much is not known.
     let begun: fn(&mut Connection) -> _ = |c| vec![c.told(Client, 1, 34, 2)];
     let answered: fn(&mut Connection) -> _ =
         |c| vec![c.headers(Server, 1, false, &RPC_OK), c.told(Client, 1, 34, 2), c.told(Server, 1, 51, 3)];

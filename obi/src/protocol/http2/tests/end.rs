@@ -45,7 +45,7 @@ fn streams_end_early() {
         c.at(31).reset(Server, 1, 0),
     ];
     check(&records, &["Server 1 POST /p? 200 ?/0 20-20-30 "]);
-    // It does not say so: a second later nobody waits any more.
+    // It does not say so: a second later no end waits any more.
     let (mut exchanges, mut lines) = (Exchanges::new(Limits::default()), Lines::default());
     feed(&mut exchanges, &records[..2], &mut lines);
     exchanges.sweep(1_000_000_000, Duration::from_secs(60), &mut lines);
@@ -125,7 +125,7 @@ fn ends_tell_what_was_carried() {
             c.at(40).arrived(21).told(Client, 1, 70, u32::MAX),
             c.at(40).arrived(30).told(Server, 1, 500, u32::MAX),
             if is_reset { c.at(40).reset(Client, 1, 8) } else { c.at(40).close(CLOSE_REMOTE, |_| {}) },
-            // Of what is over, and of a connection that nobody knows.
+            // Of what is over, and of a connection that is not known.
             c.told(Server, 1, 500, 0),
             Connection::server(8).told(Server, 1, 500, 0),
         ];

@@ -31,7 +31,7 @@ fn what_is_missing_is_counted() {
 
 #[test]
 fn ends_that_may_have_been_missed() {
-    // The response's head and end are lost: at the end of the connection nobody knows.
+    // The response's head and end are lost: at the end of the connection the outcome is not known.
     let mut c = Connection::server(7);
     let open = [get(&mut c, 1), get(&mut c, 3)];
     let _lost = ok(&mut c, 1);
@@ -55,7 +55,7 @@ fn ends_that_may_have_been_missed() {
         &[&begun[..], &[early]].concat(),
         &["Server 1 GET /a?k=REDACTED 200 0/? 10-20-50 connection_reset"],
     );
-    // The head alone is lost: without it nobody knows how it went, but for a call.
+    // The head alone is lost: without it the outcome is not known, but for a call.
     let mut c = Connection::server(7);
     let asked = c.at(20).headers(Client, 1, true, &CALL);
     let _lost = c.headers(Server, 1, false, &RPC_OK);
