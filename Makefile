@@ -13,7 +13,7 @@ ARGS   ?=
 # Seconds per fuzz target.
 SECONDS_EACH ?= 60
 
-.PHONY: reference help demo run build test bench fuzz fmt lint \
+.PHONY: check reference help demo run build test bench fuzz fmt lint \
         bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-page test-packages packages
 .DEFAULT_GOAL := help
 
@@ -36,6 +36,9 @@ test: dependencies check-fmt lint check-dependencies unit integration kernel-smo
 dependencies:
 	script/install-dependencies test
 
+check: ## Format, lints and unit tests of what changed (BASE=COMMIT: of every commit since it); about a minute
+	script/check $(BASE)
+
 check-fmt:
 	$(CARGO) fmt --all --check
 
@@ -53,25 +56,24 @@ unit:
 	$(CARGO) test --workspace --lib --bins --test layers
 	$(CARGO) test --workspace --doc
 
+# The agent and all programs of the tests are built with them: `cargo build` would compile everything again, since
+# without tests the dependencies have other features.
 integration:
-	$(CARGO) build --workspace --bins
 	$(AS_ROOT) $(CARGO) test --workspace --test '*'
 	$(CARGO) test --package obi-ebpf-host --features portable --test '*'
 
-# Path of the integration tests' binary, which runs inside other kernels.
-TESTS = $$($(CARGO) test --workspace --test integration --no-run --message-format=json 2>/dev/null | \
+# Path of the integration tests' binary, which runs inside other kernels; all programs are built with it.
+TESTS = $$($(CARGO) test --workspace --test '*' --no-run --message-format=json-render-diagnostics | \
 	jq -r 'select(.executable and .target.name == "integration" and .profile.test) | .executable')
 
 check-profiles: ## OpenTelemetry's own checker over our profiles; PROFCHECK=PATH, or built where its Go module can be had
 	$(CARGO) run --package obi --example official_checker
 
 kernel-smoke:
-	$(CARGO) build --workspace --bins
-	tests=$(TESTS) && $(SUDO) $(TARGET)/debug/kernels smoke --tests "$$tests"
+	tests=$(TESTS) && [ -n "$$tests" ] && $(SUDO) $(TARGET)/debug/kernels smoke --tests "$$tests"
 
 test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes two hours)
-	$(CARGO) build --workspace --bins
-	tests=$(TESTS) && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
+	tests=$(TESTS) && [ -n "$$tests" ] && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
 
 test-causality: ## Which request made which call, 3,000 requests for each shape and number of clients
 	$(CARGO) build --workspace --bins
