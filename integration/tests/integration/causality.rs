@@ -97,6 +97,8 @@ enum Front {
     Python(&'static str),
     /// Goroutines.
     Go(Build),
+    /// One loop, in `front.js`.
+    Node,
 }
 
 impl Front {
@@ -108,6 +110,11 @@ impl Front {
                 let mut command = Command::new(program::go_built("front", build).unwrap());
                 command.args([&port, log]);
                 listening("front", command)
+            }
+            Self::Node => {
+                let mut command = Command::new("node");
+                command.arg(program::source("causality").join("front.js")).args([&port, log]);
+                listening("front.js", command)
             }
         }
     }
@@ -122,7 +129,7 @@ impl Front {
 
     /// Whether it ends what calls in the background when it is asked to.
     fn ends(self) -> bool {
-        matches!(self, Self::Python("pool") | Self::Go(_))
+        matches!(self, Self::Python("pool") | Self::Go(_) | Self::Node)
     }
 }
 
@@ -131,6 +138,7 @@ impl fmt::Display for Front {
         match self {
             Self::Python(model) => write!(out, "{model}"),
             Self::Go(build) => write!(out, "Go, {build:?}"),
+            Self::Node => write!(out, "Node"),
         }
     }
 }
@@ -209,6 +217,13 @@ fn requests_that_go_from_hand_to_hand() {
     check(Front::Python("asyncio"), &["in"], 0.0);
     check(Front::Python("continued"), &["async"], 0.0);
     check(Front::Python("continued"), &["sync", "async"], 0.0);
+}
+
+/// Node's own ids are not read: what its loop has read last is no parent of queued calls, of those behind timers, or of
+/// any other.
+#[test]
+fn requests_on_a_loop_of_node() {
+    check(Front::Node, &["sequence", "fan", "fetch", "bounded", "timer", "late"], 0.0);
 }
 
 #[test]
