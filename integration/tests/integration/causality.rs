@@ -99,6 +99,8 @@ enum Front {
     Go(Build),
     /// One loop, in `front.js`.
     Node,
+    /// A model of `front_asyncio.py`.
+    Asyncio(&'static str),
 }
 
 impl Front {
@@ -116,20 +118,28 @@ impl Front {
                 command.arg(program::source("causality").join("front.js")).args([&port, log]);
                 listening("front.js", command)
             }
+            Self::Asyncio(model) => {
+                let mut command = Command::new("python3");
+                command.env("PYTHONPATH", program::python_packages().unwrap());
+                command.arg(program::source("causality").join("front_asyncio.py")).args([model, &port, log]);
+                listening("front_asyncio.py", command)
+            }
         }
     }
 
     /// Until the agent has found what it looks for in the program.
     fn await_probes(self, agent: &Agent) {
-        if let Self::Go(build) = self {
-            let file = format!("/go-front-{build:?}").to_lowercase();
-            agent.await_probes(&[&file], PROBING).unwrap();
-        }
+        let file = match self {
+            Self::Python(_) => return,
+            Self::Go(build) => format!("/go-front-{build:?}").to_lowercase(),
+            Self::Asyncio(_) => interpreter(),
+        };
+        agent.await_probes(&[&file], PROBING).unwrap();
     }
 
     /// Whether it ends what calls in the background when it is asked to.
     fn ends(self) -> bool {
-        matches!(self, Self::Python("pool") | Self::Go(_) | Self::Node)
+        matches!(self, Self::Python("pool") | Self::Go(_) | Self::Node | Self::Asyncio(_))
     }
 }
 
@@ -139,8 +149,18 @@ impl fmt::Display for Front {
             Self::Python(model) => write!(out, "{model}"),
             Self::Go(build) => write!(out, "Go, {build:?}"),
             Self::Node => write!(out, "Node"),
+            Self::Asyncio(model) => write!(out, "asyncio, {model}"),
         }
     }
+}
+
+/// Name of the file with the interpreter.
+fn interpreter() -> String {
+    const WHICH: &str = "import os, sys, sysconfig
+shared = sysconfig.get_config_var('Py_ENABLE_SHARED')
+print('/libpython3.' if shared else os.path.realpath(sys.executable), end='')";
+    let output = Command::new("python3").args(["-c", WHICH]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
 }
 
 /// `clients` at once ask a front, with the agent started before it or after.
@@ -250,6 +270,31 @@ fn goroutines_of_every_build() {
 #[test]
 fn goroutines_that_outlive_requests() {
     check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded", "worker", "after"], 60.0);
+}
+
+/// Tasks are known by their contexts: those of requests, those that these make, and threads that are given a copy.
+#[test]
+fn tasks_of_requests() {
+    check(Front::Asyncio("protocol"), &["sequence", "gather", "semaphore", "nested", "to_thread"], 99.0);
+}
+
+#[test]
+fn tasks_of_uvicorn() {
+    check(Front::Asyncio("uvicorn"), &["sequence", "gather", "semaphore", "to_thread"], 99.0);
+}
+
+/// Tasks that work for many requests, for none any more, or without a context, are nobody's.
+#[test]
+fn tasks_that_outlive_requests() {
+    for model in ["protocol", "uvicorn"] {
+        check(Front::Asyncio(model), &["sequence", "gather", "after", "queue", "executor"], 50.0);
+    }
+}
+
+/// A task for each connection is nobody's: what has read its requests are callbacks of the connection.
+#[test]
+fn tasks_of_connections() {
+    check(Front::Asyncio("streams"), &["sequence", "gather", "to_thread"], 0.0);
 }
 
 /// What a request was sent by, what it sent and what that came to: one trace, told as a tree.

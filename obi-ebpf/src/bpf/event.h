@@ -105,8 +105,11 @@ enum cause_flag {
 	CAUSE_NO_POSITION = 8, /* plain bytes of TLS, not seen from the first on: positions say nothing */
 	CAUSE_SERVES = 16,     /* of threads: the current exchange is a request that it serves, not a call */
 	CAUSE_RUNTIME = 32,    /* the candidate is what the program's own runtime says, whatever its threads do; 0: nothing */
+	CAUSE_CONTEXT = 64,    /* with CAUSE_RUNTIME: by the context of who sends, which may send what others have to say */
 	/* No flag: with CAUSE_RUNTIME, a bit of the candidate. It was handed on: who calls was started for it. */
 	CAUSE_STARTED_BIT = 63,
+	/* In the kernel only: the context is a copy of the one that has read the request, or of such a copy. */
+	CONTEXT_COPIED_BIT = 62,
 };
 
 /* event_header.flags of EVENT_CLOSE */

@@ -68,8 +68,11 @@ static __always_inline void begin_walk(struct walk *walk)
 	struct connection *k = walk->connection;
 	struct segment *s = walk->segment;
 	s->n_requests = 0;
-	if (needs_source(s, cursor_of(k, s)))
+	if (needs_source(s, cursor_of(k, s))) {
 		note_thread(s);
+		if (s->sending && k->side != SIDE_SERVER && !(s->thread_flags & CAUSE_RUNTIME))
+			note_context(s);
+	}
 	s->unreadable = s->source.opaque == UNKNOWN_BUFFER && !(k->flags & CONNECTION_HTTP) &&
 			!is_skipping(cursor_of(k, s)->mode);
 }

@@ -3,6 +3,7 @@
 #ifndef OBI_PROCESS_H
 #define OBI_PROCESS_H
 
+#include "runtime/context.h"
 #include "runtime/goroutine.h"
 #include "tls/tls_transport.h"
 
@@ -110,6 +111,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *task)
 	bpf_map_delete_elem(&process, &tgid);
 	forget_tls(tgid);
 	forget_goroutines(tgid);
+	forget_contexts(tgid);
 	if (tell_given(task))
 		return 0;
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXEC);
@@ -133,6 +135,7 @@ static __always_inline int process_exits(struct task_struct *task)
 	bpf_map_delete_elem(&process, &tgid);
 	forget_tls(tgid);
 	forget_goroutines(tgid);
+	forget_contexts(tgid);
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXIT);
 }
 

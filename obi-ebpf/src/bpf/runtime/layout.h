@@ -11,4 +11,11 @@ enum go_layout_bit {
 
 #define GO_OFFSET_MASK 0xffff
 
+/* Of CPython: where in a thread's state (`PyThreadState`) things are, in bytes. 0: not told, so nothing is looked for. */
+enum python_layout_bit {
+	PYTHON_THREAD_AT = 0, /* the thread's descriptor, `thread_id` */
+};
+
+#define PYTHON_OFFSET_MASK 0xffff
+
 #endif

@@ -14,7 +14,7 @@ mod symbol;
 use thiserror::Error;
 
 pub use memory::{Memory, ProcessMemory};
-pub use python::{Build, Known, Layout, Version};
+pub use python::{Build, Contexts, Known, Layout, Version};
 
 use crate::capture::tls::elf::Source;
 
@@ -66,4 +66,10 @@ pub enum Unfit {
 #[must_use]
 pub fn recognise(source: &dyn Source) -> Option<Result<Build, Unfit>> {
     python::recognise(source)
+}
+
+/// What makes and frees the contexts that CPython runs code in; `None` where that is not known.
+#[must_use]
+pub fn contexts(source: &dyn Source) -> Option<Contexts> {
+    python::contexts(source)
 }

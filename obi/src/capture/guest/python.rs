@@ -6,6 +6,7 @@
 //! itself.
 
 mod code;
+mod context;
 mod layout;
 
 use std::fmt;
@@ -13,6 +14,8 @@ use std::ops::Range;
 
 use object::elf::EM_X86_64;
 
+pub use self::context::Contexts;
+pub(super) use self::context::contexts;
 pub use self::layout::{Known, Layout};
 use super::symbol::{self, Symbol};
 use super::{Memory, Unfit};
@@ -87,10 +90,7 @@ struct File<'a> {
 impl File<'_> {
     fn build(&self, eval: Symbol, runtime: Symbol, others: [Option<Symbol>; 4]) -> Result<Build, Unfit> {
         let [code_type, state, version, text] = others;
-        let version = version
-            .and_then(|symbol| self.number(symbol.address))
-            .or_else(|| self.text_version(text?.address))
-            .ok_or(Unfit::NoVersion)?;
+        let version = self.version(version, text).ok_or(Unfit::NoVersion)?;
         if !layout::VERSIONS.contains(&version.minor) {
             return Err(Unfit::Version(version));
         }
@@ -157,6 +157,12 @@ impl File<'_> {
         (range.contains(&address) && u64::from(length) < EVAL_BYTES).then_some(range)
     }
 
+    /// By the number, in newer ones, or by the text.
+    fn version(&self, number: Option<Symbol>, text: Option<Symbol>) -> Option<Version> {
+        let number = number.and_then(|symbol| self.number(symbol.address));
+        number.or_else(|| self.text_version(text?.address))
+    }
+
     /// `PY_VERSION_HEX`.
     fn number(&self, address: u64) -> Option<Version> {
         let bytes = self.bytes(address, 4)?;
@@ -184,6 +190,14 @@ impl File<'_> {
         let mut bytes = vec![0; usize::try_from(length).ok()?];
         self.source.read_at(offset, &mut bytes).ok()?;
         Some(bytes)
+    }
+}
+
+/// As the file has it before anything runs.
+impl Memory for File<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> bool {
+        let offset = self.elf.offset(address);
+        offset.is_some_and(|offset| self.source.read_at(offset, buffer).is_ok())
     }
 }
 

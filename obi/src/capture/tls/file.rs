@@ -11,6 +11,7 @@ use obi_ebpf::TLS_COLLECTED_BIT;
 use object::elf;
 
 use super::code::CODE_BYTES;
+use super::context;
 use super::elf::{ElfError, Found, Image, Source};
 use super::go;
 use super::goroutine;
@@ -70,6 +71,7 @@ pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfEr
     add(&mut found, go::plan(source, image).map(|points| points.map_err(|why| why.to_string())));
     if found.not_probed.is_none() {
         found.points.extend(goroutine::plan(source, image));
+        found.points.extend(context::plan(source, image, returns));
     }
     found.points.sort_unstable();
     Ok(found)

@@ -6,6 +6,7 @@
 pub mod attach;
 pub mod blind;
 mod code;
+mod context;
 pub mod elf;
 pub mod familiar;
 pub mod file;

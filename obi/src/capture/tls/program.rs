@@ -51,11 +51,15 @@ pub enum Program {
     GoCall,
     /// Such a connection is about to be written to.
     GoWrite,
+    /// A context of CPython is about to be freed. Before the next one: what is bound is forgotten in time.
+    PythonFree,
+    /// A context of CPython has been copied.
+    PythonCopy,
 }
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
@@ -76,6 +80,8 @@ impl Program {
         Self::GoCreate,
         Self::GoCall,
         Self::GoWrite,
+        Self::PythonFree,
+        Self::PythonCopy,
     ];
 
     /// Its name in the object, and in metrics.
@@ -102,13 +108,23 @@ impl Program {
             Self::GoCreate => "go_create",
             Self::GoCall => "go_call",
             Self::GoWrite => "go_write",
+            Self::PythonFree => "python_free",
+            Self::PythonCopy => "python_copy",
         }
     }
 
     /// Whether only the objects for newer kernels have it.
     #[must_use]
     pub fn is_modern(self) -> bool {
-        matches!(self, Self::GoRequest | Self::GoCreate | Self::GoCall | Self::GoWrite)
+        matches!(
+            self,
+            Self::GoRequest
+                | Self::GoCreate
+                | Self::GoCall
+                | Self::GoWrite
+                | Self::PythonFree
+                | Self::PythonCopy
+        )
     }
 
     /// Whether it sees a call begin.

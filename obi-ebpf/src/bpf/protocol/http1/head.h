@@ -183,8 +183,10 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	}
 	if (pending(k) == 1)
 		set_current(k, exchange, s->time);
-	if (k->side == SIDE_SERVER)
+	if (k->side == SIDE_SERVER) {
 		bind_goroutine(pending(k) == 1 ? exchange : 0);
+		bind_context(pending(k) == 1 ? exchange : 0);
+	}
 	/*
 	 * Whoever asks anew has had the answer to what was before. Where one that nobody is known to have asked for ends
 	 * is a guess: if it was to a HEAD, it has no body, and what is taken for it is the answer to this request.

@@ -71,11 +71,16 @@ pub(super) fn examine(build: &Build, memory: &dyn Memory, bias: u64) -> Result<K
     let slot = slot(build, memory, bias)?;
     let code_type = build.code_type.wrapping_add(bias);
     let layout = layout(build.version, memory, code_type)?;
-    let guest = match build.version.minor {
-        13.. => described(build.version, memory, runtime)?,
-        minor => listed(minor),
-    };
+    let guest = of_threads(build.version, memory, runtime)?;
     Ok(Known { guest: guest_of(guest, slot), layout })
+}
+
+/// Where things are in threads' states and frames.
+pub(super) fn of_threads(version: Version, memory: &dyn Memory, runtime: u64) -> Result<guest, Unfit> {
+    match version.minor {
+        13.. => described(version, memory, runtime),
+        minor => Ok(listed(minor)),
+    }
 }
 
 fn guest_of(guest: guest, slot: u32) -> guest {
