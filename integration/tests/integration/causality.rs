@@ -297,6 +297,12 @@ fn tasks_of_connections() {
     check(Front::Asyncio("streams"), &["sequence", "gather", "to_thread"], 0.0);
 }
 
+/// Another loop reads and writes outside of the contexts of callbacks, here in one that is around all of it.
+#[test]
+fn tasks_of_another_loop() {
+    check(Front::Asyncio("uvloop"), &["sequence", "gather", "semaphore", "after", "queue"], 0.0);
+}
+
 /// What a request was sent by, what it sent and what that came to: one trace, told as a tree.
 #[test]
 fn a_request_is_one_trace() {

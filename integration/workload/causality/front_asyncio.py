@@ -6,12 +6,13 @@ REQUEST CALL` for those after the answer. Prints `ready PORT`. Knows nothing of 
 SIGTERM ends it when all its calls are over.
 
 Models: `protocol`, a protocol of its own that makes a task for each request; `streams`, a task for each connection, as
-aiohttp's server has it; `uvicorn`, with httpx, both from the package index. Kinds: `sequence`, `gather`, `semaphore`
+aiohttp's server has it; `uvicorn`, with httpx; `uvloop`, as `protocol`, on another loop in a context around it. Kinds: `sequence`, `gather`, `semaphore`
 (one for all requests), `nested` (tasks that make tasks), `to_thread`, `after` (a task that goes on behind the answer),
 `queue` (a worker that was there before), `executor` (a thread that gets no context).
 """
 
 import asyncio
+import contextvars
 import http.client
 import os
 import random
@@ -190,7 +191,7 @@ async def start():
             await running
 
         return end
-    if MODEL == "protocol":
+    if MODEL in ("protocol", "uvloop"):
         server = await loop.create_server(Requests, "127.0.0.1", 0, backlog=1024)
     else:
         server = await asyncio.start_server(stream, "127.0.0.1", 0, backlog=1024)
@@ -218,4 +219,9 @@ async def main():
     await end()
 
 
-asyncio.run(main())
+if MODEL == "uvloop":
+    import uvloop
+
+    contextvars.copy_context().run(uvloop.run, main())
+else:
+    asyncio.run(main())

@@ -61,9 +61,11 @@ SHARED int fill_frame(struct connection *k, struct segment *s, struct frame_even
 	fill_ends(k, r, s->sending);
 	if (flags & FRAME_FIRST_PIECE) {
 		fill_cause(k, s, &r->cause);
+#ifndef OBI_PORTABLE
 		/* Who sends a frame may send what others have left to be sent. */
 		if (r->cause.flags & CAUSE_CONTEXT)
 			r->cause.candidate = 0;
+#endif
 		r->header.flags |= FRAME_CAUSE;
 	}
 	return 0;
