@@ -130,7 +130,7 @@ impl Front {
     /// Until the agent has found what it looks for in the program.
     fn await_probes(self, agent: &Agent) {
         let file = match self {
-            Self::Python(_) => return,
+            Self::Python(_) | Self::Node => return,
             Self::Go(build) => format!("/go-front-{build:?}").to_lowercase(),
             Self::Asyncio(_) => interpreter(),
         };
