@@ -294,13 +294,23 @@ fn tasks_that_outlive_requests() {
 /// A task for each connection is nobody's: what has read its requests are callbacks of the connection.
 #[test]
 fn tasks_of_connections() {
-    check(Front::Asyncio("streams"), &["sequence", "gather", "to_thread"], 0.0);
+    check_unknown("streams", &["sequence", "gather", "to_thread"]);
 }
 
 /// Another loop reads and writes outside of the contexts of callbacks, here in one that is around all of it.
 #[test]
 fn tasks_of_another_loop() {
-    check(Front::Asyncio("uvloop"), &["sequence", "gather", "semaphore", "after", "queue"], 0.0);
+    check_unknown("uvloop", &["sequence", "gather", "semaphore", "after", "queue"]);
+}
+
+/// No call has another's parent, and those of requests have none.
+#[track_caller]
+fn check_unknown(model: &'static str, kinds: &[&str]) {
+    for (clients, agent_last) in [(1, false), (16, true)] {
+        let Run { score, .. } = run(Front::Asyncio(model), kinds, clients, agent_last);
+        assert_eq!((score.wrong, score.missing), (0, 0), "{model} by {clients}: {score}");
+        assert!(score.unknown > score.right, "{model} by {clients}: {score}");
+    }
 }
 
 /// What a request was sent by, what it sent and what that came to: one trace, told as a tree.

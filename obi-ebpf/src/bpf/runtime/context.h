@@ -20,13 +20,10 @@
 /* Fields of a context and of all objects, since 3.7. */
 enum { OBJECT_TYPE = 8, CONTEXT_ENTERED = 40 };
 
-/* The exchange that a context works for, by its address; none: it works for none. Deleted when the context is. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 8192);
-	__type(key, struct runtime_key);
-	__type(value, u64);
-} python_context SEC(".maps");
+/*
+ * The exchange that a context works for, by its address, is in the map `goroutine`: a process has one kind or the other.
+ * None: it works for none. Deleted when the context is.
+ */
 
 /* How contexts are found in a process. */
 struct python_process {
@@ -38,7 +35,7 @@ struct python_process {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 256);
 	__type(key, u32);
 	__type(value, struct python_process);
 } python_process SEC(".maps");
@@ -70,9 +67,9 @@ SHARED int bind_context(u64 exchange)
 	if (!key.id)
 		return 0;
 	if (exchange)
-		bpf_map_update_elem(&python_context, &key, &exchange, BPF_ANY);
+		bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);
 	else
-		bpf_map_delete_elem(&python_context, &key);
+		bpf_map_delete_elem(&goroutine, &key);
 	return 0;
 }
 
@@ -92,7 +89,7 @@ SHARED int note_context(struct segment *s)
 	if (!process)
 		return 0;
 	key.id = entered_context(process);
-	bound = key.id ? bpf_map_lookup_elem(&python_context, &key) : NULL;
+	bound = key.id ? bpf_map_lookup_elem(&goroutine, &key) : NULL;
 	exchange = bound ? *bound : 0;
 	if (exchange >> CONTEXT_COPIED_BIT) {
 		s->serving = exchange & ~(1ULL << CONTEXT_COPIED_BIT);

@@ -18,7 +18,7 @@
 
 #ifdef OBI_GOROUTINES
 
-/* A goroutine by its number, or an object of the program by its address. */
+/* A goroutine by its number, or an object of the program by its address: a context of CPython, too. */
 struct runtime_key {
 	u64 id;
 	u32 tgid;

@@ -89,7 +89,7 @@ int python_copy(struct pt_regs *ctx)
 		return 0;
 	}
 	key.id = entered_context(process);
-	bound = key.id ? bpf_map_lookup_elem(&python_context, &key) : NULL;
+	bound = key.id ? bpf_map_lookup_elem(&goroutine, &key) : NULL;
 	exchange = bound ? *bound : 0;
 	key.id = copy;
 	if (!exchange)
@@ -97,7 +97,7 @@ int python_copy(struct pt_regs *ctx)
 	if (exchange >> CONTEXT_COPIED_BIT)
 		exchange |= 1ULL << CAUSE_STARTED_BIT;
 	exchange |= 1ULL << CONTEXT_COPIED_BIT;
-	bpf_map_update_elem(&python_context, &key, &exchange, BPF_ANY);
+	bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);
 	return 0;
 }
 
@@ -107,7 +107,7 @@ int python_free(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
 	struct runtime_key key = { .id = ctx->di, .tgid = bpf_get_current_pid_tgid() >> 32 };
-	bpf_map_delete_elem(&python_context, &key);
+	bpf_map_delete_elem(&goroutine, &key);
 	return 0;
 }
 
