@@ -42,8 +42,8 @@ pub fn base(image: &Image) -> anyhow::Result<Vec<u8>> {
     pack(root.path())
 }
 
-/// The command alone; the boot loader puts it behind [`base`]. With `system`, a Debian tree on the host, the command is a
-/// service of that tree's systemd, which finds `folder` where it is on the host.
+/// The command alone; the boot loader puts it behind [`base`]. With `system`, a Debian tree on the host, the command is
+/// a service of that tree's systemd, which finds `folder` where it is on the host.
 ///
 /// # Errors
 /// When packing fails.

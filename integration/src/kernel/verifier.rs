@@ -185,8 +185,10 @@ fn make_map(map: &Map, types: &OwnedFd, on_demand: bool) -> io::Result<OwnedFd> 
     if is(bpf_map_type::BPF_MAP_TYPE_HASH) && !on_demand {
         new.flags &= !BPF_F_NO_PREALLOC;
     }
+    // Storage of sockets and tasks is made only of types that the kernel knows.
+    let stored = [bpf_map_type::BPF_MAP_TYPE_SK_STORAGE, bpf_map_type::BPF_MAP_TYPE_TASK_STORAGE];
     if let Map::Btf(map) = map
-        && is(bpf_map_type::BPF_MAP_TYPE_SK_STORAGE)
+        && stored.into_iter().any(is)
     {
         new.types = (types.as_raw_fd().cast_unsigned(), map.def.btf_key_type_id, map.def.btf_value_type_id);
     }
