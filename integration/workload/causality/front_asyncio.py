@@ -6,9 +6,11 @@ REQUEST CALL` for those after the answer. Prints `ready PORT`. Knows nothing of 
 SIGTERM ends it when all its calls are over.
 
 Models: `protocol`, a protocol of its own that makes a task for each request; `streams`, a task for each connection, as
-aiohttp's server has it; `uvicorn`, with httpx; `uvloop`, as `protocol`, on another loop in a context around it. Kinds: `sequence`, `gather`, `semaphore`
-(one for all requests), `nested` (tasks that make tasks), `to_thread`, `after` (a task that goes on behind the answer),
-`queue` (a worker that was there before), `executor` (a thread that gets no context).
+aiohttp's server has it; `uvicorn`, with httpx; `uvloop`, as `protocol`, on another loop in a context around it.
+
+Kinds: `sequence`, `gather`, `semaphore` (one for all requests), `nested` (tasks that make tasks), `to_thread`, `after`
+(a task that goes on behind the answer), `queue` (a worker that was there before), `executor` (a thread that gets no
+context).
 """
 
 import asyncio

@@ -21,8 +21,8 @@
 enum { OBJECT_TYPE = 8, CONTEXT_ENTERED = 40 };
 
 /*
- * The exchange that a context works for, by its address, is in the map `goroutine`: a process has one kind or the other.
- * None: it works for none. Deleted when the context is.
+ * The exchange that a context works for, by its address, is in the map `goroutine`: a process has one kind or the
+ * other. None: it works for none. Deleted when the context is.
  */
 
 /* How contexts are found in a process. */

@@ -11,7 +11,7 @@ enum go_layout_bit {
 
 #define GO_OFFSET_MASK 0xffff
 
-/* Of CPython: where in a thread's state (`PyThreadState`) things are, in bytes. 0: not told, so nothing is looked for. */
+/* Of CPython: where in a thread's state (`PyThreadState`) things are, bytes. 0: not told, so nothing is looked for. */
 enum python_layout_bit {
 	PYTHON_THREAD_AT = 0, /* the thread's descriptor, `thread_id` */
 };
