@@ -95,7 +95,11 @@ struct cause {
 	__u32 received_base;
 	__u32 sent_base;
 	__u32 flags; /* enum cause_flag */
-	__u32 pad;
+	/*
+	 * With CAUSE_RUNTIME: 0, or the candidate is that of a callback which began so long ago, µs rounded up, and behind
+	 * which promises went on, of that request or of others that waited. It may be a call, whose answer was read then.
+	 */
+	__u32 behind_us;
 };
 
 enum cause_flag {
@@ -425,6 +429,8 @@ struct global_state {
 	__u32 active;        /* 0: programs return at once. Set when all of them are attached: half a view misleads */
 	__u32 wanted;        /* enum wanted, set by the programs */
 	__u32 keeps_accounts; /* 1: there are hooks in the scheduler that book the time of threads. Set with `active` */
+	__u32 follows_ids;    /* 1: there is a thread that runs Node's loop, set by the programs */
+	__u32 n_async_logs;   /* logs given out to such threads so far */
 	__u32 pad;
 };
 

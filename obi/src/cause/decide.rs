@@ -62,6 +62,8 @@ pub struct Said {
     pub inside: bool,
     /// Who calls was started for the request, and is not who has read it.
     pub is_started: bool,
+    /// Promises went on when it was made, of this request alone, as all others waited for calls of their own.
+    pub is_behind: bool,
     /// What was started for requests of its route has gone on calling when they had been answered.
     pub outlives: bool,
 }
@@ -77,8 +79,8 @@ pub fn by_runtime(said: Said) -> Result<Evidence, Reason> {
         Said { same_process: false, .. } => Err(Reason::NoContext),
         Said { inside: false, .. } => Err(Reason::Late),
         Said { is_started: true, outlives: true, .. } => Err(Reason::NoContext),
-        Said { is_started: true, .. } => Ok(Evidence::Strong),
-        Said { is_started: false, .. } => Ok(Evidence::Certain),
+        Said { is_started: true, .. } | Said { is_behind: true, .. } => Ok(Evidence::Strong),
+        Said { .. } => Ok(Evidence::Certain),
     }
 }
 
@@ -88,12 +90,15 @@ mod tests {
 
     #[test]
     fn what_a_runtime_says_holds_while_the_request_is_open() {
-        const SAID: Said = Said { same_process: true, inside: true, is_started: false, outlives: false };
+        const SAID: Said =
+            Said { same_process: true, inside: true, is_started: false, is_behind: false, outlives: false };
         let check =
             |said, expected: Result<Evidence, Reason>| assert_eq!(by_runtime(said), expected, "{said:?}");
         check(SAID, Ok(Evidence::Certain));
         check(Said { outlives: true, ..SAID }, Ok(Evidence::Certain));
         check(Said { is_started: true, ..SAID }, Ok(Evidence::Strong));
+        check(Said { is_behind: true, ..SAID }, Ok(Evidence::Strong));
+        check(Said { is_behind: true, inside: false, ..SAID }, Err(Reason::Late));
         check(Said { is_started: true, outlives: true, ..SAID }, Err(Reason::NoContext));
         check(Said { inside: false, ..SAID }, Err(Reason::Late));
         check(Said { same_process: false, ..SAID }, Err(Reason::NoContext));

@@ -6,6 +6,7 @@
 //!
 //! - [`context`]: `traceparent`, ids that follow from what is known when a request begins.
 //! - [`evidence`]: how sure a parent is. [`decide`]: the rules by threads and by runtimes.
+//! - `outstanding`: what else an event loop's requests waited for.
 //! - `table`: exchanges that are open, or have ended lately. `synchronous`: routes that stay on one thread.
 //! - `recent`: a map that forgets.
 //!
@@ -16,6 +17,7 @@
 pub mod context;
 pub mod decide;
 pub mod evidence;
+mod outstanding;
 mod recent;
 mod synchronous;
 mod table;
@@ -26,6 +28,7 @@ use crate::config::Parents;
 use crate::protocol::{Answerer, Begun, Side};
 use context::{FLAG_RANDOM, FLAG_SAMPLED, Ids, Parent};
 use decide::{Facts, Said, by_runtime, by_thread};
+use outstanding::Outstanding;
 use recent::Recent;
 use synchronous::Synchronous;
 use table::{End, Known, Table};
@@ -108,6 +111,8 @@ pub struct Causes {
     routes: Synchronous,
     /// Routes whose goroutines have gone on when the request had been answered.
     outlived: Synchronous,
+    /// Of threads that run event loops whose callbacks say what they work for.
+    outstanding: Outstanding,
     /// By process: threads that wait for many things at once read requests there.
     loops: Recent<u32, ()>,
     foreign: Recent<(u32, u32), ()>,
@@ -125,6 +130,7 @@ impl Causes {
             table: Table::default(),
             routes: Synchronous::new(),
             outlived: Synchronous::new(),
+            outstanding: Outstanding::new(),
             loops: Recent::new(LOOPS),
             foreign: Recent::new(FOREIGN),
             upgraded: Recent::new(UPGRADED),
@@ -136,7 +142,13 @@ impl Causes {
         if begun.side == Side::Server && begun.cause.waits_many {
             self.loops.put(begun.tgid, ());
         }
-        self.table.begin(self.known(begun));
+        let mut known = self.known(begun);
+        match begun.side {
+            Side::Server => self.outstanding.request_begins(begun.tid, begun.number, begun.started),
+            Side::Client if begun.cause.by_runtime => self.follow_up(&mut known),
+            Side::Client => {}
+        }
+        self.table.begin(known);
     }
 
     /// It is over. Its place is asked for from now on.
@@ -156,11 +168,19 @@ impl Causes {
             route: ended.route,
             is_upgrade: ended.part == Part::Upgrade,
         };
+        match begun.side {
+            Side::Server => self.outstanding.request_ends(begun.tid, begun.number, ended.at),
+            Side::Client => self.outstanding.call_ends(begun.number, ended.at),
+        }
         self.table.end(begun.number, end);
     }
 
     /// A request that had begun will not be heard of again.
     pub fn forget(&mut self, number: u64) {
+        if let Some(known) = self.table.get(number) {
+            self.outstanding.request_ends(known.tid, number, known.started);
+            self.outstanding.call_ends(number, known.started);
+        }
         self.table.remove(number);
     }
 
@@ -234,6 +254,31 @@ impl Causes {
 }
 
 impl Causes {
+    /// The candidate of a call may be an earlier call: then it is what that was made for. Where promises went on, it is
+    /// believed if no other request could. It is put down as that request's call all the same: where it is another's,
+    /// that one is seen without a call for just as long.
+    fn follow_up(&mut self, call: &mut Known) {
+        let named = self
+            .table
+            .get(call.cause.candidate)
+            .map(|named| (named.side, named.cause.candidate, named.refused));
+        if let Some((Side::Client, request, refused)) = named {
+            (call.cause.candidate, call.refused) = (request, refused);
+        }
+        let (tid, request) = (call.tid, call.cause.candidate);
+        if request == 0 {
+            return;
+        }
+        let is_followed = self.outstanding.follow(tid, self.table.open_of(tid));
+        if let Some(behind) = call.cause.behind {
+            let at = call.started.saturating_sub(behind);
+            if !is_followed || !self.outstanding.all_others_wait(tid, request, at) {
+                call.refused.get_or_insert(Reason::Ambiguous);
+            }
+        }
+        self.outstanding.call_begins(tid, request, (call.number, call.started));
+    }
+
     fn resolve(&mut self, known: &Known, now: u64, depth: u32) -> Result<Place, Waits> {
         if let Some(place) = known.place {
             return Ok(place);
@@ -301,8 +346,9 @@ impl Causes {
                 None => place,
             });
         }
-        // Of who was started the evidence is strong at most.
-        if known.cause.by_runtime && !(known.cause.is_started && self.parents == Parents::Certain) {
+        // Of who was started, and of promises, the evidence is strong at most.
+        let is_certain = !known.cause.is_started && known.cause.behind.is_none();
+        if known.cause.by_runtime && (is_certain || self.parents != Parents::Certain) {
             return match self.by_runtime(known) {
                 Ok(Some((served, evidence))) => {
                     let above = self.resolve(&served, now, depth - 1)?;
@@ -336,6 +382,9 @@ impl Causes {
     /// The request that the program's runtime names, and how sure that is; `None` when its process serves nothing.
     fn by_runtime(&mut self, call: &Known) -> Result<Option<(Known, Evidence)>, Doubt> {
         let is_started = call.cause.is_started;
+        if let Some(reason) = call.refused {
+            return Err(Doubt::Known(reason));
+        }
         if call.cause.candidate == 0 {
             return if call.is_beside_others { Err(Doubt::Known(Reason::NoContext)) } else { Ok(None) };
         }
@@ -348,6 +397,7 @@ impl Causes {
             same_process: served.side == Side::Server && served.tgid == call.tgid,
             inside,
             is_started,
+            is_behind: call.cause.behind.is_some(),
             outlives: served.end.is_some_and(|end| self.outlived.is_asynchronous(end.route)),
         };
         let evidence = by_runtime(said).map_err(Doubt::Known)?;

@@ -4,7 +4,7 @@
 //! them. Bounded. Refuses to know what follows from it.
 
 use super::context::Parent;
-use super::{Place, Recent};
+use super::{Place, Reason, Recent};
 use crate::protocol::{Cause, Side, Wire};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -42,6 +42,8 @@ pub(super) struct Known {
     pub(super) n_late: u16,
     /// Of a call: its process was serving something when it began.
     pub(super) is_beside_others: bool,
+    /// Of a call: what its program's runtime says of it is not believed.
+    pub(super) refused: Option<Reason>,
     pub(super) end: Option<End>,
     pub(super) place: Option<Place>,
 }
@@ -81,7 +83,7 @@ impl Known {
         (header, cause): (Option<Parent>, Cause),
     ) -> Self {
         let (overlaps, is_beside_others) = (false, false);
-        let (end, place, n_late) = (None, None, 0);
+        let (end, place, n_late, refused) = (None, None, 0, None);
         Self {
             number,
             side,
@@ -94,6 +96,7 @@ impl Known {
             overlaps,
             n_late,
             is_beside_others,
+            refused,
             end,
             place,
         }
@@ -212,6 +215,12 @@ impl Table {
                 }
             }
         }
+    }
+
+    /// Requests that this thread has read and that are open: number and beginning. Looks through all.
+    pub(super) fn open_of(&self, tid: u32) -> impl Iterator<Item = (u64, u64)> {
+        let requests = self.known.values().filter(move |it| it.tid == tid && it.side == Side::Server);
+        requests.filter(|it| it.is_open()).map(|it| (it.number, it.started))
     }
 
     /// The other end of what is `side` of this exchange.

@@ -1,5 +1,7 @@
 //! What happens, in the order of the ring, and the places that follow from it.
 
+mod callbacks;
+
 use super::*;
 use crate::protocol::{Cause, Wire};
 use proptest::prelude::*;
@@ -385,12 +387,14 @@ fn a_runtime_names_the_request() {
 }
 
 fn any_begun() -> impl Strategy<Value = Begun<'static>> {
-    let cause = (0_u64..12, any::<[bool; 3]>(), proptest::option::of(0_u32..6)).prop_map(
-        |(candidate, [waits_many, by_runtime, is_started], connection)| Cause {
+    let behind = proptest::option::of(0_u64..20);
+    let cause = (0_u64..12, any::<[bool; 3]>(), proptest::option::of(0_u32..6), behind).prop_map(
+        |(candidate, [waits_many, by_runtime, is_started], connection, behind)| Cause {
             candidate,
             waits_many,
             by_runtime,
             is_started: by_runtime && is_started,
+            behind: behind.filter(|_| by_runtime),
             wire: connection.and_then(wire),
         },
     );

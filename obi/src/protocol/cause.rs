@@ -18,6 +18,9 @@ pub struct Cause {
     pub by_runtime: bool,
     /// With that: who calls is not who has read the request, but was started for it.
     pub is_started: bool,
+    /// With `by_runtime`: the call was made by promises that went on behind a callback of the candidate, which may also
+    /// be a call whose answer was read then. So long before the call the callback began, ns.
+    pub behind: Option<u64>,
     /// The thread has waited for many things at once since it lives: it is an event loop, or a part of one.
     pub waits_many: bool,
     /// What both ends of the exchange say of it; `None` where it cannot be told.
@@ -113,6 +116,7 @@ impl Cause {
             candidate: if by_runtime { block.candidate & !STARTED } else { block.candidate },
             by_runtime,
             is_started: by_runtime && block.candidate & STARTED != 0,
+            behind: (by_runtime && block.behind_us > 0).then(|| u64::from(block.behind_us) * 1_000),
             waits_many: block.flags & CAUSE_WAITS_MANY != 0,
             wire,
         }

@@ -34,7 +34,7 @@ static __always_inline void fill_cause(const struct connection *k, const struct 
 	cause->flags = k->causes | s->thread_flags;
 	cause->received_base = k->received_base;
 	cause->sent_base = k->sent_base;
-	cause->pad = 0;
+	cause->behind_us = s->behind_us;
 }
 
 #endif

@@ -176,7 +176,7 @@ struct segment {
 	u32 n_requests; /* heads of requests completed in it */
 	u64 serving;      /* the request that its thread served when it began; 0: none, or it holds no head */
 	u32 thread_flags; /* thread_state.flags by then */
-	u32 pad;
+	u32 behind_us;    /* cause.behind_us */
 };
 
 /* An object of a TLS library (SSL *) in a process. */

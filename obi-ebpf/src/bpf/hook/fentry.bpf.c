@@ -18,6 +18,7 @@
 #include "waiting/schedule.h"
 #include "tls/moment.h"
 #include "runtime/go.h"
+#include "runtime/node.h"
 #include "runtime/python.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -3,6 +3,7 @@
 #ifndef OBI_PROCESS_H
 #define OBI_PROCESS_H
 
+#include "runtime/async_id.h"
 #include "runtime/context.h"
 #include "runtime/goroutine.h"
 #include "tls/tls_transport.h"
@@ -112,6 +113,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *task)
 	forget_tls(tgid);
 	forget_goroutines(tgid);
 	forget_contexts(tgid);
+	forget_async(tgid);
 	if (tell_given(task))
 		return 0;
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXEC);
@@ -130,6 +132,7 @@ static __always_inline int process_exits(struct task_struct *task)
 	u32 tid = task->pid, tgid = task->tgid;
 	bpf_map_delete_elem(&thread, &tid);
 	bpf_map_delete_elem(&tls_call, &tid);
+	forget_async(tid);
 	if (task->signal->live.counter)
 		return 0; /* other threads live on */
 	bpf_map_delete_elem(&process, &tgid);

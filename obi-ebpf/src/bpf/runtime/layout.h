@@ -18,4 +18,13 @@ enum python_layout_bit {
 
 #define PYTHON_OFFSET_MASK 0xffff
 
+/* Of Node: where things are, bytes. 0: not here. */
+enum node_layout_bit {
+	NODE_NUMBERS_AT = 0, /* in the environment, second argument: the address of a thread's three numbers */
+	NODE_OWN_AT = 16,    /* in the object, second argument instead: the callback's own two numbers */
+	NODE_IN_R8_BIT = 32, /* a callback's own two numbers are the fifth argument of its scope, not the fourth */
+};
+
+#define NODE_OFFSET_MASK 0xffff
+
 #endif

@@ -8,12 +8,14 @@
 #![forbid(unsafe_code)]
 
 pub mod memory;
+mod node;
 mod python;
 mod symbol;
 
 use thiserror::Error;
 
 pub use memory::{Memory, ProcessMemory};
+pub use node::{Loop, Text};
 pub use python::{Build, Contexts, Known, Layout, Version};
 
 use crate::capture::tls::elf::Source;
@@ -72,4 +74,10 @@ pub fn recognise(source: &dyn Source) -> Option<Result<Build, Unfit>> {
 #[must_use]
 pub fn contexts(source: &dyn Source) -> Option<Contexts> {
     python::contexts(source)
+}
+
+/// Where the callbacks of Node's event loop begin; `None` where that is not known.
+#[must_use]
+pub fn event_loop(source: &dyn Source) -> Option<Loop> {
+    node::event_loop(source)
 }

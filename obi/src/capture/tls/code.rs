@@ -8,6 +8,7 @@
 mod error;
 mod go;
 mod goroutine;
+mod node;
 
 pub(super) use goroutine::Numbers;
 
@@ -158,11 +159,12 @@ impl<'a> Function<'a> {
             .then(|| checks.iter().map(|index| self.instructions[*index].ip()).collect())
     }
 
-    /// What every call executes first, in order: up to the first jump, call or place that is jumped to.
+    /// What every call executes first, in order: up to the first jump, call or place that is jumped to. The first of
+    /// it may be jumped to: that is a call, too.
     fn straight_line(&self) -> impl Iterator<Item = &Instruction> {
         let mut goes_on = true;
         self.instructions.iter().take_while(move |instruction| {
-            let merges = self.targets.contains(&instruction.ip());
+            let merges = instruction.ip() != self.address && self.targets.contains(&instruction.ip());
             let here = goes_on && !merges;
             goes_on = here && instruction.flow_control() == FlowControl::Next;
             here

@@ -16,6 +16,7 @@ use super::elf::{ElfError, Found, Image, Source};
 use super::go;
 use super::goroutine;
 use super::nameless;
+use super::node;
 use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
 
 /// A file as `stat` tells it from others, also after its inode was used again.
@@ -72,6 +73,7 @@ pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfEr
     if found.not_probed.is_none() {
         found.points.extend(goroutine::plan(source, image));
         found.points.extend(context::plan(source, image, returns));
+        found.points.extend(node::plan(source, image));
     }
     found.points.sort_unstable();
     Ok(found)

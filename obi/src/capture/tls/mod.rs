@@ -17,6 +17,7 @@ mod library;
 mod looks;
 pub mod mapping;
 mod nameless;
+mod node;
 pub(crate) mod place;
 pub mod point;
 pub mod program;

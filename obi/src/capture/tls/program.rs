@@ -55,11 +55,19 @@ pub enum Program {
     PythonFree,
     /// A context of CPython has been copied.
     PythonCopy,
+    /// Node's loop begins what has no number of its own.
+    NodePhase,
+    /// A Node program is given what was read.
+    NodeRead,
+    /// Promises of a Node program go on.
+    NodeMicrotasks,
+    /// The scope of a callback begins in Node. Last: the others say nothing before it.
+    NodeScope,
 }
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 26] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
@@ -82,6 +90,10 @@ impl Program {
         Self::GoWrite,
         Self::PythonFree,
         Self::PythonCopy,
+        Self::NodePhase,
+        Self::NodeRead,
+        Self::NodeMicrotasks,
+        Self::NodeScope,
     ];
 
     /// Its name in the object, and in metrics.
@@ -110,6 +122,10 @@ impl Program {
             Self::GoWrite => "go_write",
             Self::PythonFree => "python_free",
             Self::PythonCopy => "python_copy",
+            Self::NodePhase => "node_phase",
+            Self::NodeRead => "node_read",
+            Self::NodeMicrotasks => "node_microtasks",
+            Self::NodeScope => "node_scope",
         }
     }
 
@@ -124,6 +140,10 @@ impl Program {
                 | Self::GoWrite
                 | Self::PythonFree
                 | Self::PythonCopy
+                | Self::NodePhase
+                | Self::NodeRead
+                | Self::NodeMicrotasks
+                | Self::NodeScope
         )
     }
 

@@ -8,6 +8,7 @@
 
 #include "core/emit.h"
 #include "protocol/http1/framing.h"
+#include "runtime/async_id.h"
 #include "runtime/context.h"
 #include "runtime/goroutine.h"
 #include "waiting/account.h"

@@ -186,6 +186,7 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 	if (k->side == SIDE_SERVER) {
 		bind_goroutine(pending(k) == 1 ? exchange : 0);
 		bind_context(pending(k) == 1 ? exchange : 0);
+		read_for(pending(k) == 1 ? exchange : 0, k->encrypted);
 	}
 	/*
 	 * Whoever asks anew has had the answer to what was before. Where one that nobody is known to have asked for ends
