@@ -131,7 +131,7 @@ impl Front {
     fn await_probes(self, agent: &Agent) {
         let file = match self {
             Self::Python(_) => return,
-            Self::Node => "/node".to_owned(),
+            Self::Node => node(),
             Self::Go(build) => format!("/go-front-{build:?}").to_lowercase(),
             Self::Asyncio(_) => interpreter(),
         };
@@ -153,6 +153,12 @@ impl fmt::Display for Front {
             Self::Asyncio(model) => write!(out, "asyncio, {model}"),
         }
     }
+}
+
+/// The Node that the tests start.
+fn node() -> String {
+    let output = Command::new("node").args(["-p", "process.execPath"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
 /// Name of the file with the interpreter.
@@ -256,6 +262,7 @@ fn requests_that_go_from_hand_to_hand() {
 fn callbacks_of_node() {
     check(Front::Node, &["fan"], 99.0);
     check(Front::Node, &["bounded"], 99.0);
+    check(Front::Node, &["file"], 99.0);
 }
 
 /// Promises go on while all other requests wait for calls of their own. At first some wait for connections: with few
@@ -270,6 +277,8 @@ fn promises_of_node() {
 #[test]
 fn callbacks_of_node_that_may_be_for_others() {
     check(Front::Node, &["sequence", "fan", "fetch", "bounded", "timer", "late"], 35.0);
+    check(Front::Node, &["limited", "closing", "awaited", "file", "sequence"], 20.0);
+    check(Front::Node, &["limited"], 0.0);
 }
 
 #[test]

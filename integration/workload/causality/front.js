@@ -11,6 +11,10 @@
 //   fan       three at once, likewise
 //   fetch     two at once by `fetch`
 //   bounded   three at once by two connections that all requests share: calls queue
+//   closing   likewise, and each connection is closed behind its answer
+//   limited   three, each when one of two places that all requests share is free
+//   awaited   one, behind promises that are kept already
+//   file      one, when a file was read, from the callback
 //   timer     one, when a timer has run
 //   late      one, and one more once the request was answered
 'use strict';
@@ -23,6 +27,7 @@ const [back, path] = process.argv.slice(2);
 const log = fs.openSync(path, 'a');
 const kept = new http.Agent({ keepAlive: true });
 const few = new http.Agent({ keepAlive: true, maxSockets: 2 });
+const closed = new http.Agent({ keepAlive: false, maxSockets: 2 });
 let ending = false;
 let open = 0;
 let begun = false;
@@ -60,6 +65,18 @@ const by = (agent) => (out) => get(agent, out);
 const times = (n, make) => Promise.all(Array.from({ length: n }, make));
 const after = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
+// Runs `make` when one of the places is free.
+let places = 2;
+const waiting = [];
+async function limited(make) {
+  if (places > 0) places--;
+  else await new Promise((resolve) => waiting.push(resolve));
+  await make();
+  const next = waiting.shift();
+  if (next) next();
+  else places++;
+}
+
 const kinds = {
   async sequence(request) {
     for (let n = 0; n < 3; n++) await call(by(kept), request);
@@ -67,6 +84,19 @@ const kinds = {
   fan: (request) => times(3, () => call(by(kept), request)),
   fetch: (request) => times(2, () => call(fetched, request)),
   bounded: (request) => times(3, () => call(by(few), request)),
+  closing: (request) => times(3, () => call(by(closed), request)),
+  limited: (request) => times(3, () => limited(() => call(by(kept), request))),
+  async awaited(request) {
+    for (let n = 0; n < 3; n++) await null;
+    await call(by(kept), request);
+  },
+  file: (request) =>
+    new Promise((resolve, reject) => {
+      fs.readFile(__filename, (error) => {
+        if (error) reject(error);
+        else call(by(kept), request).then(resolve, reject);
+      });
+    }),
   async timer(request) {
     await after(Math.random() * 3);
     await call(by(kept), request);

@@ -38,7 +38,7 @@ static __always_inline bool keeps_accounts(const struct connection *k)
 }
 
 /* The current thread has read the head of a request at `time`. */
-static __always_inline void open_account(const struct connection *k, u64 exchange, u64 time)
+APART void open_account(const struct connection *k, u64 exchange, u64 time)
 {
 	struct account *a;
 	if (!keeps_accounts(k))

@@ -31,25 +31,26 @@ static __always_inline u32 pending(const struct connection *k)
 
 /* === the thread's current exchange === */
 
-/* The current thread has read or sent the head of a request at `time`. */
-APART void set_current(struct connection *k, u64 exchange, u64 time)
+/*
+ * The current thread has read or sent the head of a request. True: there was no room to say so, which is the
+ * caller's to count: a call from here would be one too deep for the stack of programs that have a tail call.
+ */
+APART bool set_current(struct connection *k, u64 exchange)
 {
 	u32 tid = (u32)bpf_get_current_pid_tgid();
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
 	u32 serves = k->side == SIDE_SERVER ? CAUSE_SERVES : 0;
 	k->owner = tid;
-	open_account(k, exchange, time);
 	if (state) {
 		/* What a thread serves goes before what it asks of others meanwhile. */
 		if (k->side != SIDE_SERVER && state->exchange)
-			return;
+			return false;
 		state->exchange = exchange;
 		state->flags = (state->flags & ~CAUSE_SERVES) | serves;
-		return;
+		return false;
 	}
 	struct thread_state fresh = { .exchange = exchange, .flags = serves };
-	if (bpf_map_update_elem(&thread, &tid, &fresh, BPF_ANY))
-		tally_add(k->tgid, (u32)k->side << 16 | TALLY_THREAD_FULL << 8, 1);
+	return bpf_map_update_elem(&thread, &tid, &fresh, BPF_ANY) != 0;
 }
 
 /* `exchange` has ended: its thread goes on to `next` (0: nothing). Another exchange is left alone. */

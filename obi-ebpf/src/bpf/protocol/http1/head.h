@@ -181,8 +181,11 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 		c->flags |= CURSOR_LOST;
 		come_to(s, OUTCOME_MISFRAMED, 0);
 	}
-	if (pending(k) == 1)
-		set_current(k, exchange, s->time);
+	if (pending(k) == 1) {
+		open_account(k, exchange, s->time);
+		if (set_current(k, exchange))
+			tally_add(k->tgid, (u32)k->side << 16 | TALLY_THREAD_FULL << 8, 1);
+	}
 	if (k->side == SIDE_SERVER) {
 		bind_goroutine(pending(k) == 1 ? exchange : 0);
 		bind_context(pending(k) == 1 ? exchange : 0);
