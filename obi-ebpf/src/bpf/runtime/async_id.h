@@ -59,7 +59,7 @@ struct async_thread {
 	u64 scope;    /* the number by which it began; 0: none (yet) */
 	u32 tgid;
 	u32 log;
-	u8 is_read;     /* it began when something was read */
+	u8 is_read;     /* it began when something was read, or by a phase: the number of its scopes says nothing */
 	u8 is_received; /* with that: the program has been given what was read */
 	u8 is_behind;   /* microtasks have begun to run */
 	u8 pad[5];

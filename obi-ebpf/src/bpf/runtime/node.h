@@ -105,15 +105,20 @@ int node_read(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Timers, immediates, what closes, messages of other threads: whatever comes now is for nothing that is known. */
+/*
+ * Timers, immediates, what closes, messages of other threads: whatever comes now is for nothing that is known. Its scopes
+ * have no number or, as with what is read, that of something which lives on.
+ */
 SEC("uprobe")
 int node_phase(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
 	struct async_thread *thread = find_async_thread();
 	struct async_origin none = {};
-	if (thread)
-		begin_callback(thread, none);
+	if (!thread)
+		return 0;
+	begin_callback(thread, none);
+	thread->is_read = thread->is_received = 1;
 	return 0;
 }
 
