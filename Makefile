@@ -79,9 +79,9 @@ test-causality: ## Which request made which call, 3,000 requests for each shape 
 	$(CARGO) build --workspace --bins
 	OBI_CAUSALITY_REQUESTS=3000 $(AS_ROOT) $(CARGO) test --package integration --test integration causality -- --nocapture
 
-test-languages: ## Functions in profiles, with every version of Python on this machine (3.8 and newer, pyenv's too)
+test-languages: ## Functions in profiles, with every version of Python (3.8 and newer, pyenv's too) and Java on this machine
 	$(CARGO) build --workspace --bins
-	OBI_TEST_LANGUAGES=all $(AS_ROOT) $(CARGO) test --package integration --test integration profile::python -- --nocapture
+	OBI_TEST_LANGUAGES=all $(AS_ROOT) $(CARGO) test --package integration --test integration profile:: -- python java --nocapture
 
 packages: build ## .deb, .rpm and a tarball of the release binary, with manual pages and completions, in target/packages
 	script/build-packages

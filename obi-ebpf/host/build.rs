@@ -32,6 +32,7 @@ fn main() {
         .file("src/unwind.c")
         .file("src/waiting.c")
         .file("src/guest.c")
+        .file("src/hotspot.c")
         .include("../src/bpf")
         .define("OBI_HOST", None)
         .warnings(true)

@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use tempfile::TempDir;
 
 use super::sampled::{Guest, Sampled};
+use super::tower::{Judge, Verdict, judge};
 use crate::process::{Program, READY};
 use crate::program;
 
@@ -24,27 +25,6 @@ pub struct Towers {
     pub program: Program,
     towers: Vec<Vec<Guest>>,
     _folder: TempDir,
-}
-
-/// How many samples of them show what.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Verdict {
-    /// With functions of Python.
-    pub judged: usize,
-    /// Every function and its file right, from the outermost to the innermost.
-    pub right: usize,
-    /// Of these, those with a line that is none of its function's.
-    pub lines: usize,
-    /// Something is missing, and a mark says so.
-    pub marked: usize,
-    /// Functions that cannot have called each other, with the first of them.
-    pub impossible: usize,
-    /// Of those that are not right: what the first few show.
-    pub wrong: Vec<String>,
-    /// No function of Python at all.
-    pub without: usize,
-    /// Right ones whose functions do not stand before the native frame that runs them.
-    pub apart: usize,
 }
 
 /// Functions of the program around its towers, outermost first.
@@ -78,9 +58,21 @@ impl Towers {
         Ok(Self { service, version, program, towers, _folder: folder })
     }
 
-    /// Whether a sample shows what can be, completely.
+    /// What samples show.
     #[must_use]
-    pub fn is_right(&self, sample: &Sampled) -> bool {
+    pub fn judge(&self, samples: &[Sampled]) -> Verdict {
+        judge(self, samples)
+    }
+
+    fn is_around(&self, guest: &Guest) -> bool {
+        // Before 3.11 methods do not say their class.
+        let is_named = |name: &&str| **name == *guest.name || name.rsplit('.').next() == Some(&guest.name);
+        AROUND.iter().any(is_named) && self.towers.iter().flatten().all(|own| own.file != guest.file)
+    }
+}
+
+impl Judge for Towers {
+    fn is_right(&self, sample: &Sampled) -> bool {
         let outermost_first: Vec<&Guest> = sample.guests.iter().rev().collect();
         let around = outermost_first.iter().take_while(|guest| self.is_around(guest)).count();
         let tower = &outermost_first[around..];
@@ -94,54 +86,19 @@ impl Towers {
             })
     }
 
-    /// Whether every line is one of its function.
     fn has_lines(&self, sample: &Sampled) -> bool {
         let mut towers = sample.guests.iter().filter(|guest| !self.is_around(guest));
         towers.all(|guest| (guest.start_line..guest.start_line + LINES).contains(&guest.line))
     }
 
-    fn is_around(&self, guest: &Guest) -> bool {
-        // Before 3.11 methods do not say their class.
-        let is_named = |name: &&str| **name == *guest.name || name.rsplit('.').next() == Some(&guest.name);
-        AROUND.iter().any(is_named) && self.towers.iter().flatten().all(|own| own.file != guest.file)
+    /// The outermost function stands before the native frame that runs it, and what is inlined there.
+    fn is_in_place(&self, sample: &Sampled) -> bool {
+        let Some(outermost) = sample.guests.last() else { return false };
+        let last =
+            sample.frames.iter().rposition(|frame| frame.name == outermost.name && frame.file.is_empty());
+        let behind = last.map(|last| &sample.frames[last + 1..]).unwrap_or_default();
+        behind.iter().take(INLINED).any(|frame| frame.name.starts_with(EVAL))
     }
-
-    /// What samples show.
-    #[must_use]
-    pub fn judge(&self, samples: &[Sampled]) -> Verdict {
-        let mut verdict = Verdict::default();
-        for sample in samples.iter().filter(|sample| !sample.frames.is_empty()) {
-            let is_marked = sample.frames.iter().any(|frame| frame.name.starts_with('['));
-            if sample.guests.is_empty() {
-                verdict.without += 1;
-                continue;
-            }
-            verdict.judged += 1;
-            if self.is_right(sample) {
-                verdict.right += 1;
-                verdict.lines += usize::from(!self.has_lines(sample));
-                verdict.apart += usize::from(!is_before_eval(sample));
-                continue;
-            }
-            if is_marked {
-                verdict.marked += 1
-            } else {
-                verdict.impossible += 1
-            }
-            if verdict.wrong.len() < 3 {
-                verdict.wrong.push(format!("{:?} {:?}", sample.guests, sample.frames));
-            }
-        }
-        verdict
-    }
-}
-
-/// The outermost function stands before the native frame that runs it, and what is inlined there.
-fn is_before_eval(sample: &Sampled) -> bool {
-    let Some(outermost) = sample.guests.last() else { return false };
-    let last = sample.frames.iter().rposition(|frame| frame.name == outermost.name && frame.file.is_empty());
-    let behind = last.map(|last| &sample.frames[last + 1..]).unwrap_or_default();
-    behind.iter().take(INLINED).any(|frame| frame.name.starts_with(EVAL))
 }
 
 fn tower(line: &str) -> anyhow::Result<Vec<Guest>> {

@@ -1,7 +1,9 @@
 //! Samples of the whole machine with the requests they were taken in, by real servers under load.
 
+mod java;
 mod purity;
 mod python;
+mod towers;
 mod truth;
 
 use std::process::Command;

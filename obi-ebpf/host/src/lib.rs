@@ -9,6 +9,7 @@ pub mod conversation;
 pub mod drive;
 pub mod frames;
 pub mod guest;
+pub mod hotspot;
 pub mod ledger;
 pub mod line;
 pub mod multiplex;

@@ -32,7 +32,7 @@ use self::sampler::{MAPPING_BLOCKS, Rhythm, Sampler, State};
 use super::part::{self, Ending};
 use super::wait::Wait;
 use crate::capture::kernel_types::KernelTypes;
-use crate::capture::mapping::interpreter::Interpreters;
+use crate::capture::mapping::interpreter::{Interpreters, Maps};
 use crate::capture::mapping::kernel::{Blocks, Chunks};
 use crate::capture::mapping::resolver::Resolver;
 use crate::capture::mapping::survey::Survey;
@@ -177,9 +177,10 @@ impl Prepared {
     pub(super) fn start(self, wanted: Arc<AtomicBool>) -> anyhow::Result<Started> {
         let Self { profiler, maps, survey, symbols, config } = self;
         tracing::debug!(cpus = profiler.n_cpus(), hertz = config.frequency, "stacks are sampled");
-        let ProfileMaps { stacks, chunks, mappings, guests, table_bytes, fixed_bytes } = maps;
+        let ProfileMaps { stacks, chunks, mappings, guests, jvms, table_bytes, fixed_bytes } = maps;
         let tables = Tables::new(Chunks::new(chunks), unwind::build, table_bytes);
-        let resolver = Resolver::start(survey, tables, Blocks::new(mappings), Interpreters::new(guests))
+        let interpreters = Interpreters::new(Maps { guests, jvms });
+        let resolver = Resolver::start(survey, tables, Blocks::new(mappings), interpreters)
             .context("failed to start the threads that look at files")?;
         let rhythm = Rhythm { hertz: config.frequency, interval: config.interval };
         // What is sampled, with the period of what has a clock.

@@ -5,12 +5,14 @@
 //! address.
 
 use obi_ebpf::{
-    FRAME_MARK, FRAME_NATIVE, FRAME_PYTHON, GUEST_NO_POSITION, GUEST_POSITION_BITS, SAMPLE_KINDS,
+    FRAME_JAVA, FRAME_MARK, FRAME_NATIVE, FRAME_PYTHON, GUEST_NO_POSITION, GUEST_POSITION_BITS, SAMPLE_KINDS,
     STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT, STACK_EXACT_BIT, STACK_FRAMES_KERNEL, STACK_FRAMES_USER,
     STACK_KIND_BITS, stack_event,
 };
 use thiserror::Error;
 use zerocopy::FromBytes;
+
+use super::guest::Kind;
 
 /// A stack as the kernel side tells it; borrows the record.
 #[derive(Debug, Clone, Copy)]
@@ -37,11 +39,13 @@ pub struct Address {
 pub enum UserFrame {
     /// An address.
     Native(Address),
-    /// A function of CPython.
-    Python {
-        /// Address of its code object.
-        code: u64,
-        /// Of the instruction, in units of two bytes; `None`: not known.
+    /// A function of an interpreter.
+    Function {
+        /// Of which.
+        kind: Kind,
+        /// Of its object: CPython's code, HotSpot's method.
+        address: u64,
+        /// Of the instruction there, in units of two bytes (CPython) or bytes; `None`: not known.
         position: Option<u32>,
     },
     /// No frame: something is missing, `enum guest_failure`.
@@ -139,10 +143,11 @@ fn user_frame(word: u64) -> Option<UserFrame> {
             is_exact: word >> STACK_EXACT_BIT & 1 != 0,
             by_pointer: word >> STACK_BY_POINTER_BIT & 1 != 0,
         })),
-        FRAME_PYTHON => {
+        kind @ (FRAME_PYTHON | FRAME_JAVA) => {
+            let kind = if kind == FRAME_PYTHON { Kind::Cpython } else { Kind::HotSpot };
             let position = payload as u32 & GUEST_NO_POSITION;
             let position = (position != GUEST_NO_POSITION).then_some(position);
-            Some(UserFrame::Python { code: payload >> GUEST_POSITION_BITS << 3, position })
+            Some(UserFrame::Function { kind, address: payload >> GUEST_POSITION_BITS << 3, position })
         }
         FRAME_MARK => Some(UserFrame::Mark(payload as u32)),
         _ => None,
@@ -184,12 +189,13 @@ mod tests {
 
     #[test]
     fn functions_of_an_interpreter_have_a_place_in_their_code() {
-        let word = |code: u64, position: u64| {
-            u64::from(FRAME_PYTHON) << STACK_ADDRESS_BITS | ((code / 8) << GUEST_POSITION_BITS) | position
-        };
-        let check = |code: u64, position: u64, expected: Option<u32>| {
-            let frame = user_frame(word(code, position));
-            assert_eq!(frame, Some(UserFrame::Python { code, position: expected }));
+        let kinds = [(FRAME_PYTHON, Kind::Cpython), (FRAME_JAVA, Kind::HotSpot)];
+        let check = |address: u64, at: u64, position: Option<u32>| {
+            for (number, kind) in kinds {
+                let kind_bits = u64::from(number) << STACK_ADDRESS_BITS;
+                let frame = user_frame(kind_bits | ((address / 8) << GUEST_POSITION_BITS) | at);
+                assert_eq!(frame, Some(UserFrame::Function { kind, address, position }));
+            }
         };
         check(0x7fff_dead_bee8, 12, Some(12));
         check(8, u64::from(GUEST_NO_POSITION), None);
@@ -221,7 +227,7 @@ mod tests {
             assert_eq!(decoded, expected.map_or(Ok(()), |kind| Err(StackError::Frame(kind))), "{words:x?}");
         };
         check(1, [kernel, 7], None);
-        check(0, [7, 2 << STACK_ADDRESS_BITS | 7], Some(2));
+        check(0, [7, 3 << STACK_ADDRESS_BITS | 7], Some(3));
         check(0, [7, u64::from(FRAME_MARK) << STACK_ADDRESS_BITS | 7], None);
         check(0, [7, 1 << STACK_EXACT_BIT | 1 << STACK_BY_POINTER_BIT | 7], None);
         check(0, [7, kernel], Some(FRAME_KERNEL));

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use obi_ebpf::{
-    GUEST_APART, GUEST_NO_CODE, GUEST_NO_THREAD, GUEST_UNREADABLE, STACK_COMPLETE, STACK_FOREIGN_MODE,
-    STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_PROGRESS, STACK_NO_RULE, STACK_NO_TABLE, STACK_NO_USER,
-    STACK_TOO_DEEP, STACK_UNREADABLE,
+    GUEST_APART, GUEST_NO_CODE, GUEST_NO_METHOD, GUEST_NO_THREAD, GUEST_UNREADABLE, STACK_COMPLETE,
+    STACK_FOREIGN_MODE, STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_PROGRESS, STACK_NO_RULE, STACK_NO_TABLE,
+    STACK_NO_USER, STACK_TOO_DEEP, STACK_UNREADABLE,
 };
 
 use super::sample::{Fidelity, Frame, Line, Runtime, Sample, Selection, Stack, Symbol};
@@ -46,6 +46,7 @@ pub fn guest_marker(failure: u32, end: u8) -> Frame {
         GUEST_NO_THREAD => "python_no_thread",
         GUEST_UNREADABLE => "python_unreadable",
         GUEST_NO_CODE => "python_no_code",
+        GUEST_NO_METHOD => "java_no_method",
         GUEST_APART => truncation(end).unwrap_or("python_apart"),
         _ => "unknown",
     })

@@ -28,7 +28,7 @@ const RUNTIMES: [(&str, &str, &str); 5] = [
 const NO_TABLE: &str = "callers unknown: code without tables to leave it by";
 
 /// Reasons of [`truncation`](super::naming::truncation), and what people read.
-const REASONS: [(&str, &str); 11] = [
+const REASONS: [(&str, &str); 12] = [
     ("too deep", "callers left out: the stack is deeper than the walk goes"),
     ("no process", "callers unknown: the process was too new or had ended"),
     ("no mapping", "callers unknown: the address is in no known file"),
@@ -39,6 +39,7 @@ const REASONS: [(&str, &str); 11] = [
     ("python unreadable", "Python callers unknown: memory could not be read"),
     ("python no code", "Python callers unknown: a frame without code"),
     ("python apart", "what of the interpreter runs these functions is not known"),
+    ("java no method", "a Java function unknown: its frame is not as expected"),
     ("foreign mode", "callers unknown: 32-bit code"),
 ];
 
@@ -63,6 +64,7 @@ pub fn shown(frame: &Frame, executable: &str) -> Option<Arc<str>> {
         (_, None) => Some(match (symbol.runtime, module(frame)) {
             (Runtime::Kernel, _) => "[kernel]".into(),
             (Runtime::Cpython, "") => "[Python function: gone before its name was read]".into(),
+            (Runtime::Jvm, "") => "[Java function: gone before its name was read]".into(),
             (_, "") => format!("[{nameless}]").into(),
             (_, module) if module.starts_with('[') => module.into(),
             (_, module) => format!("[{module}]").into(),

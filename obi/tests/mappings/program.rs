@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use aya::maps::{HashMap, Map, MapData};
 use obi::capture::mapping::ExecutableFile;
-use obi::capture::mapping::interpreter::Interpreters;
+use obi::capture::mapping::interpreter::{Interpreters, Maps};
 use obi::capture::mapping::kernel::{Blocks, Chunks};
 use obi::capture::mapping::resolver::{Place, Resolved, Resolver, Sampled};
 use obi::capture::mapping::survey::Survey;
@@ -138,7 +138,7 @@ impl Agent {
         let survey = Survey::open().unwrap();
         let tables = Tables::new(Chunks::new(map(32_768)), obi::capture::unwind::build, 64 << 20);
         let blocks = Blocks::new(map(4096));
-        let interpreters = Interpreters::new(map(64));
+        let interpreters = Interpreters::new(Maps { guests: map(64), jvms: map(64) });
         reduce();
         let resolver = Resolver::start(survey, tables, blocks, interpreters).unwrap();
         Self { resolver, released: Vec::new() }

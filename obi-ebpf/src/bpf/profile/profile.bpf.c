@@ -51,6 +51,15 @@ struct {
 	__type(value, struct guest);
 } guest SEC(".maps");
 
+/* tgid -> HotSpot in the process. Absent: none that is known. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct jvm);
+} jvm SEC(".maps");
+
 /* enum profile_count */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -65,12 +74,14 @@ struct {
 #define UNWIND_CACHE(number) cached_rule(number)
 #define GUEST_OF(tgid) bpf_map_lookup_elem(&guest, &(tgid))
 #define GUEST_READ UNWIND_READ
+#define JVM_OF(tgid) bpf_map_lookup_elem(&jvm, &(tgid))
 
 struct unwind_cached;
 static __always_inline struct unwind_cached *cached_rule(u32 number);
 
 #include "profile/unwind.h"
 #include "profile/guest.h"
+#include "profile/hotspot.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -88,6 +99,7 @@ static __always_inline struct unwind_cached *cached_rule(u32 number)
 struct sample {
 	struct unwind walk;
 	struct guest_walk guest;
+	struct jvm_walk jvm;
 	u64 unreported; /* value of the samples since the last record */
 	u32 n_addresses;
 	u32 is_told;    /* 1: the interpreter's frames that the native frame in hand runs are told */
@@ -275,6 +287,31 @@ __noinline int guest_first(u32 zero)
 	return 0;
 }
 
+/* The frame in hand, in code without a file: returns 1 if it is HotSpot's, told and left. Global as the others are. */
+__noinline int java_frame(u32 zero)
+{
+	struct sample *s = sample_in_hand(zero);
+	u64 word;
+	if (!s || !jvm_has(&s->jvm, s->walk.tgid, looked_up(&s->walk)))
+		return 0;
+	word = hotspot_leave(&s->walk, &s->jvm);
+	if (s->jvm.failed) {
+		mark(s, s->jvm.failed);
+		s->jvm.failed = GUEST_NO_FAILURE;
+	}
+	if (!word)
+		return 0;
+	add(s, word);
+	return 1;
+}
+
+/* Whether an address that find_entry() says this of may be HotSpot's. */
+static __always_inline bool may_be_java(const struct sample *s, u32 wrong)
+{
+	return s->jvm.state != JVM_NONE &&
+	       (wrong == STACK_COMPLETE ? s->walk.entry.flags & MAPPING_POINTERS : wrong == STACK_NO_MAPPING);
+}
+
 /* The native walk is over. Returns whether frames of an interpreter are left: the program's part is told in any case. */
 static __always_inline bool has_rest(struct sample *s)
 {
@@ -315,6 +352,8 @@ static __always_inline long walk_frame(struct sample *s)
 		return 0;
 	}
 	s->is_told = 0;
+	if (may_be_java(s, wrong) && java_frame(0))
+		return w->ended && !has_rest(s);
 	add(s, (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)FRAME_NATIVE << STACK_ADDRESS_BITS |
 		       (u64)w->exact << STACK_EXACT_BIT | (u64)w->pointer << STACK_BY_POINTER_BIT);
 	unwind_leave(w, wrong);
@@ -398,6 +437,8 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 	s->guest.failed = GUEST_NO_FAILURE;
 	s->guest.window_words = 0;
 	s->guest.frame = 0;
+	s->jvm.state = JVM_UNSEEN;
+	s->jvm.failed = GUEST_NO_FAILURE;
 	s->is_told = 0;
 	return true;
 }

@@ -33,18 +33,20 @@ enum sample_kind {
 enum frame_kind {
 	FRAME_NATIVE = 0,  /* an address of the user */
 	FRAME_PYTHON = 1,  /* CPython: the address of a code object by eight, and where in it: GUEST_POSITION_BITS */
+	FRAME_JAVA = 2,    /* HotSpot: likewise the address of a method, and where in its bytecode */
 	FRAME_MARK = 30,   /* no frame: what follows, or should, is not whole; enum guest_failure in place of an address */
 	FRAME_KERNEL = 31, /* an address of the kernel */
 };
 
-/* Why frames of an interpreter are not told, or stand apart. Reasons `python_…` of obi_profile_failures_total. */
+/* Why frames of an interpreter are not told, or stand apart. Reasons `python_…`, `java_…` of obi_profile_failures_total. */
 enum guest_failure {
 	GUEST_NO_FAILURE = 0,
 	GUEST_NO_THREAD = 1,  /* the thread has no state of the interpreter's, or it is not to be found */
 	GUEST_UNREADABLE = 2, /* memory could not be read */
 	GUEST_NO_CODE = 3,    /* what should be a code object is none */
 	GUEST_APART = 4,      /* not which native frame they belong to: they stand behind all of them */
-	GUEST_FAILURES = 5,
+	GUEST_NO_METHOD = 5,  /* what should be a method of Java's is none */
+	GUEST_FAILURES = 6,
 };
 
 enum {

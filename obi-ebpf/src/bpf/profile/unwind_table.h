@@ -161,6 +161,25 @@ struct guest {
 	__u8 pad[6];
 };
 
+enum {
+	/* Words of an interpreted frame of HotSpot's that are looked at, up to where it returns to; of a method. */
+	JVM_FRAME_WORDS = 10,
+	JVM_METHOD_WORDS = 16,
+};
+
+/* Value of the map `jvm`, by process: where HotSpot has its code, and what it says of itself. Offsets in bytes. */
+struct jvm {
+	__u32 tgid;         /* as the key */
+	__u16 const_method; /* in a method: what of it never changes */
+	__u16 bytecode;     /* from there to the first bytecode */
+	__u64 code;         /* where code may be that HotSpot makes; `code_bytes` from there on */
+	__u64 code_bytes;
+	__u64 interpreter;  /* of that, the interpreter */
+	__u64 interpreter_bytes;
+	__u16 access;       /* in a method: flags of the language */
+	__u8 pad[6];
+};
+
 /* What became of the times a CPU was looked at. Index of the map `profile_count`, by CPU. */
 enum profile_count {
 	PROFILE_TOLD = 0,    /* a record went to the agent */

@@ -25,8 +25,8 @@ pub(super) fn find(
     for user in sample.user() {
         let user = match user {
             UserFrame::Native(user) => user,
-            UserFrame::Python { code, position } => {
-                let function = guests.see(header.tgid, code, header.time);
+            UserFrame::Function { kind, address, position } => {
+                let function = guests.see(header.tgid, (kind, address), header.time);
                 let address = position.map_or(u64::MAX, u64::from);
                 places.push(Place { address, within: Within::Function(function) });
                 continue;

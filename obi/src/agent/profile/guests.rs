@@ -14,12 +14,11 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use obi_ebpf::guest;
 
 use self::worker::{Answer, IntoJob as _, Job, Jobs, Opened, Worker};
-use crate::capture::guest::Unfit;
-use crate::capture::mapping::interpreter::Examine;
-use crate::profile::symbol::python::{Function, Unnamed};
+use crate::capture::guest::{Kind, Unfit};
+use crate::capture::mapping::interpreter::{Examine, Found};
+use crate::profile::symbol::function::{Function, Unnamed};
 
 /// All that is known of interpreters' functions.
 pub(super) struct Guests {
@@ -121,7 +120,7 @@ impl Guests {
     }
 
     /// A frame of a function was sampled.
-    pub(super) fn see(&mut self, tgid: u32, address: u64, now: u64) -> Arc<Function> {
+    pub(super) fn see(&mut self, tgid: u32, (kind, address): (Kind, u64), now: u64) -> Arc<Function> {
         let process = self.processes.entry(tgid).or_insert_with(|| Process::new(0));
         process.told += 1;
         let lease = if process.is_fickle { FICKLE_FOR } else { CHECKED_FOR };
@@ -144,7 +143,7 @@ impl Guests {
         } else {
             self.n_functions += 1;
         }
-        let function = Arc::new(Function::new(address));
+        let function = Arc::new(Function::new(kind, address));
         if self.n_functions > FUNCTIONS || process.unread.len() >= UNREAD {
             function.tell(Err(Unnamed::Full));
             self.counts.refused += 1;
@@ -164,7 +163,7 @@ impl Guests {
 
     /// Has what was seen since the last time looked at. Returns what was found out of processes, with the time since
     /// when each runs its program.
-    pub(super) fn turn(&mut self) -> Vec<(u32, u64, Result<guest, Unfit>)> {
+    pub(super) fn turn(&mut self) -> Vec<(u32, u64, Result<Found, Unfit>)> {
         let mut found = Vec::new();
         for Answer { tgid, since, found: answer } in self.answers.try_iter() {
             let process = self.processes.get_mut(&tgid).filter(|process| process.since == since);
@@ -172,9 +171,9 @@ impl Guests {
             found.push((
                 tgid,
                 since,
-                answer.map(|(guest, opened)| {
+                answer.map(|(found, opened)| {
                     process.opened = Some(opened);
-                    guest
+                    found
                 }),
             ));
         }
@@ -214,7 +213,7 @@ impl Guests {
             && self.workers.len() < WORKERS
             && let Err(error) = self.hire()
         {
-            tracing::warn!(%error, "there can be no other thread that reads names of Python's functions");
+            tracing::warn!(%error, "there can be no other thread that reads names of interpreters' functions");
         }
         self.counts.bytes = 0;
         self.processes.retain(|tgid, process| {

@@ -20,7 +20,7 @@ use crate::capture::mapping::space::Mapping as Mapped;
 use crate::capture::program::return_memory;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::store::Chosen;
-use crate::profile::symbol::python::Function;
+use crate::profile::symbol::function::Function;
 use crate::profile::symbol::{self, Symbols};
 use crate::profile::{Fidelity, Frame, Mapping, Runtime, SampleType, Selection, Symbol, naming};
 
@@ -235,7 +235,7 @@ impl Namer {
     /// Its address is that of the instruction, as far as the position tells.
     fn function(&mut self, function: &Arc<Function>, position: u64) -> Frame {
         let position = u32::try_from(position).ok();
-        let address = function.address + 2 * u64::from(position.unwrap_or_default());
+        let address = function.instruction(position);
         let key = (Arc::as_ptr(function).addr(), position);
         let symbol = self.functions.entry(key).or_insert_with(|| Arc::new(function.symbol(position)));
         Frame { address, is_return: false, mapping: None, symbol: Arc::clone(symbol) }

@@ -7,7 +7,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::capture::mapping::space::Mapping;
-use crate::profile::symbol::python::Function;
+use crate::profile::symbol::function::Function;
 
 /// An address and what it lies in.
 #[derive(Debug, Clone)]

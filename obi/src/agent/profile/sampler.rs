@@ -16,7 +16,8 @@ use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use obi_ebpf::{
-    GUEST_APART, GUEST_FAILURES, GUEST_NO_CODE, GUEST_NO_THREAD, GUEST_UNREADABLE, STACK_COMPLETE, STACK_ENDS,
+    GUEST_APART, GUEST_FAILURES, GUEST_NO_CODE, GUEST_NO_METHOD, GUEST_NO_THREAD, GUEST_UNREADABLE,
+    STACK_COMPLETE, STACK_ENDS,
 };
 use tokio::sync::mpsc;
 
@@ -461,6 +462,7 @@ impl Sampler {
                 ("python_unreadable", state.marks[GUEST_UNREADABLE as usize]),
                 ("python_no_code", state.marks[GUEST_NO_CODE as usize]),
                 ("python_apart", state.marks[GUEST_APART as usize]),
+                ("java_no_method", state.marks[GUEST_NO_METHOD as usize]),
             ],
             memory: vec![
                 ("samples", store_bytes as u64),
@@ -483,7 +485,7 @@ impl Sampler {
 pub(super) const MAPPING_BLOCKS: u32 = (8 << 20) / ELEMENT_BYTES as u32;
 
 fn interpreter(fares: Fares) -> Interpreter {
-    let Fares { tgid, version, off } = fares;
-    let version = version.map(|version| version.to_string()).unwrap_or_default();
-    Interpreter { pid: tgid, runtime: Runtime::Cpython, version, off: off.map(|unfit| unfit.to_string()) }
+    let Fares { tgid, kind, version, off } = fares;
+    let runtime = kind.map_or(Runtime::Native, Runtime::from);
+    Interpreter { pid: tgid, runtime, version: version.to_string(), off: off.map(|unfit| unfit.to_string()) }
 }

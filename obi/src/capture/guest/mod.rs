@@ -1,24 +1,72 @@
 //! Interpreters in processes: which one, where it keeps its frames, what proves it.
 //!
 //! In: a file that a process maps ([`recognise`]), then that process's memory ([`examine`](Build::examine)). Out:
-//! ranges of code that [`mapping`](super::mapping) marks, a [`guest`](obi_ebpf::guest) for the kernel's walk, and a
-//! [`Layout`] for whoever reads names. Whatever does not prove itself switches the interpreter off for that process,
-//! with a reason; the native walk never depends on it. Everything that is read is anybody's. Refuses to know names
-//! and samples.
+//! ranges of code that [`mapping`](super::mapping) marks, [`Told`] for the kernel's walk, and a [`Layout`] for whoever
+//! reads names. Whatever does not prove itself switches the interpreter off for that process, with a reason; the native
+//! walk never depends on it. Everything that is read is anybody's. Refuses to know names and samples.
 #![forbid(unsafe_code)]
 
+pub mod hotspot;
 pub mod memory;
 mod node;
-mod python;
 mod symbol;
 
+use std::ops::Range;
+
+use obi_ebpf::{guest, jvm};
 use thiserror::Error;
 
 pub use memory::{Memory, ProcessMemory};
 pub use node::{Loop, Text};
-pub use python::{Build, Contexts, Known, Layout, Version};
 
 use crate::capture::tls::elf::Source;
+
+/// Kinds of interpreters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// CPython.
+    Cpython,
+    /// The JVM of OpenJDK.
+    HotSpot,
+}
+
+/// The interpreter in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Build {
+    /// CPython.
+    Cpython(python::Build),
+    /// HotSpot.
+    HotSpot(hotspot::Build),
+}
+
+/// What is needed of a process.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// Which version.
+    pub version: String,
+    /// For the kernel's walk.
+    pub told: Told,
+    /// For whoever reads names.
+    pub layout: Layout,
+}
+
+/// What the kernel's walk needs of a process; `tgid` is to be set.
+#[derive(Debug, Clone, Copy)]
+pub enum Told {
+    /// CPython's threads and frames.
+    Cpython(guest),
+    /// Where HotSpot has its code.
+    HotSpot(jvm),
+}
+
+/// How an interpreter's functions lie in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// Code objects of CPython.
+    Cpython(python::Layout),
+    /// Methods of HotSpot.
+    HotSpot(hotspot::Layout),
+}
 
 /// Why an interpreter's frames are not told.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -26,6 +74,9 @@ pub enum Unfit {
     /// A version whose structures are not known here.
     #[error("Python {0} is not known to this agent")]
     Version(Version),
+    /// A version of Java whose frames are not known here.
+    #[error("Java {0} is older than 11")]
+    OldJava(String),
     /// It does not say which version it is.
     #[error("the file does not say which Python it is")]
     NoVersion,
@@ -35,8 +86,8 @@ pub enum Unfit {
     /// No way to a thread's state.
     #[error("the way to a thread's state is not found in the machine code")]
     NoThreadKey,
-    /// This processor's way to a thread's descriptor is not known.
-    #[error("Python's frames are followed on x86-64 only")]
+    /// This processor's way to a thread's descriptor, or what stands in a frame, is not known.
+    #[error("an interpreter's frames are followed on x86-64 only")]
     Processor,
     /// It has not begun yet.
     #[error("the interpreter has not begun yet")]
@@ -50,8 +101,11 @@ pub enum Unfit {
     /// What should describe itself is something else.
     #[error("`{0}` does not look like it should")]
     Proof(&'static str),
-    /// What the kernel takes for code objects are none.
-    #[error("what should be code objects are none")]
+    /// It does not tell where it has something that is needed.
+    #[error("it does not say where it has `{0}`")]
+    NoField(&'static str),
+    /// What the kernel takes for functions are none.
+    #[error("what should be its functions are none")]
     NoCode,
     /// The kernel finds no thread state that names its thread.
     #[error("threads' states do not name their threads")]
@@ -67,7 +121,8 @@ pub enum Unfit {
 /// The interpreter in a file; `None`: there is none.
 #[must_use]
 pub fn recognise(source: &dyn Source) -> Option<Result<Build, Unfit>> {
-    python::recognise(source)
+    let found = python::recognise(source).map(|found| found.map(Build::Cpython));
+    found.or_else(|| hotspot::recognise(source).map(|found| found.map(Build::HotSpot)))
 }
 
 /// What makes and frees the contexts that CPython runs code in; `None` where that is not known.

@@ -1,22 +1,20 @@
 //! Which processes have an interpreter, and what the kernel's walk has been told of it.
 //!
-//! In: what a process maps, what was found out of its memory. Out: elements of the map `guest`, [`Examine`]s: processes
-//! that somebody who may wait should look into. One program of a process has one interpreter, the first that it maps.
+//! In: what a process maps, what was found out of its memory. Out: elements of the maps `guest` and `jvm`, [`Examine`]s:
+//! processes that a thread which may wait should look into. One program of a process has one interpreter, the first that it maps.
 //! Refuses to know how it is looked into, and what its frames are called.
 #![forbid(unsafe_code)]
 
 use std::fmt;
 use std::sync::Arc;
 
+use super::file::ExecutableFile;
+use super::space::Mapping;
+use crate::capture::guest::{Build, Kind, Told, Unfit};
+use crate::capture::program::profile::{Guest, Jvm};
 use aya::maps::{HashMap as KernelMap, MapData};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use obi_ebpf::guest;
-
-use super::file::ExecutableFile;
-use super::space::Mapping;
-use crate::capture::guest::{Build, Unfit, Version};
-use crate::capture::program::profile::Guest;
 
 /// A process to be looked into.
 #[derive(Debug, Clone)]
@@ -36,15 +34,48 @@ pub struct Examine {
 pub struct Fares {
     /// In which process.
     pub tgid: u32,
-    /// Which version; `None`: the file does not tell.
-    pub version: Option<Version>,
+    /// Which kind; `None`: its file is not understood.
+    pub kind: Option<Kind>,
+    /// Which version; empty: that is not known.
+    pub version: Arc<str>,
     /// Why its functions are not seen; `None`: they are.
     pub off: Option<Unfit>,
 }
 
+/// What was found of a process.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// For the kernel's walk.
+    pub told: Told,
+    /// Which version.
+    pub version: Arc<str>,
+}
+
+/// What the kernel's walk knows of processes.
+pub struct Maps {
+    /// Those with CPython.
+    pub guests: KernelMap<MapData, u32, Guest>,
+    /// Those with HotSpot.
+    pub jvms: KernelMap<MapData, u32, Jvm>,
+}
+
+impl Maps {
+    fn insert(&mut self, tgid: u32, told: Told) -> bool {
+        match told.of(tgid) {
+            Told::Cpython(guest) => self.guests.insert(tgid, Guest(guest), 0).is_ok(),
+            Told::HotSpot(jvm) => self.jvms.insert(tgid, Jvm(jvm), 0).is_ok(),
+        }
+    }
+
+    /// What is not there need not be removed.
+    fn remove(&mut self, tgid: u32) {
+        let _ = (self.guests.remove(&tgid), self.jvms.remove(&tgid));
+    }
+}
+
 /// All of them.
 pub struct Interpreters {
-    map: KernelMap<MapData, u32, Guest>,
+    maps: Maps,
     known: HashMap<u32, Interpreter, RandomState>,
     wants: Vec<Examine>,
 }
@@ -54,6 +85,7 @@ struct Interpreter {
     file: u64,
     bias: u64,
     build: Option<Arc<Build>>,
+    version: Arc<str>,
     state: State,
 }
 
@@ -61,7 +93,7 @@ enum State {
     Asked,
     /// Once more from this time on.
     Again(u64),
-    On(guest),
+    On(Told),
     Off(Unfit),
 }
 
@@ -73,8 +105,8 @@ const AGAIN: u64 = 100_000_000;
 impl Interpreters {
     /// None yet.
     #[must_use]
-    pub fn new(map: KernelMap<MapData, u32, Guest>) -> Self {
-        Self { map, known: HashMap::default(), wants: Vec::new() }
+    pub fn new(maps: Maps) -> Self {
+        Self { maps, known: HashMap::default(), wants: Vec::new() }
     }
 
     /// A process runs a program `since` this time and maps this now; `parent` is who it was forked from.
@@ -94,30 +126,27 @@ impl Interpreters {
         };
         // A fork has its parent's memory, and samples come before anybody has looked.
         let inherited = self.known.get(&parent).filter(|known| (known.file, known.bias) == (file.id, bias));
-        if let Some(State::On(guest)) = inherited.map(|known| &known.state) {
-            let guest = guest { tgid, ..*guest };
-            let _ = self.map.insert(tgid, Guest(guest), 0);
+        if let Some(State::On(told)) = inherited.map(|known| &known.state) {
+            self.maps.insert(tgid, *told);
         }
         if let Some(build) = &build {
             self.wants.push(Examine { tgid, since, build: Arc::clone(build), bias });
         }
-        self.known.insert(tgid, Interpreter { since, file: file.id, bias, build, state });
+        let version = build.as_ref().map(|build| build.version()).unwrap_or_default().into();
+        self.known.insert(tgid, Interpreter { since, file: file.id, bias, build, version, state });
     }
 
     /// What was found out.
-    pub(super) fn examined(&mut self, tgid: u32, since: u64, found: Result<guest, Unfit>, now: u64) {
+    pub(super) fn examined(&mut self, tgid: u32, since: u64, found: Result<Found, Unfit>, now: u64) {
         let Some(known) = self.known.get_mut(&tgid).filter(|known| known.since == since) else { return };
         known.state = match found {
-            Ok(guest) => {
-                let guest = guest { tgid, ..guest };
-                match self.map.insert(tgid, Guest(guest), 0) {
-                    Ok(()) => State::On(guest),
-                    Err(_) => State::Off(Unfit::Full),
-                }
+            Ok(Found { told, version }) => {
+                known.version = version;
+                if self.maps.insert(tgid, told) { State::On(told) } else { State::Off(Unfit::Full) }
             }
             Err(Unfit::NotBegun) => State::Again(now + AGAIN),
             Err(unfit) => {
-                let _ = self.map.remove(&tgid);
+                self.maps.remove(tgid);
                 State::Off(unfit)
             }
         };
@@ -138,8 +167,7 @@ impl Interpreters {
     /// It has ended.
     pub(super) fn gone(&mut self, tgid: u32) {
         if self.known.remove(&tgid).is_some() {
-            // What is not there need not be removed.
-            let _ = self.map.remove(&tgid);
+            self.maps.remove(tgid);
         }
     }
 
@@ -158,13 +186,14 @@ impl Interpreters {
     /// How each fares.
     pub(super) fn fares(&self) -> impl Iterator<Item = Fares> + '_ {
         self.known.iter().map(|(tgid, known)| {
-            let version = known.build.as_ref().map(|build| build.version);
+            let kind = known.build.as_ref().map(|build| build.kind());
+            let version = Arc::clone(&known.version);
             let off = match &known.state {
                 State::On(_) => None,
                 State::Off(unfit) => Some(unfit.clone()),
                 State::Asked | State::Again(_) => Some(Unfit::NotBegun),
             };
-            Fares { tgid: *tgid, version, off }
+            Fares { tgid: *tgid, kind, version, off }
         })
     }
 }
@@ -174,6 +203,12 @@ fn of(mapping: &Mapping) -> Option<(Arc<ExecutableFile>, u64)> {
     let file = mapping.backing.loaded().as_ref().filter(|file| file.interpreter().is_some()).cloned()?;
     let address = file.address(mapping.offset)?;
     Some((file, mapping.start.wrapping_sub(address)))
+}
+
+impl fmt::Debug for Maps {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Maps")
+    }
 }
 
 impl fmt::Debug for Interpreters {

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
-use obi_ebpf::{STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_TABLE, guest};
+use obi_ebpf::{STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_TABLE};
 
 use super::backing::Backing;
 use super::file::ExecutableFile;
-use super::interpreter::{Examine, Fares, Interpreters};
+use super::interpreter::{Examine, Fares, Found, Interpreters};
 use super::kernel::{Blocks, entries};
 use super::process::Processes;
 use super::reader::{Answer, Failures, Reader, monotonic};
@@ -250,7 +250,7 @@ impl Resolver {
     }
 
     /// What was found in one of them, that has run its program `since` this time; or what has become of it later.
-    pub fn examined(&mut self, tgid: u32, since: u64, found: Result<guest, Unfit>) {
+    pub fn examined(&mut self, tgid: u32, since: u64, found: Result<Found, Unfit>) {
         self.interpreters.examined(tgid, since, found, monotonic());
     }
 

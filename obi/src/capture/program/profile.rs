@@ -13,7 +13,7 @@ use aya_obj::Object;
 use aya_obj::generated::bpf_map_type;
 use obi_ebpf::{
     Flavour, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_SELF, PROFILE_TOLD, guest,
-    mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key,
+    jvm, mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key,
 };
 
 use super::{LoadError, Measured, SharedMaps, chain, telling_line};
@@ -78,6 +78,8 @@ map_types! {
     MappingBlock(mapping_block),
     /// [`guest`] as a map value.
     Guest(guest),
+    /// [`jvm`] as a map value.
+    Jvm(jvm),
     /// [`profile_setting`] as a map value.
     Setting(profile_setting),
 }
@@ -101,8 +103,10 @@ pub struct ProfileMaps {
     pub chunks: HashMap<MapData, UnwindKey, UnwindChunk>,
     /// What processes map, in pieces.
     pub mappings: HashMap<MapData, MappingKey, MappingBlock>,
-    /// Interpreters in processes.
+    /// CPython in processes.
     pub guests: HashMap<MapData, u32, Guest>,
+    /// HotSpot in processes.
+    pub jvms: HashMap<MapData, u32, Jvm>,
     /// The most that `chunks` takes, bytes: all that was allowed, or below 6.1 a part of it.
     pub table_bytes: u64,
     /// Of the ring, and what each CPU has for itself; taken at once.
@@ -214,6 +218,7 @@ impl Profiler {
             chunks: take(&mut maps, "unwind_chunk", Map::HashMap)?,
             mappings: take(&mut maps, "mappings", Map::HashMap)?,
             guests: take(&mut maps, "guest", Map::HashMap)?,
+            jvms: take(&mut maps, "jvm", Map::HashMap)?,
         };
         let counts = take(&mut maps, "profile_count", Map::PerCpuArray)?;
         let (hertz, statistics) = (settings.hertz, settings.statistics);

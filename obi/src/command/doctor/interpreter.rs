@@ -9,13 +9,15 @@ use std::os::unix::fs::MetadataExt as _;
 
 use serde::Serialize;
 
-use crate::capture::guest::{self, ProcessMemory, Unfit, Version};
+use crate::capture::guest::{self, Kind, ProcessMemory, Unfit};
 use crate::capture::mapping::ExecutableFile;
 use crate::capture::tls::elf::OpenFile;
 
 /// An interpreter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Interpreter {
+    /// Of which language the functions are; empty if not known.
+    language: &'static str,
     /// Empty if not known.
     version: String,
     /// Where it is, as the process sees it.
@@ -42,24 +44,29 @@ fn look(pid: u32, line: &str) -> Option<Interpreter> {
     let path = format!("/proc/{pid}/root{file}");
     let open = || File::open(&path).ok();
     let length = open()?.metadata().ok().filter(|metadata| metadata.mode() & 0o170_000 == 0o100_000)?.len();
-    let (version, off) = match guest::recognise(&OpenFile { file: open()?, length })? {
-        Err(Unfit::Version(version)) => (Some(version), Some(Unfit::Version(version))),
-        Err(unfit) => (None, Some(unfit)),
+    let (language, version, off) = match guest::recognise(&OpenFile { file: open()?, length })? {
+        Err(Unfit::Version(version)) => {
+            (Kind::Cpython.language(), version.to_string(), Some(Unfit::Version(version)))
+        }
+        Err(unfit) => ("", String::new(), Some(unfit)),
         Ok(build) => {
             let address = ExecutableFile::new(0, file.into(), open()?).ok()?.address(offset)?;
             let memory = ProcessMemory::open(pid).map_err(|error| Unfit::Memory(error.to_string()));
             let known = memory.and_then(|memory| build.examine(&memory, start.wrapping_sub(address)));
-            (Some(build.version), known.err())
+            let version = known.as_ref().map_or_else(|_| build.version(), |known| known.version.clone());
+            (build.kind().language(), version, known.err())
         }
     };
-    let version = version.as_ref().map(Version::to_string).unwrap_or_default();
-    Some(Interpreter { version, file: file.to_owned(), off: off.map(|unfit| unfit.to_string()) })
+    Some(Interpreter { language, version, file: file.to_owned(), off: off.map(|unfit| unfit.to_string()) })
 }
 
 impl fmt::Display for Interpreter {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { version, file, off } = self;
-        write!(out, "Python {version} in {file}: ")?;
+        let Self { language, version, file, off } = self;
+        for word in [language, &**version].into_iter().filter(|word| !word.is_empty()) {
+            write!(out, "{word} ")?;
+        }
+        write!(out, "in {file}: ")?;
         match off {
             None => out.write_str("its functions are in profiles"),
             Some(reason) => write!(out, "its functions are not in profiles, {reason}"),
@@ -80,7 +87,9 @@ mod tests {
 
     #[test]
     fn people_read_why() {
-        let on = Interpreter { version: "3.11.2".into(), file: "/usr/bin/python3.11".into(), off: None };
+        let language = Kind::Cpython.language();
+        let on =
+            Interpreter { language, version: "3.11.2".into(), file: "/usr/bin/python3.11".into(), off: None };
         assert_eq!(on.to_string(), "Python 3.11.2 in /usr/bin/python3.11: its functions are in profiles");
         let off = Interpreter { off: Some(Unfit::NotBegun.to_string()), ..on };
         assert!(off.to_string().ends_with("are not in profiles, the interpreter has not begun yet"), "{off}");

@@ -17,7 +17,7 @@
 //!   [`debug_file`] what lies beside it, [`compose`] the private copy that [`reader`] reads, [`plt`] stubs;
 //! - [`process`]: code that is made at run time: [`perf_map`], [`jitdump`], both into [`code`];
 //! - [`kernel`]: the kernel's; [`demangle`]: C++ and Rust;
-//! - [`python`]: functions of CPython, which are objects of a process and no places: read when first seen.
+//! - [`function`]: functions that are objects of a process and no places, read when first seen: [`python`], [`java`].
 
 pub mod cache;
 pub mod code;
@@ -25,6 +25,8 @@ pub mod compose;
 pub mod debug_file;
 pub mod demangle;
 pub mod file;
+pub mod function;
+pub mod java;
 pub mod jitdump;
 pub mod kernel;
 pub mod perf_map;

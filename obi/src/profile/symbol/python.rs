@@ -1,39 +1,19 @@
 //! Functions of CPython.
 //!
-//! In: the address of a code object in a process's memory. Out: [`Function`]s: name, file, lines. Read when they are
-//! first seen, since the process may end and the memory be used again; whether it was is told by [`Code::is_at`].
-//! Everything there is anybody's: lengths are bounded, and what is no code object is refused. Refuses to know where
-//! such an address comes from, and threads.
+//! In: the address of a code object in a process's memory. Out: [`Code`]: name, file, lines. Everything there may be
+//! anything: lengths are bounded, and what is no code object is refused. Refuses to know where such an address comes
+//! from.
 
 mod lines;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 pub use lines::Lines;
 
-use crate::capture::guest::{Layout, Memory};
+use super::function::Unnamed;
+use crate::capture::guest::Memory;
+use crate::capture::guest::python::Layout;
 use crate::profile::{Fidelity, Line, Runtime, Symbol};
-
-/// A function that was sampled; whoever reads it says later what it is.
-#[derive(Debug)]
-pub struct Function {
-    /// Of its code object.
-    pub address: u64,
-    code: OnceLock<Result<Code, Unnamed>>,
-    is_replaced: AtomicBool,
-}
-
-/// Why there is no name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unnamed {
-    /// The process has ended, or the memory is there no more.
-    Gone,
-    /// That is no code object.
-    NoCode,
-    /// Too many wait to be read.
-    Full,
-}
 
 /// What a code object says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,44 +52,6 @@ const BYTES: u64 = 32;
 /// Of a string: its state.
 const STATE: u64 = 32;
 
-impl Function {
-    /// Not read yet.
-    #[must_use]
-    pub fn new(address: u64) -> Self {
-        Self { address, code: OnceLock::new(), is_replaced: AtomicBool::new(false) }
-    }
-
-    /// Says what it is; the first who does so is believed.
-    pub fn tell(&self, code: Result<Code, Unnamed>) {
-        let _ = self.code.set(code);
-    }
-
-    /// What it is, once that is known.
-    pub fn code(&self) -> Option<&Result<Code, Unnamed>> {
-        self.code.get()
-    }
-
-    /// Something else is at its address now.
-    pub fn replace(&self) {
-        self.is_replaced.store(true, Ordering::Relaxed);
-    }
-
-    /// Something else is at its address.
-    #[must_use]
-    pub fn is_replaced(&self) -> bool {
-        self.is_replaced.load(Ordering::Relaxed)
-    }
-
-    /// What a frame of it is called, whose instruction is at this position.
-    #[must_use]
-    pub fn symbol(&self, position: Option<u32>) -> Symbol {
-        match self.code.get() {
-            Some(Ok(code)) => code.symbol(position),
-            _ => Symbol { lines: Vec::new(), fidelity: Fidelity::Address, runtime: Runtime::Cpython },
-        }
-    }
-}
-
 impl Code {
     /// Reads the code object at an address.
     ///
@@ -139,7 +81,9 @@ impl Code {
         size_of::<Self>() + self.name.len() + self.file.len() + self.lines.bytes()
     }
 
-    fn symbol(&self, position: Option<u32>) -> Symbol {
+    /// What a frame of it is called, whose instruction is at this position.
+    #[must_use]
+    pub fn symbol(&self, position: Option<u32>) -> Symbol {
         // Before its first instruction it is being entered.
         let line = position.and_then(|position| match position.checked_sub(self.start) {
             Some(unit) => self.lines.at(unit),

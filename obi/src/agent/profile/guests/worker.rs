@@ -8,12 +8,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use obi_ebpf::guest;
-
 use crate::capture::guest::{Layout, ProcessMemory, Unfit};
-use crate::capture::mapping::interpreter::Examine;
+use crate::capture::mapping::interpreter::{Examine, Found};
 use crate::clock::monotonic_ns;
-use crate::profile::symbol::python::{Code, Function, Unnamed};
+use crate::profile::symbol::function::{Code, Function, Unnamed};
 
 /// What is to be done.
 pub(super) enum Job {
@@ -27,7 +25,7 @@ pub(super) enum Job {
 pub(super) struct Answer {
     pub(super) tgid: u32,
     pub(super) since: u64,
-    pub(super) found: Result<(guest, Arc<Opened>), Unfit>,
+    pub(super) found: Result<(Found, Arc<Opened>), Unfit>,
 }
 
 /// A process that is understood.
@@ -137,12 +135,13 @@ fn work(job: Job, answers: &Sender<Answer>) {
     }
 }
 
-fn open(examine: &Examine) -> Result<(guest, Arc<Opened>), Unfit> {
+fn open(examine: &Examine) -> Result<(Found, Arc<Opened>), Unfit> {
     let Examine { tgid, build, bias, .. } = examine;
     let memory = ProcessMemory::open(*tgid).map_err(|error| Unfit::Memory(error.to_string()))?;
     let known = build.examine(&memory, *bias)?;
     let (right, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
-    Ok((known.guest, Arc::new(Opened { tgid: *tgid, memory, layout: known.layout, right, wrong })))
+    let found = Found { told: known.told, version: known.version.into() };
+    Ok((found, Arc::new(Opened { tgid: *tgid, memory, layout: known.layout, right, wrong })))
 }
 
 impl Opened {

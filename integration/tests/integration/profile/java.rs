@@ -1,0 +1,50 @@
+//! Methods of Java programs whose stacks are known, in one stack with native frames: every class, name, file and line.
+
+use std::path::Path;
+
+use integration::agent::{Agent, Config};
+use integration::seed::{note, seeded};
+use integration::stack::java::{Towers, jdks};
+use integration::stack::tower::Verdict;
+use serde_json::Value;
+
+use super::towers::{JUDGED, recorded, said};
+
+/// More looks than usual, so that seconds are enough.
+const HERTZ: u32 = 397;
+
+/// Each JDK with its interpreter alone. `make test-languages` has all versions of this machine.
+#[test]
+fn java_methods_are_where_they_run() {
+    let mut rng = seeded("java");
+    let agent =
+        Agent::start(Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ))
+            .unwrap();
+    let wanted = std::env::var("OBI_TEST_LANGUAGES").ok();
+    for home in jdks(wanted.as_deref()).unwrap() {
+        check(&agent, &home, &["-Xint"], &mut rng);
+    }
+}
+
+fn check(agent: &Agent, home: &Path, flags: &[&str], rng: &mut fastrand::Rng) {
+    let towers = Towers::start(home, flags, rng).unwrap();
+    let pid = towers.program.pid();
+    let recorded = recorded(agent, &towers.service, pid, &towers);
+    let verdict = towers.judge(&recorded);
+    let Verdict { judged, right, lines, marked, impossible, without, apart, .. } = verdict;
+    note(&format!(
+        "Java {} {flags:?}: {right} of {judged} right, {marked} marked, {impossible} impossible, {without} without, \
+         {apart} apart, {lines} with a wrong line",
+        home.display()
+    ));
+    assert_eq!(impossible, 0, "{:#?}", verdict.wrong);
+    assert!(judged >= JUDGED * 8 / 10, "{verdict:?}");
+    assert!(right * 100 >= judged * 99, "{verdict:?}");
+    assert!(apart * 100 <= right && lines * 100 <= right, "{verdict:?}");
+    let interpreter = said(agent, pid);
+    assert_eq!(
+        (&interpreter["runtime"], &interpreter["off"]),
+        (&"jvm".into(), &Value::Null),
+        "{interpreter}"
+    );
+}

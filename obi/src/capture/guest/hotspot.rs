@@ -1,0 +1,190 @@
+//! HotSpot: from its file to what the kernel's walk and whoever reads names need of a process.
+//!
+//! In: `libjvm`; a process's memory. Out: [`Build`], [`Known`]. The JVM describes itself, for debuggers: exported
+//! variables lead to tables of its types, their fields and its constants, all by name ([`table`]). So one way holds for
+//! all versions whose frames look alike. What is missing there, or is implausible, switches Java's functions off.
+
+mod table;
+
+use obi_ebpf::jvm;
+use object::elf::EM_X86_64;
+
+use self::table::{Tables, Vm};
+use super::{Memory, Unfit, symbol};
+use crate::capture::executable::elf::Elf;
+use crate::capture::tls::elf::Source;
+
+/// HotSpot in a file; addresses are of the file's own layout.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    tables: Tables,
+}
+
+/// What is needed of a process.
+#[derive(Debug, Clone)]
+pub struct Known {
+    /// As it calls itself.
+    pub version: String,
+    /// For the kernel's walk; `tgid` is to be set.
+    pub jvm: jvm,
+    /// For whoever reads names.
+    pub layout: Layout,
+}
+
+/// How methods, their classes and names lie in memory. Offsets in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// In a method: what of it never changes.
+    pub const_method: u16,
+    /// There: the constants of its class.
+    pub constants: u16,
+    /// There: flags.
+    pub flags: u16,
+    /// Of these, the one that says that a table of lines is there.
+    pub has_lines: u32,
+    /// There: bytes of bytecode.
+    pub code_size: u16,
+    /// There: which constant its name is.
+    pub name: u16,
+    /// There: which constant its signature is.
+    pub signature: u16,
+    /// There: the bytecode, behind which the lines are.
+    pub bytecode: u16,
+    /// In constants: their kinds.
+    pub tags: u16,
+    /// In constants: their class.
+    pub holder: u16,
+    /// In constants: how many.
+    pub length: u16,
+    /// In constants: which of them is the name of the source's file.
+    pub source: u16,
+    /// In constants: the first of them.
+    pub first: u16,
+    /// In a class: its name.
+    pub class_name: u16,
+    /// In a symbol: its length, and its bytes.
+    pub symbol_length: u16,
+    /// There: its bytes.
+    pub symbol_bytes: u16,
+    /// In an array of bytes: the first.
+    pub array_bytes: u16,
+    /// Numbers of the table of lines have no byte that is 0 (since 20).
+    pub excludes_zero: bool,
+}
+
+/// The versions whose frames are known: 11 and those behind it.
+const FIRST: u32 = 11;
+/// Beyond the size of any code cache.
+const CODE_MOST: u64 = 1 << 32;
+
+/// As [`super::recognise`].
+pub(super) fn recognise(source: &dyn Source) -> Option<Result<Build, Unfit>> {
+    let elf = Elf::read(source).ok()?;
+    let mut found = [None; table::NAMES.len()];
+    symbol::linked(&elf, source, |name, symbol| {
+        if let Some(index) = table::NAMES.iter().position(|wanted| wanted.as_bytes() == name) {
+            found[index].get_or_insert(symbol.address);
+        }
+    });
+    // What has no table of structures is no JVM.
+    found[0]?;
+    if elf.machine != EM_X86_64 {
+        return Some(Err(Unfit::Processor));
+    }
+    Some(Tables::of(&found).map(|tables| Build { tables }))
+}
+
+impl Build {
+    /// As [`super::Build::examine`].
+    ///
+    /// # Errors
+    /// When something does not prove itself, or has not begun.
+    pub fn examine(&self, memory: &dyn Memory, bias: u64) -> Result<Known, Unfit> {
+        let vm = Vm::read(&self.tables, memory, bias)?;
+        let (major, version) = version(&vm)?;
+        if major < FIRST {
+            return Err(Unfit::OldJava(version));
+        }
+        let layout = layout(&vm, major)?;
+        let jvm = code(&vm, &layout)?;
+        Ok(Known { version, jvm, layout })
+    }
+}
+
+/// The number of the release, and the whole text.
+fn version(vm: &Vm<'_>) -> Result<(u32, String), Unfit> {
+    const RELEASE: &str = "Abstract_VM_Version._s_vm_release";
+    let text = vm.text(vm.value(RELEASE)?, 64).ok_or(Unfit::Proof(RELEASE))?;
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_graphic());
+    let major = text.split(|sign: char| !sign.is_ascii_digit()).next().and_then(|digits| digits.parse().ok());
+    major.filter(|_| is_plain).map(|major| (major, text)).ok_or(Unfit::Proof(RELEASE))
+}
+
+fn layout(vm: &Vm<'_>, major: u32) -> Result<Layout, Unfit> {
+    let flags = vm.offset("ConstMethod._flags").or_else(|_| vm.offset("ConstMethod._flags._flags"))?;
+    let has_lines = vm.constant("ConstMethod::_has_linenumber_table");
+    let has_lines = has_lines.or_else(|_| vm.constant("ConstMethodFlags::_misc_has_linenumber_table"))?;
+    // Since 9 a symbol's bytes have the second name, before it the first.
+    let bytes = vm.offset("Symbol._body").or_else(|_| vm.offset("Symbol._body[0]"))?;
+    Ok(Layout {
+        const_method: vm.word_offset("Method._constMethod")?,
+        constants: vm.offset("ConstMethod._constants")?,
+        flags,
+        has_lines: u32::try_from(has_lines).map_err(|_| Unfit::Proof("ConstMethod._flags"))?,
+        code_size: vm.offset("ConstMethod._code_size")?,
+        name: vm.offset("ConstMethod._name_index")?,
+        signature: vm.offset("ConstMethod._signature_index")?,
+        bytecode: vm.size("ConstMethod")?,
+        tags: vm.offset("ConstantPool._tags")?,
+        holder: vm.offset("ConstantPool._pool_holder")?,
+        length: vm.offset("ConstantPool._length")?,
+        source: vm.offset("ConstantPool._source_file_name_index").or_else(|_| no_source(vm))?,
+        first: vm.size("ConstantPool")?,
+        class_name: vm.offset("Klass._name")?,
+        symbol_length: vm.offset("Symbol._length")?,
+        symbol_bytes: bytes,
+        array_bytes: vm.offset("Array<u1>._data")?,
+        excludes_zero: major >= 20,
+    })
+}
+
+/// Where a class has it itself, files are not told (11).
+fn no_source(vm: &Vm<'_>) -> Result<u16, Unfit> {
+    vm.offset("InstanceKlass._source_file_name_index").map(|_| 0)
+}
+
+/// Where its code is, once all of the interpreter is made.
+fn code(vm: &Vm<'_>, layout: &Layout) -> Result<jvm, Unfit> {
+    const CODE: &str = "CodeCache._low_bound";
+    const INTERPRETER: &str = "AbstractInterpreter._code";
+    let (low, high) = (vm.value(CODE)?, vm.value("CodeCache._high_bound")?);
+    let queue = vm.value(INTERPRETER)?;
+    if low == 0 || queue == 0 {
+        return Err(Unfit::NotBegun);
+    }
+    let code_bytes = high.checked_sub(low).filter(|bytes| *bytes < CODE_MOST).ok_or(Unfit::Proof(CODE))?;
+    let field = |name: &'static str| Ok(queue.wrapping_add(vm.offset(name)?.into()));
+    let integer = |name: &'static str| vm.integer(field(name)?).ok_or(Unfit::Proof(INTERPRETER));
+    let interpreter = vm.word(field("StubQueue._stub_buffer")?).ok_or(Unfit::Proof(INTERPRETER))?;
+    let (limit, end) = (integer("StubQueue._buffer_limit")?, integer("StubQueue._queue_end")?);
+    // What is left over is given back when all is made.
+    if limit != end || limit == 0 {
+        return Err(Unfit::NotBegun);
+    }
+    let interpreter_bytes = u64::from(limit);
+    let at = interpreter.checked_sub(low);
+    if at.and_then(|at| at.checked_add(interpreter_bytes)).is_none_or(|end| end > code_bytes) {
+        return Err(Unfit::Proof(INTERPRETER));
+    }
+    let access = vm.offset("Method._access_flags")?;
+    let furthest = layout.const_method.max(access);
+    if furthest >= 8 * obi_ebpf::JVM_METHOD_WORDS as u16 {
+        return Err(Unfit::Proof("Method._access_flags"));
+    }
+    let (const_method, bytecode) = (layout.const_method, layout.bytecode);
+    let places = jvm { code: low, code_bytes, interpreter, interpreter_bytes, ..jvm::default() };
+    Ok(jvm { const_method, bytecode, access, ..places })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+//! Functions that are objects in a process's memory.
+//!
+//! In: the address of such an object, and whose it is. Out: [`Function`]s, which are told later what they are called.
+//! They are read when they are first seen, since the process may end and the memory be used again; whether it was is
+//! told by [`Code::is_at`]. Refuses to know where such an address comes from, and threads.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{java, python};
+use crate::capture::guest::{Kind, Layout, Memory};
+use crate::profile::{Fidelity, Runtime, Symbol};
+
+/// A function that was sampled; whoever reads it says later what it is.
+#[derive(Debug)]
+pub struct Function {
+    /// Of its object.
+    pub address: u64,
+    /// Whose.
+    pub kind: Kind,
+    code: OnceLock<Result<Code, Unnamed>>,
+    is_replaced: AtomicBool,
+}
+
+/// Why there is no name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unnamed {
+    /// The process has ended, or the memory is there no more.
+    Gone,
+    /// That is no function.
+    NoCode,
+    /// Too many wait to be read.
+    Full,
+}
+
+/// What the object says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Code {
+    /// CPython's.
+    Python(python::Code),
+    /// HotSpot's.
+    Java(java::Method),
+}
+
+impl Function {
+    /// Not read yet.
+    #[must_use]
+    pub fn new(kind: Kind, address: u64) -> Self {
+        Self { address, kind, code: OnceLock::new(), is_replaced: AtomicBool::new(false) }
+    }
+
+    /// Says what it is; the first who does so is believed.
+    pub fn tell(&self, code: Result<Code, Unnamed>) {
+        let _ = self.code.set(code);
+    }
+
+    /// What it is, once that is known.
+    pub fn code(&self) -> Option<&Result<Code, Unnamed>> {
+        self.code.get()
+    }
+
+    /// Something else is at its address now.
+    pub fn replace(&self) {
+        self.is_replaced.store(true, Ordering::Relaxed);
+    }
+
+    /// Something else is at its address.
+    #[must_use]
+    pub fn is_replaced(&self) -> bool {
+        self.is_replaced.load(Ordering::Relaxed)
+    }
+
+    /// What a frame of it is called, whose instruction is at this position.
+    #[must_use]
+    pub fn symbol(&self, position: Option<u32>) -> Symbol {
+        match self.code.get() {
+            Some(Ok(Code::Python(code))) => code.symbol(position),
+            Some(Ok(Code::Java(method))) => method.symbol(position),
+            _ => Symbol { lines: Vec::new(), fidelity: Fidelity::Address, runtime: self.kind.into() },
+        }
+    }
+
+    /// An address for a frame at this position: others have others.
+    #[must_use]
+    pub fn instruction(&self, position: Option<u32>) -> u64 {
+        let bytes = match self.kind {
+            Kind::Cpython => 2,
+            Kind::HotSpot => 1,
+        };
+        self.address.wrapping_add(bytes * u64::from(position.unwrap_or_default()))
+    }
+}
+
+impl Code {
+    /// Reads the object at an address.
+    ///
+    /// # Errors
+    /// When its memory has gone, or something else is there.
+    pub fn read(memory: &dyn Memory, layout: &Layout, address: u64) -> Result<Self, Unnamed> {
+        match layout {
+            Layout::Cpython(layout) => python::Code::read(memory, layout, address).map(Self::Python),
+            Layout::HotSpot(layout) => java::Method::read(memory, layout, address).map(Self::Java),
+        }
+    }
+
+    /// Whether it is still the one at the address.
+    #[must_use]
+    pub fn is_at(&self, memory: &dyn Memory, layout: &Layout, address: u64) -> bool {
+        match (self, layout) {
+            (Self::Python(code), Layout::Cpython(layout)) => code.is_at(memory, layout, address),
+            (Self::Java(method), Layout::HotSpot(layout)) => method.is_at(memory, layout, address),
+            _ => false,
+        }
+    }
+
+    /// Bytes that it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Python(code) => code.bytes(),
+            Self::Java(method) => method.bytes(),
+        }
+    }
+}
+
+impl From<Kind> for Runtime {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Cpython => Self::Cpython,
+            Kind::HotSpot => Self::Jvm,
+        }
+    }
+}
