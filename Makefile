@@ -81,7 +81,7 @@ test-causality: ## Which request made which call, 3,000 requests for each shape 
 
 test-languages: ## Functions in profiles, with every version of Python (3.8 and newer, pyenv's too) and Java on this machine
 	$(CARGO) build --workspace --bins
-	OBI_TEST_LANGUAGES=all $(AS_ROOT) $(CARGO) test --package integration --test integration profile:: -- python java --nocapture
+	OBI_TEST_LANGUAGES=all $(AS_ROOT) $(CARGO) test --package integration --test integration -- profile::python profile::java --nocapture
 
 packages: build ## .deb, .rpm and a tarball of the release binary, with manual pages and completions, in target/packages
 	script/build-packages

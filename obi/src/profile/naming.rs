@@ -10,9 +10,9 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use obi_ebpf::{
-    GUEST_APART, GUEST_NO_CODE, GUEST_NO_METHOD, GUEST_NO_THREAD, GUEST_UNREADABLE, STACK_COMPLETE,
-    STACK_FOREIGN_MODE, STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_PROGRESS, STACK_NO_RULE, STACK_NO_TABLE,
-    STACK_NO_USER, STACK_TOO_DEEP, STACK_UNREADABLE,
+    GUEST_APART, GUEST_NO_BLOB, GUEST_NO_CALLER, GUEST_NO_CODE, GUEST_NO_METHOD, GUEST_NO_THREAD,
+    GUEST_UNREADABLE, STACK_COMPLETE, STACK_FOREIGN_MODE, STACK_NO_MAPPING, STACK_NO_PROCESS,
+    STACK_NO_PROGRESS, STACK_NO_RULE, STACK_NO_TABLE, STACK_NO_USER, STACK_TOO_DEEP, STACK_UNREADABLE,
 };
 
 use super::sample::{Fidelity, Frame, Line, Runtime, Sample, Selection, Stack, Symbol};
@@ -47,6 +47,8 @@ pub fn guest_marker(failure: u32, end: u8) -> Frame {
         GUEST_UNREADABLE => "python_unreadable",
         GUEST_NO_CODE => "python_no_code",
         GUEST_NO_METHOD => "java_no_method",
+        GUEST_NO_BLOB => "java_no_code",
+        GUEST_NO_CALLER => "java_no_caller",
         GUEST_APART => truncation(end).unwrap_or("python_apart"),
         _ => "unknown",
     })

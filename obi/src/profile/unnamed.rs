@@ -28,7 +28,7 @@ const RUNTIMES: [(&str, &str, &str); 5] = [
 const NO_TABLE: &str = "callers unknown: code without tables to leave it by";
 
 /// Reasons of [`truncation`](super::naming::truncation), and what people read.
-const REASONS: [(&str, &str); 12] = [
+const REASONS: [(&str, &str); 14] = [
     ("too deep", "callers left out: the stack is deeper than the walk goes"),
     ("no process", "callers unknown: the process was too new or had ended"),
     ("no mapping", "callers unknown: the address is in no known file"),
@@ -39,7 +39,9 @@ const REASONS: [(&str, &str); 12] = [
     ("python unreadable", "Python callers unknown: memory could not be read"),
     ("python no code", "Python callers unknown: a frame without code"),
     ("python apart", "what of the interpreter runs these functions is not known"),
-    ("java no method", "a Java function unknown: its frame is not as expected"),
+    ("java no method", "callers unknown: a frame of Java's interpreter is not as expected"),
+    ("java no code", "callers unknown: code that the JVM does not tell of"),
+    ("java no caller", "callers unknown: a frame of Java's compiled code is not as expected"),
     ("foreign mode", "callers unknown: 32-bit code"),
 ];
 

@@ -13,7 +13,10 @@ use super::towers::{JUDGED, recorded, said};
 /// More looks than usual, so that seconds are enough.
 const HERTZ: u32 = 397;
 
-/// Each JDK with its interpreter alone. `make test-languages` has all versions of this machine.
+/// How each JDK is started: its interpreter alone, its quick compiler, all; what is inlined has no frame.
+const FLAGS: [&[&str]; 3] = [&["-Xint"], &["-XX:TieredStopAtLevel=1", "-XX:-Inline"], &["-XX:-Inline"]];
+
+/// Each JDK in each way. `make test-languages` has all versions of this machine.
 #[test]
 fn java_methods_are_where_they_run() {
     let mut rng = seeded("java");
@@ -22,7 +25,9 @@ fn java_methods_are_where_they_run() {
             .unwrap();
     let wanted = std::env::var("OBI_TEST_LANGUAGES").ok();
     for home in jdks(wanted.as_deref()).unwrap() {
-        check(&agent, &home, &["-Xint"], &mut rng);
+        for flags in FLAGS {
+            check(&agent, &home, flags, &mut rng);
+        }
     }
 }
 

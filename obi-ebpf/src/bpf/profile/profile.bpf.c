@@ -287,21 +287,26 @@ __noinline int guest_first(u32 zero)
 	return 0;
 }
 
+static __always_inline u64 native_word(const struct unwind *w)
+{
+	return (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)FRAME_NATIVE << STACK_ADDRESS_BITS |
+	       (u64)w->exact << STACK_EXACT_BIT | (u64)w->pointer << STACK_BY_POINTER_BIT;
+}
+
 /* The frame in hand, in code without a file: returns 1 if it is HotSpot's, told and left. Global as the others are. */
 __noinline int java_frame(u32 zero)
 {
 	struct sample *s = sample_in_hand(zero);
-	u64 word;
+	u64 native, word;
 	if (!s || !jvm_has(&s->jvm, s->walk.tgid, looked_up(&s->walk)))
 		return 0;
+	native = native_word(&s->walk);
 	word = hotspot_leave(&s->walk, &s->jvm);
+	add(s, word ? word : native);
 	if (s->jvm.failed) {
 		mark(s, s->jvm.failed);
 		s->jvm.failed = GUEST_NO_FAILURE;
 	}
-	if (!word)
-		return 0;
-	add(s, word);
 	return 1;
 }
 
@@ -354,8 +359,7 @@ static __always_inline long walk_frame(struct sample *s)
 	s->is_told = 0;
 	if (may_be_java(s, wrong) && java_frame(0))
 		return w->ended && !has_rest(s);
-	add(s, (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)FRAME_NATIVE << STACK_ADDRESS_BITS |
-		       (u64)w->exact << STACK_EXACT_BIT | (u64)w->pointer << STACK_BY_POINTER_BIT);
+	add(s, native_word(w));
 	unwind_leave(w, wrong);
 	return w->ended && !has_rest(s);
 }

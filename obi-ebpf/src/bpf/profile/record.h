@@ -45,8 +45,10 @@ enum guest_failure {
 	GUEST_UNREADABLE = 2, /* memory could not be read */
 	GUEST_NO_CODE = 3,    /* what should be a code object is none */
 	GUEST_APART = 4,      /* not which native frame they belong to: they stand behind all of them */
-	GUEST_NO_METHOD = 5,  /* what should be a method of Java's is none */
-	GUEST_FAILURES = 6,
+	GUEST_NO_METHOD = 5,  /* what should be a method of Java's is none; its callers are not known */
+	GUEST_NO_BLOB = 6,    /* an address in none of HotSpot's pieces of code; likewise */
+	GUEST_NO_CALLER = 7,  /* what HotSpot's code should return to is none of its code; likewise */
+	GUEST_FAILURES = 8,
 };
 
 enum {

@@ -165,19 +165,45 @@ enum {
 	/* Words of an interpreted frame of HotSpot's that are looked at, up to where it returns to; of a method. */
 	JVM_FRAME_WORDS = 10,
 	JVM_METHOD_WORDS = 16,
+	/* Of a piece of its code, what describes it. */
+	JVM_BLOB_WORDS = 24,
+	/* Heaps of code: one, or those of stubs, of methods that are profiled, and of others. */
+	JVM_HEAPS = 3,
 };
 
-/* Value of the map `jvm`, by process: where HotSpot has its code, and what it says of itself. Offsets in bytes. */
+/* A heap of HotSpot's code, in segments. */
+struct jvm_heap {
+	__u64 start;
+	__u64 bytes;
+	__u64 segments; /* a byte for each: how many to go back to where a piece of code begins */
+};
+
+/*
+ * Value of the map `jvm`, by process: where HotSpot has its code, and what it says of itself. A piece of code is a
+ * blob. Offsets in bytes.
+ */
 struct jvm {
-	__u32 tgid;         /* as the key */
-	__u16 const_method; /* in a method: what of it never changes */
-	__u16 bytecode;     /* from there to the first bytecode */
-	__u64 code;         /* where code may be that HotSpot makes; `code_bytes` from there on */
+	__u32 tgid;          /* as the key */
+	__u16 const_method;  /* in a method: what of it never changes */
+	__u16 bytecode;      /* from there to the first bytecode */
+	__u64 code;          /* where code may be that HotSpot makes; `code_bytes` from there on */
 	__u64 code_bytes;
-	__u64 interpreter;  /* of that, the interpreter */
+	__u64 interpreter;   /* of that, the interpreter */
 	__u64 interpreter_bytes;
-	__u16 access;       /* in a method: flags of the language */
-	__u8 pad[6];
+	__u64 call_stub;     /* where methods return to that are called from outside */
+	struct jvm_heap heap[JVM_HEAPS];
+	__u16 access;        /* in a method: flags of the language */
+	__u16 block;         /* from the beginning of a blob's first segment to the blob */
+	__u16 blob_size;     /* in a blob: its bytes */
+	__u16 header_size;   /* in a blob: those of its description, 16 bits */
+	__u16 method_header; /* which so many bytes has the description of a compiled method */
+	__u16 method;        /* in a blob of a method: the method */
+	__u16 frame_size;    /* in a blob: words of its frame */
+	__u16 frame_complete; /* in a blob: from the first instruction to where the frame is made, 16 bits; all set: never */
+	__u16 code_begin;    /* in a blob: the first instruction */
+	__u8 code_is_offset; /* 1: counted from the blob on; 0: an address */
+	__u8 segment_bits;   /* a segment has so many bytes, as a power of two */
+	__u8 pad[4];
 };
 
 /* What became of the times a CPU was looked at. Index of the map `profile_count`, by CPU. */

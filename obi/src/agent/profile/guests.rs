@@ -76,7 +76,7 @@ const KEPT: u64 = 600_000_000_000;
 /// Threads that look; another is started when one does not return in this time.
 const WORKERS: usize = 4;
 const PATIENCE: u64 = 2_000_000_000;
-/// Samples without a thread, none with one, until an interpreter counts as not understood.
+/// Samples without a thread, or with a frame that is not understood, none that are right, until an interpreter counts as not understood.
 const LOST: u64 = 20;
 /// Likewise objects that are no code.
 const WRONG: u64 = 8;
@@ -154,7 +154,7 @@ impl Guests {
         function
     }
 
-    /// The kernel found no thread, where there are frames of an interpreter.
+    /// The kernel found no thread, or no method, where there are frames of an interpreter.
     pub(super) fn lost(&mut self, tgid: u32) {
         if let Some(process) = self.processes.get_mut(&tgid) {
             process.lost += 1;
@@ -248,7 +248,8 @@ impl Process {
     /// Nothing of it was ever right.
     fn unfit(&self) -> Option<Unfit> {
         if self.lost >= LOST && self.told == 0 {
-            return Some(Unfit::NoThread);
+            let kind = self.opened.as_ref().map(|opened| opened.kind());
+            return Some(if kind == Some(Kind::HotSpot) { Unfit::NoFrame } else { Unfit::NoThread });
         }
         let opened = self.opened.as_ref()?;
         let (right, wrong) = (opened.right.load(Ordering::Relaxed), opened.wrong.load(Ordering::Relaxed));

@@ -16,8 +16,8 @@ use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use obi_ebpf::{
-    GUEST_APART, GUEST_FAILURES, GUEST_NO_CODE, GUEST_NO_METHOD, GUEST_NO_THREAD, GUEST_UNREADABLE,
-    STACK_COMPLETE, STACK_ENDS,
+    GUEST_APART, GUEST_FAILURES, GUEST_NO_BLOB, GUEST_NO_CALLER, GUEST_NO_CODE, GUEST_NO_METHOD,
+    GUEST_NO_THREAD, GUEST_UNREADABLE, STACK_COMPLETE, STACK_ENDS,
 };
 use tokio::sync::mpsc;
 
@@ -256,6 +256,10 @@ impl Sampler {
                 // The mark itself says what is missing, and the outermost frame is there.
                 GUEST_APART => end = STACK_COMPLETE as u8,
                 GUEST_NO_THREAD => self.guests.lost(event.header.tgid),
+                GUEST_NO_METHOD | GUEST_NO_BLOB | GUEST_NO_CALLER => {
+                    end = STACK_COMPLETE as u8;
+                    self.guests.lost(event.header.tgid);
+                }
                 _ => {}
             }
         }
@@ -463,6 +467,8 @@ impl Sampler {
                 ("python_no_code", state.marks[GUEST_NO_CODE as usize]),
                 ("python_apart", state.marks[GUEST_APART as usize]),
                 ("java_no_method", state.marks[GUEST_NO_METHOD as usize]),
+                ("java_no_code", state.marks[GUEST_NO_BLOB as usize]),
+                ("java_no_caller", state.marks[GUEST_NO_CALLER as usize]),
             ],
             memory: vec![
                 ("samples", store_bytes as u64),

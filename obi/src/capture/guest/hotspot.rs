@@ -4,6 +4,7 @@
 //! variables lead to tables of its types, their fields and its constants, all by name ([`table`]). So one way holds for
 //! all versions whose frames look alike. What is missing there, or is implausible, switches Java's functions off.
 
+mod code;
 mod table;
 
 use obi_ebpf::jvm;
@@ -74,8 +75,6 @@ pub struct Layout {
 
 /// The versions whose frames are known: 11 and those behind it.
 const FIRST: u32 = 11;
-/// Beyond the size of any code cache.
-const CODE_MOST: u64 = 1 << 32;
 
 /// As [`super::recognise`].
 pub(super) fn recognise(source: &dyn Source) -> Option<Result<Build, Unfit>> {
@@ -106,7 +105,7 @@ impl Build {
             return Err(Unfit::OldJava(version));
         }
         let layout = layout(&vm, major)?;
-        let jvm = code(&vm, &layout)?;
+        let jvm = code::places(&vm, &layout)?;
         Ok(Known { version, jvm, layout })
     }
 }
@@ -151,39 +150,6 @@ fn layout(vm: &Vm<'_>, major: u32) -> Result<Layout, Unfit> {
 /// Where a class has it itself, files are not told (11).
 fn no_source(vm: &Vm<'_>) -> Result<u16, Unfit> {
     vm.offset("InstanceKlass._source_file_name_index").map(|_| 0)
-}
-
-/// Where its code is, once all of the interpreter is made.
-fn code(vm: &Vm<'_>, layout: &Layout) -> Result<jvm, Unfit> {
-    const CODE: &str = "CodeCache._low_bound";
-    const INTERPRETER: &str = "AbstractInterpreter._code";
-    let (low, high) = (vm.value(CODE)?, vm.value("CodeCache._high_bound")?);
-    let queue = vm.value(INTERPRETER)?;
-    if low == 0 || queue == 0 {
-        return Err(Unfit::NotBegun);
-    }
-    let code_bytes = high.checked_sub(low).filter(|bytes| *bytes < CODE_MOST).ok_or(Unfit::Proof(CODE))?;
-    let field = |name: &'static str| Ok(queue.wrapping_add(vm.offset(name)?.into()));
-    let integer = |name: &'static str| vm.integer(field(name)?).ok_or(Unfit::Proof(INTERPRETER));
-    let interpreter = vm.word(field("StubQueue._stub_buffer")?).ok_or(Unfit::Proof(INTERPRETER))?;
-    let (limit, end) = (integer("StubQueue._buffer_limit")?, integer("StubQueue._queue_end")?);
-    // What is left over is given back when all is made.
-    if limit != end || limit == 0 {
-        return Err(Unfit::NotBegun);
-    }
-    let interpreter_bytes = u64::from(limit);
-    let at = interpreter.checked_sub(low);
-    if at.and_then(|at| at.checked_add(interpreter_bytes)).is_none_or(|end| end > code_bytes) {
-        return Err(Unfit::Proof(INTERPRETER));
-    }
-    let access = vm.offset("Method._access_flags")?;
-    let furthest = layout.const_method.max(access);
-    if furthest >= 8 * obi_ebpf::JVM_METHOD_WORDS as u16 {
-        return Err(Unfit::Proof("Method._access_flags"));
-    }
-    let (const_method, bytecode) = (layout.const_method, layout.bytecode);
-    let places = jvm { code: low, code_bytes, interpreter, interpreter_bytes, ..jvm::default() };
-    Ok(jvm { const_method, bytecode, access, ..places })
 }
 
 #[cfg(test)]

@@ -110,6 +110,9 @@ pub enum Unfit {
     /// The kernel finds no thread state that names its thread.
     #[error("threads' states do not name their threads")]
     NoThread,
+    /// The kernel finds no frame of the JVM's code that is as expected.
+    #[error("frames of its code are not as expected")]
+    NoFrame,
     /// Too many processes.
     #[error("too many processes have interpreters")]
     Full,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TrySendError};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::capture::guest::{Layout, ProcessMemory, Unfit};
+use crate::capture::guest::{Kind, Layout, ProcessMemory, Unfit};
 use crate::capture::mapping::interpreter::{Examine, Found};
 use crate::clock::monotonic_ns;
 use crate::profile::symbol::function::{Code, Function, Unnamed};
@@ -145,6 +145,14 @@ fn open(examine: &Examine) -> Result<(Found, Arc<Opened>), Unfit> {
 }
 
 impl Opened {
+    /// Whose functions these are.
+    pub(super) fn kind(&self) -> Kind {
+        match self.layout {
+            Layout::Cpython(_) => Kind::Cpython,
+            Layout::HotSpot(_) => Kind::HotSpot,
+        }
+    }
+
     fn read(&self, address: u64) -> Result<Code, Unnamed> {
         let code = Code::read(&self.memory, &self.layout, address);
         match &code {

@@ -12,11 +12,14 @@ const TEXTS: u64 = 0x5000;
 const STATIC: u64 = 0x8000;
 const QUEUE: u64 = 0x8800;
 const RELEASE: u64 = 0x8900;
+/// The array of heaps, which has one; the heap.
+const HEAPS: u64 = 0x8a00;
+const HEAP: u64 = 0x8b00;
 const CODE: u64 = 0x7f00_0000;
 /// Of an entry of structures: type, field, whether it is static, offset, address.
 const STRIDE: u64 = 40;
 
-const FIELDS: [(&str, &str, u64); 21] = [
+const FIELDS: [(&str, &str, u64); 33] = [
     ("Method", "_constMethod", 8),
     ("Method", "_access_flags", 40),
     ("ConstMethod", "_constants", 8),
@@ -38,11 +41,25 @@ const FIELDS: [(&str, &str, u64); 21] = [
     ("StubQueue", "_number_of_stubs", 32),
     ("InstanceKlass", "_methods", 408),
     ("CodeHeap", "_memory", 8),
+    ("CodeHeap", "_segmap", 120),
+    ("CodeHeap", "_log2_segment_size", 256),
+    ("VirtualSpace", "_low_boundary", 0),
+    ("VirtualSpace", "_high_boundary", 8),
+    ("GrowableArrayBase", "_len", 0),
+    ("GrowableArray<int>", "_data", 8),
+    ("CodeBlob", "_size", 12),
+    ("CodeBlob", "_header_size", 16),
+    ("CodeBlob", "_frame_complete_offset", 20),
+    ("CodeBlob", "_frame_size", 28),
+    ("CodeBlob", "_code_begin", 32),
+    ("CompiledMethod", "_method", 112),
 ];
-const STATICS: [(&str, &str, u64); 4] = [
+const STATICS: [(&str, &str, u64); 6] = [
     ("CodeCache", "_low_bound", CODE),
     ("CodeCache", "_high_bound", CODE + 0x10_0000),
     ("AbstractInterpreter", "_code", QUEUE),
+    ("CodeCache", "_heaps", HEAPS),
+    ("StubRoutines", "_call_stub_return_address", CODE + 0x80),
     ("Abstract_VM_Version", "_s_vm_release", RELEASE),
 ];
 
@@ -90,7 +107,8 @@ fn jvm(release: &str) -> (Build, Piece) {
         w.field(entry, (owner, name), 1, place);
         entry += STRIDE;
     }
-    for (index, (name, size)) in (0..).zip([("ConstMethod", 44), ("ConstantPool", 72)]) {
+    let sizes = [("ConstMethod", 44), ("ConstantPool", 72), ("HeapBlock", 16), ("nmethod", 352)];
+    for (index, (name, size)) in (0..).zip(sizes) {
         let name = w.text(name);
         w.word(TYPES + 24 * index, name);
         w.word(TYPES + 24 * index + 8, size);
@@ -101,6 +119,12 @@ fn jvm(release: &str) -> (Build, Piece) {
     w.word(QUEUE + 8, CODE + 0x1000);
     w.word(QUEUE + 16, 0x2000 << 32);
     w.word(QUEUE + 24, 0x2000 << 32);
+    for (at, word) in [(HEAPS, 1), (HEAPS + 8, HEAPS + 16), (HEAPS + 16, HEAP), (HEAP + 256, 7)] {
+        w.word(at, word);
+    }
+    for (at, word) in [(8, CODE), (16, CODE + 0x10_0000), (120, 0x6000)] {
+        w.word(HEAP + at, word);
+    }
     w.text = RELEASE;
     w.text(release);
     let found: Vec<Option<u64>> = (0..15).map(|index| Some(8 * index)).collect();
@@ -117,6 +141,10 @@ fn what_describes_itself_is_known() {
     assert_eq!((told.code, told.code_bytes), (CODE, 0x10_0000));
     assert_eq!((told.interpreter, told.interpreter_bytes), (CODE + 0x1000, 0x2000));
     assert_eq!((told.const_method, told.bytecode, told.access), (8, 48, 40));
+    let heap = told.heap[0];
+    assert_eq!((heap.start, heap.bytes, heap.segments), (CODE, 0x10_0000, 0x6000));
+    assert_eq!((told.call_stub, told.segment_bits, told.block), (CODE + 0x80, 7, 16));
+    assert_eq!((told.method, told.method_header, told.frame_size, told.code_begin), (112, 352, 28, 32));
     assert_eq!((known.layout.source, known.layout.first, known.layout.excludes_zero), (54, 72, false));
     let (build, memory) = jvm("25+36-LTS");
     assert!(build.examine(&memory, 0).unwrap().layout.excludes_zero);
@@ -139,6 +167,9 @@ fn what_does_not_is_refused() {
     check("17", &[(8, 1 << 20)], Unfit::Proof("gHotSpotVMStructs"));
     check("17", &[(STATIC + 8, CODE - 1)], Unfit::Proof("CodeCache._low_bound"));
     check("17", &[(QUEUE + 8, CODE - 8)], Unfit::Proof("AbstractInterpreter._code"));
+    check("17", &[(HEAPS, 4)], Unfit::Proof("CodeCache._heaps"));
+    check("17", &[(HEAP + 256, 40)], Unfit::Proof("CodeCache._heaps"));
+    check("17", &[(HEAP + 8, CODE - 8)], Unfit::Proof("CodeCache._heaps"));
     // A field without a name ends the table; one that is no word; one beyond a method.
     check("17", &[(STRUCTS + 2 * STRIDE, 0)], Unfit::NoField("Abstract_VM_Version._s_vm_release"));
     check("17", &[(STRUCTS + 24, 12)], Unfit::Proof("Method._constMethod"));
