@@ -5,9 +5,9 @@
 //! address.
 
 use obi_ebpf::{
-    FRAME_JAVA, FRAME_MARK, FRAME_NATIVE, FRAME_PYTHON, GUEST_NO_POSITION, GUEST_POSITION_BITS, SAMPLE_KINDS,
-    STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT, STACK_EXACT_BIT, STACK_FRAMES_KERNEL, STACK_FRAMES_USER,
-    STACK_KIND_BITS, stack_event,
+    FRAME_CODE, FRAME_JAVA, FRAME_MARK, FRAME_NATIVE, FRAME_PYTHON, GUEST_NO_POSITION, GUEST_POSITION_BITS,
+    JVM_ADDRESS_BITS, JVM_COMPILATION_BITS, SAMPLE_KINDS, STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT,
+    STACK_EXACT_BIT, STACK_FRAMES_KERNEL, STACK_FRAMES_USER, STACK_KIND_BITS, stack_event,
 };
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -47,6 +47,13 @@ pub enum UserFrame {
         address: u64,
         /// Of the instruction there, in units of two bytes (CPython) or bytes; `None`: not known.
         position: Option<u32>,
+    },
+    /// No frame: where in compiled code that before it is.
+    Code {
+        /// There.
+        address: Address,
+        /// The lowest bits of the compilation's number.
+        compilation: u16,
     },
     /// No frame: something is missing, `enum guest_failure`.
     Mark(u32),
@@ -149,6 +156,12 @@ fn user_frame(word: u64) -> Option<UserFrame> {
             let position = (position != GUEST_NO_POSITION).then_some(position);
             Some(UserFrame::Function { kind, address: payload >> GUEST_POSITION_BITS << 3, position })
         }
+        FRAME_CODE => {
+            let address = payload & ((1 << JVM_ADDRESS_BITS) - 1);
+            let is_exact = word >> STACK_EXACT_BIT & 1 != 0;
+            let compilation = (payload >> JVM_ADDRESS_BITS) as u16 & ((1 << JVM_COMPILATION_BITS) - 1);
+            Some(UserFrame::Code { address: Address { address, is_exact, by_pointer: false }, compilation })
+        }
         FRAME_MARK => Some(UserFrame::Mark(payload as u32)),
         _ => None,
     }
@@ -202,6 +215,17 @@ mod tests {
     }
 
     #[test]
+    fn compiled_code_says_which_it_is() {
+        let word = u64::from(FRAME_CODE) << STACK_ADDRESS_BITS | 0x3ff << JVM_ADDRESS_BITS | 0x7fff_dead_beef;
+        let check = |word: u64, is_exact: bool| {
+            let address = Address { address: 0x7fff_dead_beef, is_exact, by_pointer: false };
+            assert_eq!(user_frame(word), Some(UserFrame::Code { address, compilation: 0x3ff }));
+        };
+        check(word, false);
+        check(word | 1 << STACK_EXACT_BIT, true);
+    }
+
+    #[test]
     fn contradictions_are_refused() {
         assert_eq!(StackSample::decode(&[0; 10]).unwrap_err(), StackError::Short(10));
         let check = |n_kernel, n_user, addresses: &[u64]| {
@@ -227,7 +251,7 @@ mod tests {
             assert_eq!(decoded, expected.map_or(Ok(()), |kind| Err(StackError::Frame(kind))), "{words:x?}");
         };
         check(1, [kernel, 7], None);
-        check(0, [7, 3 << STACK_ADDRESS_BITS | 7], Some(3));
+        check(0, [7, 4 << STACK_ADDRESS_BITS | 7], Some(4));
         check(0, [7, u64::from(FRAME_MARK) << STACK_ADDRESS_BITS | 7], None);
         check(0, [7, 1 << STACK_EXACT_BIT | 1 << STACK_BY_POINTER_BIT | 7], None);
         check(0, [7, kernel], Some(FRAME_KERNEL));

@@ -13,8 +13,14 @@ use super::towers::{JUDGED, recorded, said};
 /// More looks than usual, so that seconds are enough.
 const HERTZ: u32 = 397;
 
-/// How each JDK is started: its interpreter alone, its quick compiler, all; what is inlined has no frame.
-const FLAGS: [&[&str]; 3] = [&["-Xint"], &["-XX:TieredStopAtLevel=1", "-XX:-Inline"], &["-XX:-Inline"]];
+/// How each JDK is started: its interpreter alone, its quick compiler, all; without what is inlined, and with it.
+const FLAGS: [&[&str]; 5] = [
+    &["-Xint"],
+    &["-XX:TieredStopAtLevel=1", "-XX:-Inline"],
+    &["-XX:-Inline"],
+    &["-XX:TieredStopAtLevel=1"],
+    &[],
+];
 
 /// Each JDK in each way. `make test-languages` has all versions of this machine.
 #[test]

@@ -33,6 +33,7 @@ struct jvm_walk {
 	u8 failed; /* enum guest_failure, to be told; GUEST_NO_FAILURE: nothing is */
 	u8 step;   /* back, in the map of segments */
 	u8 pad[5];
+	u64 compiled; /* of the frame in hand, where in compiled code it is, as a word; 0: it is none such */
 	struct jvm of;
 	u64 frame[JVM_FRAME_WORDS];
 	u64 method[JVM_METHOD_WORDS];
@@ -278,7 +279,7 @@ static __always_inline u64 leave_stub(struct unwind *w, struct jvm_walk *j)
 /* Code that is compiled. Returns the word of its method; 0: it has none. It is left in any case. */
 static __always_inline u64 leave_compiled(struct unwind *w, struct jvm_walk *j)
 {
-	u64 address = looked_up(w), blob = blob_of(j, address), begin, usual, at, method = 0;
+	u64 address = looked_up(w), blob = blob_of(j, address), begin, usual, at, method = 0, place = 0;
 	u32 bytes, entered, kind = JVM_USUAL;
 	bool is_top, is_usual;
 	if (!blob || UNWIND_READ(j->blob, JVM_BLOB_WORDS * 8, blob) || address - blob >= blob_integer(j, j->of.blob_size))
@@ -287,6 +288,9 @@ static __always_inline u64 leave_compiled(struct unwind *w, struct jvm_walk *j)
 		method = blob_word(j, j->of.method);
 		if (!may_be_method(method))
 			return java_fails(w, j, GUEST_NO_METHOD);
+		place = (u64)FRAME_CODE << STACK_ADDRESS_BITS | (u64)w->exact << STACK_EXACT_BIT |
+			(blob_integer(j, j->of.compile_id) & ((1ULL << JVM_COMPILATION_BITS) - 1)) << JVM_ADDRESS_BITS |
+			(w->pc & ((1ULL << JVM_ADDRESS_BITS) - 1));
 	}
 	bytes = blob_integer(j, j->of.frame_size) * 8;
 	if (bytes - 8 >= JVM_FRAME_MOST)
@@ -310,12 +314,14 @@ static __always_inline u64 leave_compiled(struct unwind *w, struct jvm_walk *j)
 	}
 	if (!returns_to(w, j, at, kind == JVM_USUAL || kind == JVM_SECOND))
 		return java_fails(w, j, GUEST_NO_CALLER);
+	j->compiled = place;
 	return method ? java_word(method, GUEST_NO_POSITION) : 0;
 }
 
 /* The frame in hand, which is one of HotSpot's code. Returns its word; 0: it runs no method. It is left in any case. */
 static __always_inline u64 hotspot_leave(struct unwind *w, struct jvm_walk *j)
 {
+	j->compiled = 0;
 	if (looked_up(w) - j->of.interpreter < j->of.interpreter_bytes)
 		return leave_interpreted(w, j);
 	return leave_compiled(w, j);

@@ -303,6 +303,8 @@ __noinline int java_frame(u32 zero)
 	native = native_word(&s->walk);
 	word = hotspot_leave(&s->walk, &s->jvm);
 	add(s, word ? word : native);
+	if (s->jvm.compiled)
+		add(s, s->jvm.compiled);
 	if (s->jvm.failed) {
 		mark(s, s->jvm.failed);
 		s->jvm.failed = GUEST_NO_FAILURE;

@@ -34,6 +34,7 @@ enum frame_kind {
 	FRAME_NATIVE = 0,  /* an address of the user */
 	FRAME_PYTHON = 1,  /* CPython: the address of a code object by eight, and where in it: GUEST_POSITION_BITS */
 	FRAME_JAVA = 2,    /* HotSpot: likewise the address of a method, and where in its bytecode */
+	FRAME_CODE = 3,    /* belongs to the word before: where in its method's code, and which compilation that is */
 	FRAME_MARK = 30,   /* no frame: what follows, or should, is not whole; enum guest_failure in place of an address */
 	FRAME_KERNEL = 31, /* an address of the kernel */
 };

@@ -166,7 +166,10 @@ enum {
 	JVM_FRAME_WORDS = 10,
 	JVM_METHOD_WORDS = 16,
 	/* Of a piece of its code, what describes it. */
-	JVM_BLOB_WORDS = 24,
+	JVM_BLOB_WORDS = 40,
+	/* Bits of a compilation's number that a sample tells, above the address. */
+	JVM_ADDRESS_BITS = 47,
+	JVM_COMPILATION_BITS = 10,
 	/* Heaps of code: one, or those of stubs, of methods that are profiled, and of others. */
 	JVM_HEAPS = 3,
 };
@@ -203,7 +206,8 @@ struct jvm {
 	__u16 code_begin;    /* in a blob: the first instruction */
 	__u8 code_is_offset; /* 1: counted from the blob on; 0: an address */
 	__u8 segment_bits;   /* a segment has so many bytes, as a power of two */
-	__u8 pad[4];
+	__u16 compile_id;    /* in a blob of a method: which compilation it is */
+	__u8 pad[2];
 };
 
 /* What became of the times a CPU was looked at. Index of the map `profile_count`, by CPU. */

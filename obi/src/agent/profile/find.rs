@@ -7,6 +7,8 @@ use super::guests::Guests;
 use super::place::{Place, Within, mark};
 use crate::capture::mapping::resolver::{Resolved, Resolver, Sampled};
 use crate::capture::stack::{StackSample, UserFrame};
+use crate::profile::symbol::function::Object;
+use crate::profile::symbol::java;
 
 /// Finds the places of all addresses. True when some are being looked for.
 pub(super) fn find(
@@ -22,15 +24,19 @@ pub(super) fn find(
         is_first = false;
     }
     let mut is_pending = false;
-    for user in sample.user() {
+    let mut words = sample.user().peekable();
+    while let Some(user) = words.next() {
         let user = match user {
             UserFrame::Native(user) => user,
             UserFrame::Function { kind, address, position } => {
-                let function = guests.see(header.tgid, (kind, address), header.time);
+                let compiled = words.peek().and_then(compiled);
+                let function = guests.see(header.tgid, Object { kind, address, compiled }, header.time);
                 let address = position.map_or(u64::MAX, u64::from);
                 places.push(Place { address, within: Within::Function(function) });
                 continue;
             }
+            // Told with the word before it.
+            UserFrame::Code { .. } => continue,
             UserFrame::Mark(failure) => {
                 places.push(Place { address: mark(failure, sample.event.end), within: Within::Mark });
                 continue;
@@ -49,4 +55,10 @@ pub(super) fn find(
         places.push(Place { address, within });
     }
     is_pending
+}
+
+/// Where in compiled code the frame before this word is.
+fn compiled(word: &UserFrame) -> Option<java::Place> {
+    let UserFrame::Code { address, compilation } = *word else { return None };
+    Some(java::Place { address: address.address, compilation, is_exact: address.is_exact })
 }

@@ -18,7 +18,7 @@ use hashbrown::HashMap;
 use self::worker::{Answer, IntoJob as _, Job, Jobs, Opened, Worker};
 use crate::capture::guest::{Kind, Unfit};
 use crate::capture::mapping::interpreter::{Examine, Found};
-use crate::profile::symbol::function::{Function, Unnamed};
+use crate::profile::symbol::function::{Function, Object, Unnamed};
 
 /// All that is known of interpreters' functions.
 pub(super) struct Guests {
@@ -46,7 +46,7 @@ pub(super) struct Counts {
 struct Process {
     since: u64,
     opened: Option<Arc<Opened>>,
-    functions: HashMap<u64, Seen, RandomState>,
+    functions: HashMap<Object, Seen, RandomState>,
     /// To be read, and to be looked at again.
     unread: Vec<Arc<Function>>,
     unchecked: Vec<Arc<Function>>,
@@ -120,11 +120,11 @@ impl Guests {
     }
 
     /// A frame of a function was sampled.
-    pub(super) fn see(&mut self, tgid: u32, (kind, address): (Kind, u64), now: u64) -> Arc<Function> {
+    pub(super) fn see(&mut self, tgid: u32, object: Object, now: u64) -> Arc<Function> {
         let process = self.processes.entry(tgid).or_insert_with(|| Process::new(0));
         process.told += 1;
         let lease = if process.is_fickle { FICKLE_FOR } else { CHECKED_FOR };
-        if let Some(seen) = process.functions.get_mut(&address) {
+        if let Some(seen) = process.functions.get_mut(&object) {
             let is_old = now.saturating_sub(seen.checked) >= lease;
             let is_over =
                 seen.function.is_replaced() || is_old && matches!(seen.function.code(), Some(Err(_)));
@@ -143,14 +143,14 @@ impl Guests {
         } else {
             self.n_functions += 1;
         }
-        let function = Arc::new(Function::new(kind, address));
+        let function = Arc::new(Function::new(object));
         if self.n_functions > FUNCTIONS || process.unread.len() >= UNREAD {
             function.tell(Err(Unnamed::Full));
             self.counts.refused += 1;
         } else {
             process.unread.push(Arc::clone(&function));
         }
-        process.functions.insert(address, Seen { function: Arc::clone(&function), checked: now, used: now });
+        process.functions.insert(object, Seen { function: Arc::clone(&function), checked: now, used: now });
         function
     }
 
@@ -196,15 +196,19 @@ impl Guests {
         found
     }
 
-    /// A process runs another program, or has ended.
-    pub(super) fn forget(&mut self, tgid: u32) {
+    fn forget(&mut self, tgid: u32) {
         if let Some(process) = self.processes.remove(&tgid) {
             self.n_functions -= process.functions.len();
         }
     }
 
-    /// Forgets what was not seen for long, and returns which interpreters are to be switched off.
-    pub(super) fn keep_house(&mut self, now: u64) -> Vec<(u32, u64, Unfit)> {
+    /// Forgets what was not seen for long, and processes without an interpreter by now; returns which interpreters are
+    /// to be switched off.
+    pub(super) fn keep_house(
+        &mut self,
+        now: u64,
+        has_interpreter: impl Fn(u32) -> bool,
+    ) -> Vec<(u32, u64, Unfit)> {
         let mut off: Vec<(u32, u64, Unfit)> = Vec::new();
         let busy: Vec<u32> =
             self.workers.iter().filter_map(|worker| worker.is_stuck(now, PATIENCE)).collect();
@@ -217,6 +221,9 @@ impl Guests {
         }
         self.counts.bytes = 0;
         self.processes.retain(|tgid, process| {
+            if !has_interpreter(*tgid) {
+                return false;
+            }
             process.functions.retain(|_, seen| now.saturating_sub(seen.used) < KEPT);
             self.counts.bytes += process.bytes();
             let is_stuck = busy.contains(tgid);
@@ -261,7 +268,7 @@ impl Process {
             Some(Ok(code)) => code.bytes(),
             _ => 0,
         };
-        let each = size_of::<Seen>() + size_of::<Function>() + 16;
+        let each = size_of::<(Object, Seen)>() + size_of::<Function>() + 16;
         self.functions.values().map(|seen| (each + of(seen)) as u64).sum()
     }
 }

@@ -154,7 +154,6 @@ impl Sampler {
                     if self.store.renews(pid, time) {
                         self.state.unasked.push(pid);
                     }
-                    self.guests.forget(pid);
                     if self.state.makers.remove(&pid).is_some() {
                         self.state.outdated.insert(pid);
                     }
@@ -420,7 +419,8 @@ impl Sampler {
             self.store.lose(SampleKind::Cpu, now, counts.lost.saturating_sub(self.state.seen.lost));
             self.state.seen = counts;
         }
-        for (tgid, since, unfit) in self.guests.keep_house(now) {
+        let resolver = &self.resolver;
+        for (tgid, since, unfit) in self.guests.keep_house(now, |tgid| resolver.has_interpreter(tgid)) {
             tracing::info!(tgid, reason = %unfit, "functions of an interpreter are not seen in profiles");
             self.resolver.examined(tgid, since, Err(unfit));
         }

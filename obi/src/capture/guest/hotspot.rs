@@ -5,11 +5,13 @@
 //! all versions whose frames look alike. What is missing there, or is implausible, switches Java's functions off.
 
 mod code;
+mod compiled;
 mod table;
 
 use obi_ebpf::jvm;
 use object::elf::EM_X86_64;
 
+pub use self::compiled::{Compiled, Parts};
 use self::table::{Tables, Vm};
 use super::{Memory, Unfit, symbol};
 use crate::capture::executable::elf::Elf;
@@ -71,6 +73,8 @@ pub struct Layout {
     pub array_bytes: u16,
     /// Numbers of the table of lines have no byte that is 0 (since 20).
     pub excludes_zero: bool,
+    /// Of compiled methods; `None`: what they have inlined is not told.
+    pub compiled: Option<Compiled>,
 }
 
 /// The versions whose frames are known: 11 and those behind it.
@@ -106,7 +110,8 @@ impl Build {
         }
         let layout = layout(&vm, major)?;
         let jvm = code::places(&vm, &layout)?;
-        Ok(Known { version, jvm, layout })
+        let compiled = compiled::of(&vm, &jvm).ok();
+        Ok(Known { version, jvm, layout: Layout { compiled, ..layout } })
     }
 }
 
@@ -144,6 +149,7 @@ fn layout(vm: &Vm<'_>, major: u32) -> Result<Layout, Unfit> {
         symbol_bytes: bytes,
         array_bytes: vm.offset("Array<u1>._data")?,
         excludes_zero: major >= 20,
+        compiled: None,
     })
 }
 

@@ -178,6 +178,10 @@ impl Interpreters {
         }
     }
 
+    pub(super) fn has(&self, tgid: u32) -> bool {
+        self.known.contains_key(&tgid)
+    }
+
     /// Those that are to be looked into.
     pub(super) fn take_wants(&mut self) -> Vec<Examine> {
         std::mem::take(&mut self.wants)

@@ -254,6 +254,12 @@ impl Resolver {
         self.interpreters.examined(tgid, since, found, monotonic());
     }
 
+    /// Whether a process has an interpreter now.
+    #[must_use]
+    pub fn has_interpreter(&self, tgid: u32) -> bool {
+        self.interpreters.has(tgid)
+    }
+
     /// How the interpreters of processes fare.
     pub fn interpreters(&self) -> impl Iterator<Item = Fares> + '_ {
         self.interpreters.fares()

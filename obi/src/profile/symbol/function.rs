@@ -11,13 +11,22 @@ use super::{java, python};
 use crate::capture::guest::{Kind, Layout, Memory};
 use crate::profile::{Fidelity, Runtime, Symbol};
 
-/// A function that was sampled; whoever reads it says later what it is.
-#[derive(Debug)]
-pub struct Function {
-    /// Of its object.
-    pub address: u64,
+/// What a frame says of its function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Object {
     /// Whose.
     pub kind: Kind,
+    /// Where it is.
+    pub address: u64,
+    /// Where in its code the frame is, if it was compiled: what is inlined there is part of it.
+    pub compiled: Option<java::Place>,
+}
+
+/// A function that was sampled; what reads it says later what it is.
+#[derive(Debug)]
+pub struct Function {
+    /// Which.
+    pub object: Object,
     code: OnceLock<Result<Code, Unnamed>>,
     is_replaced: AtomicBool,
 }
@@ -40,13 +49,15 @@ pub enum Code {
     Python(python::Code),
     /// HotSpot's.
     Java(java::Method),
+    /// HotSpot's, compiled, with what is inlined.
+    Inlined(java::Inlined),
 }
 
 impl Function {
     /// Not read yet.
     #[must_use]
-    pub fn new(kind: Kind, address: u64) -> Self {
-        Self { address, kind, code: OnceLock::new(), is_replaced: AtomicBool::new(false) }
+    pub fn new(object: Object) -> Self {
+        Self { object, code: OnceLock::new(), is_replaced: AtomicBool::new(false) }
     }
 
     /// Says what it is; the first who does so is believed.
@@ -76,18 +87,21 @@ impl Function {
         match self.code.get() {
             Some(Ok(Code::Python(code))) => code.symbol(position),
             Some(Ok(Code::Java(method))) => method.symbol(position),
-            _ => Symbol { lines: Vec::new(), fidelity: Fidelity::Address, runtime: self.kind.into() },
+            Some(Ok(Code::Inlined(inlined))) => inlined.symbol(),
+            _ => Symbol { lines: Vec::new(), fidelity: Fidelity::Address, runtime: self.object.kind.into() },
         }
     }
 
     /// An address for a frame at this position: others have others.
     #[must_use]
     pub fn instruction(&self, position: Option<u32>) -> u64 {
-        let bytes = match self.kind {
+        let Object { kind, address, compiled } = self.object;
+        let bytes = match kind {
             Kind::Cpython => 2,
             Kind::HotSpot => 1,
         };
-        self.address.wrapping_add(bytes * u64::from(position.unwrap_or_default()))
+        let of_object = address.wrapping_add(bytes * u64::from(position.unwrap_or_default()));
+        compiled.map_or(of_object, |place| place.address)
     }
 }
 
@@ -96,19 +110,32 @@ impl Code {
     ///
     /// # Errors
     /// When its memory has gone, or something else is there.
-    pub fn read(memory: &dyn Memory, layout: &Layout, address: u64) -> Result<Self, Unnamed> {
+    pub fn read(memory: &dyn Memory, layout: &Layout, object: &Object) -> Result<Self, Unnamed> {
+        let address = object.address;
         match layout {
             Layout::Cpython(layout) => python::Code::read(memory, layout, address).map(Self::Python),
-            Layout::HotSpot(layout) => java::Method::read(memory, layout, address).map(Self::Java),
+            Layout::HotSpot(layout) => {
+                let inlined =
+                    object.compiled.and_then(|place| java::Inlined::read(memory, layout, place, address));
+                // What is inlined is not known everywhere, and code may have gone: then it is the method alone.
+                match inlined {
+                    Some(inlined) => Ok(Self::Inlined(inlined)),
+                    None => java::Method::read(memory, layout, address).map(Self::Java),
+                }
+            }
         }
     }
 
     /// Whether it is still the one at the address.
     #[must_use]
-    pub fn is_at(&self, memory: &dyn Memory, layout: &Layout, address: u64) -> bool {
+    pub fn is_at(&self, memory: &dyn Memory, layout: &Layout, object: &Object) -> bool {
         match (self, layout) {
-            (Self::Python(code), Layout::Cpython(layout)) => code.is_at(memory, layout, address),
-            (Self::Java(method), Layout::HotSpot(layout)) => method.is_at(memory, layout, address),
+            (Self::Python(code), Layout::Cpython(layout)) => code.is_at(memory, layout, object.address),
+            (Self::Java(method), Layout::HotSpot(layout)) => method.is_at(memory, layout, object.address),
+            // A sample says which compilation it is of.
+            (Self::Inlined(inlined), Layout::HotSpot(layout)) => {
+                inlined.is_at(memory, layout, object.address)
+            }
             _ => false,
         }
     }
@@ -119,6 +146,7 @@ impl Code {
         match self {
             Self::Python(code) => code.bytes(),
             Self::Java(method) => method.bytes(),
+            Self::Inlined(inlined) => inlined.bytes(),
         }
     }
 }

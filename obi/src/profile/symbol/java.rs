@@ -5,10 +5,13 @@
 //! it names are texts, and that its signature is one, proves all of it. Everything there may be anything: lengths are
 //! bounded. Refuses to know where such an address comes from.
 
+mod compiled;
 mod lines;
+mod number;
 
 use std::sync::Arc;
 
+pub use compiled::{COMPILATION, Place, Scopes};
 pub use lines::Lines;
 
 use super::function::Unnamed;
@@ -78,16 +81,64 @@ impl Method {
     /// What a frame of it is called, whose bytecode is at this position.
     #[must_use]
     pub fn symbol(&self, position: Option<u32>) -> Symbol {
-        let line = position.and_then(|position| self.lines.at(position)).unwrap_or_default();
-        let function = Line {
+        symbol_of(vec![self.line(position)])
+    }
+
+    fn line(&self, position: Option<u32>) -> Line {
+        Line {
             function: Arc::clone(&self.name),
             file: Arc::clone(&self.file),
-            line,
+            line: position.and_then(|position| self.lines.at(position)).unwrap_or_default(),
             start_line: self.lines.first(),
             ..Line::default()
-        };
-        let fidelity = if line > 0 { Fidelity::Lines } else { Fidelity::Function };
-        Symbol { lines: vec![function], fidelity, runtime: Runtime::Jvm }
+        }
+    }
+}
+
+fn symbol_of(lines: Vec<Line>) -> Symbol {
+    let has_line = lines.first().is_some_and(|line| line.line > 0);
+    let fidelity = if has_line { Fidelity::Lines } else { Fidelity::Function };
+    Symbol { lines, fidelity, runtime: Runtime::Jvm }
+}
+
+/// A place in compiled code, with all methods that are inlined there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Inlined {
+    /// The innermost first.
+    lines: Vec<Line>,
+    outermost: Head,
+}
+
+impl Inlined {
+    /// Reads what is inlined at a place of the code of a method. `None`: that is not known, or it is other code now.
+    #[must_use]
+    pub fn read(memory: &dyn Memory, layout: &Layout, place: Place, method: u64) -> Option<Self> {
+        let scopes = place.scopes(memory, layout).filter(|scopes| scopes.method == method)?;
+        let mut lines = Vec::new();
+        for (method, position) in scopes.methods {
+            lines.push(Method::read(memory, layout, method).ok()?.line(position));
+        }
+        Some(Self { lines, outermost: Head::read(memory, layout, method).ok()? })
+    }
+
+    /// Whether its method is still the one at the address: a sample says which compilation of it is meant.
+    #[must_use]
+    pub fn is_at(&self, memory: &dyn Memory, layout: &Layout, address: u64) -> bool {
+        Head::read(memory, layout, address)
+            .map_or_else(|error| error == Unnamed::Gone, |head| head == self.outermost)
+    }
+
+    /// Bytes that it takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let of = |line: &Line| size_of::<Line>() + line.function.len() + line.file.len();
+        size_of::<Self>() + self.lines.iter().map(of).sum::<usize>()
+    }
+
+    /// What its frame is called.
+    #[must_use]
+    pub fn symbol(&self) -> Symbol {
+        symbol_of(self.lines.clone())
     }
 }
 

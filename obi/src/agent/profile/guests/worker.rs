@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::capture::guest::{Kind, Layout, ProcessMemory, Unfit};
 use crate::capture::mapping::interpreter::{Examine, Found};
 use crate::clock::monotonic_ns;
-use crate::profile::symbol::function::{Code, Function, Unnamed};
+use crate::profile::symbol::function::{Code, Function, Object, Unnamed};
 
 /// What is to be done.
 pub(super) enum Job {
@@ -120,13 +120,13 @@ fn work(job: Job, answers: &Sender<Answer>) {
             let _ = answers.send(Answer { tgid, since, found });
         }
         Job::Look { opened, functions, is_first: true } => {
-            functions.iter().for_each(|function| function.tell(opened.read(function.address)));
+            functions.iter().for_each(|function| function.tell(opened.read(&function.object)));
         }
         Job::Look { opened, functions, .. } => {
             let Opened { memory, layout, .. } = &*opened;
             for function in functions {
                 if let Some(Ok(code)) = function.code()
-                    && !code.is_at(memory, layout, function.address)
+                    && !code.is_at(memory, layout, &function.object)
                 {
                     function.replace();
                 }
@@ -153,8 +153,8 @@ impl Opened {
         }
     }
 
-    fn read(&self, address: u64) -> Result<Code, Unnamed> {
-        let code = Code::read(&self.memory, &self.layout, address);
+    fn read(&self, object: &Object) -> Result<Code, Unnamed> {
+        let code = Code::read(&self.memory, &self.layout, object);
         match &code {
             Ok(_) => self.right.fetch_add(1, Ordering::Relaxed),
             Err(Unnamed::NoCode) => self.wrong.fetch_add(1, Ordering::Relaxed),

@@ -101,6 +101,7 @@ fn blobs(vm: &Vm<'_>, jvm: jvm) -> Result<jvm, Unfit> {
         frame_complete: vm.offset("CodeBlob._frame_complete_offset")?,
         code_begin,
         code_is_offset,
+        compile_id: vm.offset("nmethod._compile_id")?,
         ..jvm
     };
     let offsets = [
@@ -110,10 +111,10 @@ fn blobs(vm: &Vm<'_>, jvm: jvm) -> Result<jvm, Unfit> {
         ("CodeBlob._frame_size", described.frame_size),
         ("CodeBlob._frame_complete_offset", described.frame_complete),
         ("CodeBlob._code_begin", described.code_begin),
+        ("nmethod._compile_id", described.compile_id),
     ];
     // What is longer than two bytes stands within a word.
-    let fits =
-        |offset: u16| u32::from(offset) < WORD as u32 * JVM_BLOB_WORDS && offset % 2 == 0 && offset % 8 <= 6;
+    let fits = |offset: u16| u32::from(offset) < WORD as u32 * JVM_BLOB_WORDS && offset.is_multiple_of(2);
     match offsets.into_iter().find(|(_, offset)| !fits(*offset)) {
         Some((name, _)) => Err(Unfit::Proof(name)),
         None => Ok(described),

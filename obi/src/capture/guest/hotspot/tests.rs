@@ -19,7 +19,7 @@ const CODE: u64 = 0x7f00_0000;
 /// Of an entry of structures: type, field, whether it is static, offset, address.
 const STRIDE: u64 = 40;
 
-const FIELDS: [(&str, &str, u64); 33] = [
+const FIELDS: [(&str, &str, u64); 40] = [
     ("Method", "_constMethod", 8),
     ("Method", "_access_flags", 40),
     ("ConstMethod", "_constants", 8),
@@ -53,6 +53,13 @@ const FIELDS: [(&str, &str, u64); 33] = [
     ("CodeBlob", "_frame_size", 28),
     ("CodeBlob", "_code_begin", 32),
     ("CompiledMethod", "_method", 112),
+    ("CompiledMethod", "_scopes_data_begin", 120),
+    ("nmethod", "_compile_id", 304),
+    ("nmethod", "_scopes_pcs_offset", 268),
+    ("nmethod", "_dependencies_offset", 272),
+    ("nmethod", "_metadata_offset", 260),
+    ("PcDesc", "_pc_offset", 0),
+    ("PcDesc", "_scope_decode_offset", 4),
 ];
 const STATICS: [(&str, &str, u64); 6] = [
     ("CodeCache", "_low_bound", CODE),
@@ -107,7 +114,8 @@ fn jvm(release: &str) -> (Build, Piece) {
         w.field(entry, (owner, name), 1, place);
         entry += STRIDE;
     }
-    let sizes = [("ConstMethod", 44), ("ConstantPool", 72), ("HeapBlock", 16), ("nmethod", 352)];
+    let sizes =
+        [("ConstMethod", 44), ("ConstantPool", 72), ("HeapBlock", 16), ("nmethod", 352), ("PcDesc", 16)];
     for (index, (name, size)) in (0..).zip(sizes) {
         let name = w.text(name);
         w.word(TYPES + 24 * index, name);
@@ -145,6 +153,9 @@ fn what_describes_itself_is_known() {
     assert_eq!((heap.start, heap.bytes, heap.segments), (CODE, 0x10_0000, 0x6000));
     assert_eq!((told.call_stub, told.segment_bits, told.block), (CODE + 0x80, 7, 16));
     assert_eq!((told.method, told.method_header, told.frame_size, told.code_begin), (112, 352, 28, 32));
+    let compiled = known.layout.compiled.unwrap();
+    assert_eq!((compiled.heaps[0], compiled.row), ((CODE, 0x10_0000, 0x6000), 16));
+    assert_eq!(compiled.parts, Parts::Behind { rows: [268, 272], scopes: 120, methods: 260 });
     assert_eq!((known.layout.source, known.layout.first, known.layout.excludes_zero), (54, 72, false));
     let (build, memory) = jvm("25+36-LTS");
     assert!(build.examine(&memory, 0).unwrap().layout.excludes_zero);

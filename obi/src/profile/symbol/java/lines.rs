@@ -4,6 +4,7 @@
 //! 255 stands before two signed numbers, one that is 0 ends the table. Tables come from memory of a process and may be
 //! anything: bytes and rows are bounded.
 
+use super::number::Numbers;
 use crate::capture::guest::Memory;
 
 /// Lines from the bytecode on that stands before each, sorted by it.
@@ -13,10 +14,6 @@ pub struct Lines(Box<[(u32, u32)]>);
 /// Bytes that are read at once, and at most.
 const PIECE: usize = 128;
 const MOST: usize = 64 * 1024;
-/// Numbers of several bytes: what is below has no next byte; each next one counts so many times more.
-const LAST: u32 = 192;
-const SHIFT: u32 = 6;
-const LONGEST: usize = 5;
 
 impl Lines {
     /// Reads the table at an address.
@@ -70,22 +67,9 @@ struct Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    fn number(&mut self, excludes_zero: bool) -> Option<u32> {
-        let mut sum = 0_u32;
-        for index in 0..LONGEST {
-            let byte = u32::from(self.next()?);
-            let value = byte.checked_sub(u32::from(excludes_zero))?;
-            sum = sum.wrapping_add(value << (SHIFT * index as u32));
-            if byte < LAST {
-                break;
-            }
-        }
-        Some(sum)
-    }
-
     /// Its lowest bit is the sign.
     fn signed(&mut self, excludes_zero: bool) -> Option<i64> {
-        let number = self.number(excludes_zero)?;
+        let number = Numbers { bytes: self.by_ref(), excludes_zero }.next()?;
         Some(i64::from((number >> 1).cast_signed() ^ (number & 1).cast_signed().wrapping_neg()))
     }
 }

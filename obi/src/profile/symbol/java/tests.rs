@@ -24,6 +24,7 @@ const LAYOUT: Layout = Layout {
     symbol_bytes: 6,
     array_bytes: 4,
     excludes_zero: false,
+    compiled: None,
 };
 const METHOD: u64 = 0x1000;
 const CONST_METHOD: u64 = 0x1100;
