@@ -13,8 +13,10 @@ fn check(pod: Pod, pods: &Pods) {
     assert!(pod.annotations.len() <= 32 && pod.containers.len() <= 64 && pod.addresses.len() <= 8);
     assert!([&pod.name, &pod.namespace, &pod.uid, &pod.node].iter().all(|text| text.len() <= 255));
     if let Some(found) = workload(&pod) {
-        assert!(pod.owner.as_ref().is_some_and(|owner| owner.name.starts_with(found.name))
-            || pod.name.starts_with(found.name));
+        assert!(
+            pod.owner.as_ref().is_some_and(|owner| owner.name.starts_with(found.name))
+                || pod.name.starts_with(found.name)
+        );
     }
     for container in &pod.containers {
         let (name, _) = image(&container.image);

@@ -2,8 +2,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use obi::capture::tls::elf::Source;
 use obi::capture::executable::go::pclntab::{Memory, Table};
+use obi::capture::tls::elf::Source;
 
 /// The trees of inlined functions, from the same bytes.
 struct Flat<'a>(&'a [u8]);

@@ -14,12 +14,14 @@ use super::towers::{JUDGED, recorded, said};
 const HERTZ: u32 = 397;
 
 /// How each JDK is started: its interpreter alone, its quick compiler, all; without what is inlined, and with it.
-const FLAGS: [&[&str]; 5] = [
+const FLAGS: [&[&str]; 6] = [
     &["-Xint"],
     &["-XX:TieredStopAtLevel=1", "-XX:-Inline"],
     &["-XX:-Inline"],
     &["-XX:TieredStopAtLevel=1"],
     &[],
+    // Reflection by native methods, which call Java again.
+    &["-Dsun.reflect.inflationThreshold=2147483647", "-Djdk.reflect.useNativeAccessorOnly=true"],
 ];
 
 /// Each JDK in each way. `make test-languages` has all versions of this machine.

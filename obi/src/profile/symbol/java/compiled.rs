@@ -49,7 +49,7 @@ impl Place {
         let compilation = memory.integer(at(compiled.compile_id))?;
         let method = memory.word(at(compiled.method))?;
         let is_same = compilation as u16 & COMPILATION == self.compilation;
-        (is_method && is_same && address - blob < size.into()).then_some((blob, method))
+        (is_method && is_same && address.wrapping_sub(blob) < size.into()).then_some((blob, method))
     }
 
     /// What is inlined there.
@@ -89,7 +89,8 @@ fn blob(memory: &dyn Memory, compiled: &Compiled, address: u64) -> Option<u64> {
             return None;
         }
         if back[0] == 0 {
-            return Some(start + (segment << compiled.segment_bits) + u64::from(compiled.block));
+            let first = start.wrapping_add(segment << compiled.segment_bits);
+            return Some(first.wrapping_add(compiled.block.into()));
         }
         segment = segment.checked_sub(back[0].into())?;
     }
@@ -173,3 +174,7 @@ impl Found {
         (scope == 0 && !methods.is_empty()).then_some(methods)
     }
 }
+
+#[cfg(test)]
+#[path = "compiled_tests.rs"]
+mod tests;

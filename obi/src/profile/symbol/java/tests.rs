@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::capture::guest::memory::Piece;
 
-const LAYOUT: Layout = Layout {
+pub(super) const LAYOUT: Layout = Layout {
     const_method: 8,
     constants: 8,
     flags: 28,
