@@ -62,7 +62,7 @@ const WAYS: [Way; 8] = [
 ];
 
 impl Towers {
-    /// Compiles it with a JDK's `javac` and starts it with its `java`, and with these flags.
+    /// Compiles it with a JDK's `javac`, or another one, and starts it with its `java`, and with these flags.
     ///
     /// # Errors
     /// When it does not compile, or does not start.
@@ -81,8 +81,10 @@ impl Towers {
         }
         let main = folder.path().join("Main.java");
         fs::write(&main, main_text(&outermost))?;
-        let mut compile = Command::new(home.join("bin/javac"));
-        compile.arg("-d").arg(folder.path()).arg(&main).args(&files);
+        // A runtime environment has no compiler.
+        let compiler = Some(home.join("bin/javac")).filter(|compiler| compiler.exists());
+        let mut compile = Command::new(compiler.unwrap_or_else(|| "javac".into()));
+        compile.args(["--release", "11", "-d"]).arg(folder.path()).arg(&main).args(&files);
         run("javac", compile, COMPILE)?;
         let service = format!("towers-java-{}", rng.u32(..));
         let mut command = Command::new(home.join("bin/java"));
@@ -308,12 +310,15 @@ fn capital(name: &str) -> String {
     letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
 }
 
-/// The JDKs of this machine: the one whose `javac` is found first; where `wanted` says so those whose path it is part
-/// of, or `all`.
+/// The JDKs of this machine: the first; where `wanted` says so those whose path it is part of, or `all`, or the one in
+/// that folder.
 ///
 /// # Errors
 /// When none is installed.
 pub fn jdks(wanted: Option<&str>) -> anyhow::Result<Vec<PathBuf>> {
+    if let Some(folder) = wanted.filter(|wanted| wanted.starts_with('/')) {
+        return Ok(vec![folder.into()]);
+    }
     let homes = fs::read_dir("/usr/lib/jvm").context("no JDK is installed")?;
     let mut homes: Vec<PathBuf> = homes
         .flatten()

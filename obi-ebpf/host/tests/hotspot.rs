@@ -125,7 +125,7 @@ const FRAME: Frame = Frame {
 };
 
 fn word(position: u64) -> u64 {
-    u64::from(FRAME_JAVA) << STACK_ADDRESS_BITS | METHOD / 8 << GUEST_POSITION_BITS | position
+    u64::from(FRAME_JAVA) << STACK_ADDRESS_BITS | (METHOD / 8) << GUEST_POSITION_BITS | position
 }
 
 #[test]

@@ -11,11 +11,7 @@ use super::{Fidelity, Frame, Runtime};
 /// show its callers. The first that fits counts.
 const RUNTIMES: [(&str, &str, &str); 5] = [
     ("node", "JavaScript without names: start node with --perf-basic-prof", NO_TABLE),
-    (
-        "java",
-        "Java without names: jcmd PID Compiler.perfmap",
-        "callers unknown: start java with -XX:+PreserveFramePointer",
-    ),
+    ("java", "code of the JVM without a name", "callers unknown: start java with -XX:+PreserveFramePointer"),
     ("dotnet", ".NET without names: start it with DOTNET_PerfMapEnabled=1", NO_TABLE),
     (
         "python",
@@ -104,7 +100,7 @@ mod tests {
             assert_eq!(shown(&frame, executable).as_deref(), Some(expected), "{path:?} {executable}");
         };
         check(None, Runtime::Native, "node", "[JavaScript without names: start node with --perf-basic-prof]");
-        check(None, Runtime::Native, "java", "[Java without names: jcmd PID Compiler.perfmap]");
+        check(None, Runtime::Native, "java", "[code of the JVM without a name]");
         check(None, Runtime::Native, "python3.12", "[Python without names: start python with -X perf]");
         check(None, Runtime::Native, "shop", "[code without a file and without names]");
         check(None, Runtime::Native, "", "[code without a file and without names]");
