@@ -9,6 +9,7 @@
 pub mod hotspot;
 pub mod memory;
 mod node;
+pub mod python;
 mod symbol;
 
 use std::ops::Range;
@@ -18,6 +19,7 @@ use thiserror::Error;
 
 pub use memory::{Memory, ProcessMemory};
 pub use node::{Loop, Text};
+pub use python::{Contexts, Version};
 
 use crate::capture::tls::elf::Source;
 
@@ -138,4 +140,76 @@ pub fn contexts(source: &dyn Source) -> Option<Contexts> {
 #[must_use]
 pub fn event_loop(source: &dyn Source) -> Option<Loop> {
     node::event_loop(source)
+}
+
+impl Build {
+    /// Which kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Cpython(_) => Kind::Cpython,
+            Self::HotSpot(_) => Kind::HotSpot,
+        }
+    }
+
+    /// As far as the file tells; else it is empty.
+    #[must_use]
+    pub fn version(&self) -> String {
+        match self {
+            Self::Cpython(build) => build.version.to_string(),
+            Self::HotSpot(_) => String::new(),
+        }
+    }
+
+    /// What the walk and whoever reads names need of a process that has this file at `bias`: its addresses less those
+    /// of the file's layout.
+    ///
+    /// # Errors
+    /// When something does not prove itself, or has not begun.
+    pub fn examine(&self, memory: &dyn Memory, bias: u64) -> Result<Known, Unfit> {
+        match self {
+            Self::Cpython(build) => {
+                let python::Known { guest, layout } = build.examine(memory, bias)?;
+                let version = build.version.to_string();
+                Ok(Known { version, told: Told::Cpython(guest), layout: Layout::Cpython(layout) })
+            }
+            Self::HotSpot(build) => {
+                let hotspot::Known { version, jvm, layout } = build.examine(memory, bias)?;
+                Ok(Known { version, told: Told::HotSpot(jvm), layout: Layout::HotSpot(layout) })
+            }
+        }
+    }
+
+    /// Where the kernel's walk has the program's functions beside native frames, in a process that has this file at
+    /// `bias`.
+    #[must_use]
+    pub fn eval_at(&self, bias: u64) -> Vec<Range<u64>> {
+        match self {
+            Self::Cpython(build) => build.eval_at(bias).collect(),
+            // Its functions are frames of the machine's stack.
+            Self::HotSpot(_) => Vec::new(),
+        }
+    }
+}
+
+impl Told {
+    /// The same of a process with this number.
+    #[must_use]
+    pub fn of(self, tgid: u32) -> Self {
+        match self {
+            Self::Cpython(guest) => Self::Cpython(guest { tgid, ..guest }),
+            Self::HotSpot(jvm) => Self::HotSpot(jvm { tgid, ..jvm }),
+        }
+    }
+}
+
+impl Kind {
+    /// What people call its language.
+    #[must_use]
+    pub fn language(self) -> &'static str {
+        match self {
+            Self::Cpython => "Python",
+            Self::HotSpot => "Java",
+        }
+    }
 }
