@@ -14,6 +14,7 @@
 
 mod agent;
 mod family;
+mod native;
 mod objective;
 mod protobuf;
 mod red;

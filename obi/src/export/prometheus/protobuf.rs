@@ -5,15 +5,10 @@
 //! know what the metrics mean.
 
 use super::family::{Distribution, Encoder, Family, Kind, LabelSink, NANOSECONDS, Point};
+use super::native;
 use super::text::write_hex;
 use super::wire::{double, message, number, packed_signed, signed, text, varint};
 use crate::red::{Exemplar, Native, ZERO_THRESHOLD};
-
-/// Exemplars of one native histogram, those of the slowest buckets.
-const NATIVE_EXEMPLARS: usize = 10;
-
-/// Empty buckets in a row that are written rather than skipped: a new span costs about as much.
-const WRITTEN_GAP: usize = 2;
 
 /// Writes families of spans as protobuf. A message begins with its length, so a family is handed over as a whole.
 #[derive(Debug, Default)]
@@ -122,14 +117,10 @@ fn write_histogram(out: &mut Vec<u8>, histogram: &Distribution<'_>) {
     write_time(out, 15, histogram.created);
     if let Some(native) = histogram.native {
         write_native(out, native);
-        let slowest = exemplars.len().saturating_sub(NATIVE_EXEMPLARS);
-        let mut chosen = [None; NATIVE_EXEMPLARS];
-        for (place, (_, exemplar)) in chosen.iter_mut().zip(&exemplars[slowest..]) {
-            *place = Some(exemplar);
-        }
+        let mut chosen = native::exemplars(exemplars);
         // All of them belong to one series: Prometheus drops what is older than what it has.
-        chosen.sort_unstable_by_key(|exemplar| exemplar.map(|exemplar| exemplar.time));
-        for exemplar in chosen.into_iter().flatten() {
+        chosen.sort_unstable_by_key(|exemplar| exemplar.time);
+        for exemplar in chosen {
             message(out, 16, |out| write_exemplar(out, exemplar, per_unit));
         }
     }
@@ -139,44 +130,20 @@ fn write_native(out: &mut Vec<u8>, native: &Native) {
     signed(out, 5, native.schema().into());
     double(out, 6, ZERO_THRESHOLD);
     number(out, 7, native.zero_count());
-    let counts = native.counts();
-    if counts.is_empty() {
+    if native.counts().is_empty() {
         // A span without buckets tells that the histogram is a native one.
         return write_span(out, 0, 0);
     }
-    let mut offset = i64::from(native.first_index());
-    let mut rest = counts;
-    while !rest.is_empty() {
-        let length = span_length(rest);
-        write_span(out, offset, length);
-        let gap = rest[length..].iter().take_while(|count| **count == 0).count();
-        offset = i64::try_from(gap).unwrap_or(0);
-        rest = &rest[length + gap..];
-    }
+    native::spans(native, |offset, counts| write_span(out, offset.into(), counts.len()));
     message(out, 13, |out| {
-        let (mut rest, mut before) = (counts, 0);
-        while !rest.is_empty() {
-            let length = span_length(rest);
-            for count in &rest[..length] {
+        let mut before = 0;
+        native::spans(native, |_, counts| {
+            for count in counts {
                 packed_signed(out, count.wrapping_sub(before).cast_signed());
                 before = *count;
             }
-            let gap = rest[length..].iter().take_while(|count| **count == 0).count();
-            rest = &rest[length + gap..];
-        }
+        });
     });
-}
-
-/// Buckets from the first on, up to a gap that is worth skipping. The first and the last of `counts` are not empty.
-fn span_length(counts: &[u64]) -> usize {
-    let mut empty = 0;
-    for (place, count) in counts.iter().enumerate() {
-        empty = if *count == 0 { empty + 1 } else { 0 };
-        if empty > WRITTEN_GAP {
-            return place + 1 - empty;
-        }
-    }
-    counts.len()
 }
 
 fn write_span(out: &mut Vec<u8>, offset: i64, length: usize) {
