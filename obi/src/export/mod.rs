@@ -38,6 +38,12 @@ impl Metrics {
         Self { red: registry.snapshot(), stats: stats.snapshot(), process: None, objectives: None }
     }
 
+    /// The same series without what was counted, to be told as ended once they are gone.
+    #[must_use]
+    pub fn outline(&self) -> Self {
+        Self { red: self.red.outline(), ..self.clone() }
+    }
+
     /// What to remember of these metrics to know later what is new.
     #[must_use]
     pub fn cursor(&self) -> Cursor {

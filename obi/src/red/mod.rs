@@ -198,6 +198,21 @@ impl Snapshot {
     pub fn series(&self) -> usize {
         self.requests.len() + self.calls.len() + self.databases.len() + self.spans.len()
     }
+
+    /// The same series with nothing counted in them: it takes little memory, and no span has to copy what it counts in.
+    #[must_use]
+    pub fn outline(&self) -> Self {
+        let histogram = Arc::new(Histogram::default());
+        let mut outlined = Requests::outlines();
+        let requests = self.requests.iter().map(|series| series.with(outlined(&series.counts)));
+        Self {
+            requests: requests.collect(),
+            calls: self.calls.iter().map(|series| series.with(Arc::clone(&histogram))).collect(),
+            databases: self.databases.iter().map(|series| series.with(Arc::clone(&histogram))).collect(),
+            spans: self.spans.iter().map(|series| series.with(Arc::clone(&histogram))).collect(),
+            ..self.clone()
+        }
+    }
 }
 
 /// Aggregates spans. One owner, no locks, no allocation for a series that exists.

@@ -2,6 +2,8 @@
 //!
 //! In: spans of HTTP. Out: histograms. Refuses to know which series they stand in.
 
+use std::sync::Arc;
+
 use super::histogram::{Histogram, SIZE_BOUNDS, Sizes};
 use crate::span::{Http, Span};
 
@@ -28,6 +30,20 @@ pub struct Bodies {
 }
 
 impl Requests {
+    /// Makes of counts the same with nothing counted: bodies are there where they were, memory is shared.
+    pub(super) fn outlines() -> impl FnMut(&Self) -> Arc<Self> {
+        let mut made: [Option<Arc<Self>>; 4] = Default::default();
+        move |of| {
+            let has = [&of.request_body, &of.response_body].map(Option::is_some);
+            let outline = || {
+                let [request_body, response_body] = has.map(|has| has.then(Box::default));
+                Arc::new(Self { duration: Histogram::default(), request_body, response_body })
+            };
+            let place = usize::from(has[0]) + 2 * usize::from(has[1]);
+            Arc::clone(made[place].get_or_insert_with(outline))
+        }
+    }
+
     pub(super) fn observe_bodies(&mut self, span: &Span, http: &Http, born: u64) {
         let created = span.end;
         let has_response = http.status.is_some() || http.status_unknown;

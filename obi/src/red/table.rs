@@ -24,6 +24,13 @@ pub struct Series<L, C> {
     pub counts: Arc<C>,
 }
 
+impl<L, C> Series<L, C> {
+    /// The same series with other counts.
+    pub(super) fn with(&self, counts: Arc<C>) -> Self {
+        Self { counts, ..self.clone() }
+    }
+}
+
 impl<L, C> Clone for Series<L, C> {
     fn clone(&self) -> Self {
         let (labels, counts) = (Arc::clone(&self.labels), Arc::clone(&self.counts));
