@@ -2,6 +2,7 @@
 //!
 //! In: a snapshot of everything. Out: JSON.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 use axum::Json;
@@ -15,7 +16,7 @@ use crate::export::Metrics;
 use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
 use crate::receive::View as Receive;
-use crate::stats::HookSetState;
+use crate::stats::{HookSetState, Lane};
 
 #[derive(Serialize)]
 struct Status<'a> {
@@ -38,6 +39,8 @@ struct Status<'a> {
     kubernetes: Option<&'a Kubernetes>,
     /// What other programs send; `null` where nothing is received.
     receive: Option<&'a Receive>,
+    /// What became of what is sent, by destination and signal.
+    exports: Vec<Export<'a>>,
     services: Vec<Service<'a>>,
 }
 
@@ -53,6 +56,27 @@ struct Waiting<'a> {
     booked: bool,
     /// Why not; empty where it is.
     reason: &'a str,
+}
+
+#[derive(Serialize)]
+struct Export<'a> {
+    destination: &'a str,
+    signal: &'static str,
+    queued_items: u64,
+    queued_bytes: u64,
+    sent: u64,
+    retries: u64,
+    /// By reason.
+    lost: BTreeMap<&'static str, u64>,
+}
+
+impl<'a> Export<'a> {
+    fn of(lane: &'a Lane) -> Self {
+        let Lane { destination, signal, queued_items, queued_bytes, sent, retries, .. } = lane;
+        let (queued_items, queued_bytes, sent) = (*queued_items, *queued_bytes, *sent);
+        let lost = lane.lost.iter().copied().filter(|(_, n)| *n > 0).collect();
+        Self { destination, signal, queued_items, queued_bytes, sent, retries: *retries, lost }
+    }
 }
 
 #[derive(Serialize)]
@@ -97,6 +121,7 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         },
         kubernetes: metrics.stats.kubernetes.as_deref(),
         receive: metrics.stats.sent_to_us.as_deref(),
+        exports: metrics.stats.lanes.iter().map(Export::of).collect(),
         services: services.collect(),
     }
 }
