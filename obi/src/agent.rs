@@ -109,6 +109,8 @@ struct Running {
     naming: part::Running,
     cluster: Option<kubernetes::Started>,
     objectives: Option<objective::Running>,
+    /// How objectives stand.
+    view: objective::Handle,
     exports: Exports,
     receiving: Option<receive::Listeners>,
     web: Web,
@@ -183,19 +185,21 @@ impl Opened {
             let listeners = plan.start(Arc::new(move |kind| takes.has(kind)), Arc::new(move || call.ring()));
             (Some(Passing { requests: inlets.passed, wanted }), Some(listeners))
         });
-        let export = Export { exporter, period: config.export.metric_interval };
-        let exports =
-            exports::start(export, replaced, handle.clone(), exports::Sources { profiles: sampled, passed });
-        let ready = Arc::new(AtomicBool::new(true));
-        let mut state =
-            web::State::new(handle, Arc::clone(&ready)).with_profiles(profiles).configured(&config.web);
-        let mut watching = None;
+        let (mut watching, mut view) = (None, objective::Handle::default());
         if !objectives.is_empty() {
-            let (recorder, view, running) = start_objectives(config, objectives, &listener)?;
+            let (recorder, answers, running) = start_objectives(config, objectives, &listener)?;
             pipeline.outlet.objectives = Some(recorder);
-            state = state.with_objectives(view);
+            view = answers;
             watching = Some(running);
         }
+        let export = Export { exporter, period: config.export.metric_interval };
+        let sources = exports::Sources { profiles: sampled, passed, objectives: view.clone() };
+        let exports = exports::start(export, replaced, handle.clone(), sources);
+        let ready = Arc::new(AtomicBool::new(true));
+        let state = web::State::new(handle, Arc::clone(&ready))
+            .with_profiles(profiles)
+            .configured(&config.web)
+            .with_objectives(view.clone());
         let thread = std::thread::Builder::new()
             .name("pipeline".to_owned())
             .spawn(move || {
@@ -218,6 +222,7 @@ impl Opened {
             naming,
             cluster,
             objectives: watching,
+            view,
             exports,
             receiving,
             web: Web::start(listener, state),
@@ -268,11 +273,12 @@ impl Running {
         for part in self.parts {
             part.finish().await;
         }
+        let view = spawn_blocking(move || self.view.view()).await?;
         if let Some(objectives) = self.objectives {
             objectives.finish().await;
         }
         self.web.finish().await;
-        self.exports.finish(&mut outlet).await;
+        self.exports.finish(&mut outlet, view).await;
         drop(outlet);
         self.naming.finish().await;
         if let Some(cluster) = self.cluster {

@@ -18,6 +18,7 @@ mod otlp_environment;
 mod profile;
 pub mod pyroscope;
 mod receive;
+pub mod remote_write;
 pub mod route;
 mod rule;
 mod slo;

@@ -12,9 +12,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
 use super::outlet::Outlet;
+use crate::export::Metrics;
 use crate::export::otlp::Exporter;
+use crate::objective;
+use crate::objective::view::View;
 use crate::profile::Selection;
 use crate::receive::{Kind, Passed};
+use crate::stats::Process;
 use crate::web::{Command, Handle};
 
 /// How long the end may wait for destinations; so may an exporter that a reload replaced, when the next one goes, too.
@@ -54,13 +58,18 @@ pub(super) fn start(
     export: Export,
     replacements: mpsc::UnboundedReceiver<Export>,
     handle: Handle,
-    Sources { profiles, passed }: Sources,
+    Sources { profiles, passed, objectives }: Sources,
 ) -> Exports {
     let (stop, stopped) = oneshot::channel();
     let running = Running { current: export, former: JoinSet::new(), ending: watch::Sender::new(()) };
     Exports {
         stop,
-        task: tokio::spawn(run(running, Inputs { replacements, profiles, passed }, handle, stopped)),
+        task: tokio::spawn(run(
+            running,
+            Inputs { replacements, profiles, passed },
+            Asked { handle, objectives },
+            stopped,
+        )),
     }
 }
 
@@ -90,6 +99,36 @@ impl Profiles {
 pub(super) struct Sources {
     pub(super) profiles: Option<Profiles>,
     pub(super) passed: Option<Passing>,
+    /// For remote write, which has all that a scrape has.
+    pub(super) objectives: objective::Handle,
+}
+
+/// Who is asked for metrics.
+struct Asked {
+    handle: Handle,
+    objectives: objective::Handle,
+}
+
+impl Asked {
+    /// What a scrape would show.
+    async fn everything(&self) -> Option<Arc<Metrics>> {
+        let metrics = match self.handle.ask(Command::Metrics).await {
+            Ok(metrics) => metrics,
+            Err(error) => {
+                tracing::warn!(%error, "metrics not written this time");
+                return None;
+            }
+        };
+        let objectives = self.objectives.clone();
+        // Both may wait: for `/proc`, for the thread of objectives.
+        let whole = tokio::task::spawn_blocking(move || with_all(metrics, objectives.view()));
+        whole.await.ok().map(Arc::new)
+    }
+}
+
+/// With what the pipeline does not know.
+fn with_all(metrics: Metrics, objectives: Option<View>) -> Metrics {
+    Metrics { process: Process::read().ok(), objectives: objectives.map(Arc::new), ..metrics }
 }
 
 /// Metrics and logs of others, on their way.
@@ -144,7 +183,7 @@ struct Inputs {
 async fn run(
     mut running: Running,
     Inputs { mut replacements, mut profiles, mut passed }: Inputs,
-    handle: Handle,
+    asked: Asked,
     mut stopped: oneshot::Receiver<()>,
 ) -> Running {
     let mut ticks = ticks(running.current.period);
@@ -166,10 +205,14 @@ async fn run(
             }
             selection = Profiles::next(&mut profiles) => running.current.exporter.export_profile(&selection),
             request = Passing::next(&mut passed) => running.current.exporter.pass_on(&request),
-            _ = ticks.tick(), if running.current.exporter.wants_metrics() => match handle.ask(Command::Metrics).await {
+            _ = ticks.tick(), if running.current.exporter.wants_metrics() => match asked.handle.ask(Command::Metrics).await {
                 Ok(metrics) => running.current.exporter.export(&metrics.red, unix_now()),
                 Err(error) => tracing::warn!(%error, "metrics not exported this time"),
             },
+            () = running.current.exporter.until_due() => {
+                let metrics = asked.everything().await;
+                running.current.exporter.write(metrics.as_ref(), unix_now());
+            }
         }
     }
     while let Ok(next) = replacements.try_recv() {
@@ -195,7 +238,8 @@ impl Running {
     /// The exporter so far sends what is queued beside the new one. One before it has had its time: so at most two queues
     /// per destination hold memory for long.
     fn replace(&mut self, next: Export) {
-        let Export { exporter, .. } = std::mem::replace(&mut self.current, next);
+        let Export { mut exporter, .. } = std::mem::replace(&mut self.current, next);
+        self.current.exporter.succeed(&mut exporter, unix_now());
         let (ending, told) = watch::channel(());
         self.ending = ending;
         self.former.spawn(retire(exporter, told));
@@ -214,14 +258,19 @@ async fn retire(mut exporter: Exporter, mut ending: watch::Receiver<()>) {
 }
 
 impl Exports {
-    /// Exports the pipeline's last state and waits, not for long, until everything has been sent.
-    pub(super) async fn finish(self, outlet: &mut Outlet) {
+    /// Exports the pipeline's last state, and that of objectives, and waits, not for long, until everything has been
+    /// sent.
+    pub(super) async fn finish(self, outlet: &mut Outlet, objectives: Option<View>) {
         // A task that has ended takes no message.
         let _ = self.stop.send(());
         let Ok(Running { current, mut former, ending }) = self.task.await else { return };
         let mut exporter = current.exporter;
         if exporter.wants_metrics() {
             exporter.export(&outlet.registry.snapshot(), unix_now());
+        }
+        if exporter.writes() {
+            let metrics = Metrics::take(&mut outlet.registry, &mut outlet.stats);
+            exporter.write_last(&Arc::new(with_all(metrics, objectives)), unix_now());
         }
         // With the tap, the last way to queue spans is gone.
         drop(std::mem::take(&mut outlet.tap));

@@ -12,6 +12,7 @@ use serde::de::{Deserializer, Error};
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::pyroscope::{self, PyroscopeDestination};
+use super::remote_write::{self, RemoteWriteDestination};
 use super::value;
 
 /// Section `export`.
@@ -26,10 +27,14 @@ pub struct Export {
     /// well, but has host and route as labels only this way. Default: `[]`. Example:
     /// `[{url: "http://pyroscope:4040"}]`.
     pub pyroscope: Vec<PyroscopeDestination>,
+    /// Servers that take metrics by Prometheus's remote write (2.0, or 1.0 where they know only that), each with a queue of
+    /// its own: everything that `/metrics` shows. Default: `[]`. Example:
+    /// `[{url: "http://prometheus:9090/api/v1/write"}]`.
+    pub remote_write: Vec<RemoteWriteDestination>,
     /// Which spans are exported. Metrics always count all of them. Default: `{ratio: 1, parent_based: true}`.
     /// `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` set it too. Example: `{ratio: 0.1}`.
     pub sampling: Sampling,
-    /// Time between two exports of metrics, 1s to 1h. Default: `60s`. `OTEL_METRIC_EXPORT_INTERVAL` (milliseconds) sets
+    /// Time between two exports of metrics over OTLP, 1s to 1h. Default: `60s`. `OTEL_METRIC_EXPORT_INTERVAL` (milliseconds) sets
     /// it too. Example: `15s`.
     #[serde(serialize_with = "write_period", deserialize_with = "period::<_, 1_000, 3_600_000>")]
     pub metric_interval: Duration,
@@ -40,6 +45,7 @@ impl Default for Export {
         Self {
             otlp: Vec::new(),
             pyroscope: Vec::new(),
+            remote_write: Vec::new(),
             sampling: Sampling::default(),
             metric_interval: Duration::from_secs(60),
         }
@@ -322,13 +328,22 @@ pub(super) fn contradiction(export: &Export) -> Option<(String, String)> {
             _ => {}
         }
     }
-    export.pyroscope.iter().enumerate().find_map(|(index, destination)| {
-        let taken = seen.iter().map(|(label, _)| label.as_str());
-        let earlier = export.pyroscope[..index].iter().map(PyroscopeDestination::label);
-        let is_taken = taken.map(str::to_owned).chain(earlier).any(|label| label == destination.label());
-        pyroscope::contradiction(destination, is_taken)
-            .map(|(key, problem)| (format!("export.pyroscope[{index}].{key}"), problem))
-    })
+    let mut labels: Vec<String> = seen.into_iter().map(|(label, _)| label).collect();
+    for (index, destination) in export.pyroscope.iter().enumerate() {
+        let is_taken = labels.contains(&destination.label());
+        if let Some((key, problem)) = pyroscope::contradiction(destination, is_taken) {
+            return Some((format!("export.pyroscope[{index}].{key}"), problem));
+        }
+        labels.push(destination.label());
+    }
+    for (index, destination) in export.remote_write.iter().enumerate() {
+        let is_taken = labels.contains(&destination.label());
+        if let Some((key, problem)) = remote_write::contradiction(destination, is_taken) {
+            return Some((format!("export.remote_write[{index}].{key}"), problem));
+        }
+        labels.push(destination.label());
+    }
+    None
 }
 
 /// Headers of requests. Their values are secrets: nothing shows them.

@@ -390,12 +390,42 @@ fn destinations_are_checked() {
         "metric_interval: `1ms` is not valid, expected a time from 1s to 1h, such as 10s",
     );
 
+    check(
+        "remote_write: [{}]",
+        "remote_write[0].url: `null` is missing, expected one such as http://prometheus:9090/api/v1/write",
+    );
+    check(
+        "otlp: [{endpoint: \"http://c\"}], remote_write: [{url: \"http://c/w\"}]",
+        "remote_write[0].name: `null` is used twice: `c`, expected another name",
+    );
+    for labels in ["{__name__: a}", "{le: a}", "{1a: a}", "{\"a-b\": c}", "{\"\": a}"] {
+        let error =
+            load(&format!("export: {{remote_write: [{{url: \"http://c/w\", labels: {labels}}}]}}"), &[]);
+        let error = error.expect_err(labels);
+        assert!(
+            error.contains("export.remote_write[0].labels: ") && error.contains("expected labels such as"),
+            "{error}"
+        );
+    }
+    check(
+        "remote_write: [{url: \"http://c/w\", histograms: exponential}]",
+        "remote_write[0].histograms: `exponential` is not valid, expected one of `classic`, `native`, `both`",
+    );
+
     let file = "export: {otlp: [{endpoint: \"http://a:4317\", protocol: grpc, headers: {k: v}}], sampling: {ratio: 0.5}}";
     let environment = [
         ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b/x"),
         ("OTEL_TRACES_SAMPLER", "parentbased_always_off"),
     ];
     let export = load(file, &environment).unwrap().export;
+    let remote_write =
+        load("export: {remote_write: [{url: \"http://c/w\", labels: {Zone: a, instance: \"\"}}]}", &[])
+            .unwrap();
+    let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    };
+    let destination = &remote_write.export.remote_write[0];
+    assert_eq!(destination.series_labels("host"), pairs(&[("Zone", "a"), ("job", "obi")]));
     let labels: Vec<_> = export.otlp.iter().map(super::super::export::OtlpDestination::label).collect();
     assert_eq!((labels, export.sampling.ratio), (vec!["a:4317".to_owned(), "environment".to_owned()], 0.0));
     let secrets =

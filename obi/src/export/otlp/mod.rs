@@ -14,7 +14,8 @@
 //! - `metric`: a snapshot to bytes. [`profile`]: samples to bytes, and back. `resource`: services as resources. `wire`: protobuf fields.
 //! - `queue`, `lane`: bounded, one per destination and signal, so that none waits for another; `retry`: the
 //!   specification's rules; `meter`: what became of every item.
-//! - `transport`, `tls`: connections. Servers that speak Pyroscope's `/ingest` have lanes like the others.
+//! - `transport`, `tls`: connections. Servers that speak Pyroscope's `/ingest` have lanes like the others, and so have
+//!   those that take remote write (`remote`).
 
 mod chunk;
 mod encode;
@@ -23,6 +24,7 @@ mod meter;
 mod metric;
 pub mod profile;
 mod queue;
+mod remote;
 mod resource;
 mod retry;
 pub mod sample;
@@ -41,9 +43,10 @@ use self::chunk::Chunk;
 use self::lane::{Lane, Settings};
 use self::meter::{Account, Meter};
 use self::queue::{Limits, Payload, Queue, Receiver};
+use self::remote::{Writing, Writings};
 use self::sample::Sampler;
-use self::transport::Transport;
-use super::pyroscope;
+use self::transport::{Language, Transport};
+use super::{Metrics, pyroscope};
 use crate::config::export::{Export, Histograms, OtlpDestination, Signal};
 use crate::profile::Selection;
 use crate::receive::{Kind, Passed, Received};
@@ -87,6 +90,7 @@ pub struct Plan {
     metrics: Vec<(Histograms, Queue)>,
     profiles: Vec<(ProfileFormat, Queue)>,
     logs: Vec<Queue>,
+    writings: Writings,
     accounts: Accounts,
     retry_for: Duration,
 }
@@ -117,6 +121,7 @@ pub struct Exporter {
     metrics: Vec<(Histograms, Queue)>,
     profiles: Vec<(ProfileFormat, Queue)>,
     logs: Vec<Queue>,
+    writings: Writings,
     start: u64,
     meters: Vec<Arc<Meter>>,
     retry_for: Duration,
@@ -153,17 +158,27 @@ impl Plan {
                     Signal::Profiles => profiles.push((ProfileFormat::Otlp, queue)),
                     Signal::Logs => logs.push(queue),
                 }
-                lanes.push(end.lane(destination, transport, signal));
+                lanes.push(end.lane(transport, settings(destination, signal)));
             }
         }
         for pyroscope in &export.pyroscope {
             let (destination, signal) = (pyroscope.connection(), Signal::Profiles);
             let name: Arc<str> = pyroscope.label().into();
             let Some(url) = pyroscope.ingest() else { continue };
-            let transport = connected(&destination, signal, &name, &url)?.for_pyroscope();
+            let transport = connected(&destination, signal, &name, &url)?.speaking(Language::Pyroscope);
             let (queue, end) = queue(&destination, accounts.meter(&name, signal));
             profiles.push((ProfileFormat::Pyroscope, queue));
-            lanes.push(end.lane(&destination, transport, signal));
+            lanes.push(end.lane(transport, settings(&destination, signal)));
+        }
+        let mut writings = Writings::default();
+        for remote_write in &export.remote_write {
+            let (destination, signal) = (remote_write.connection(), Signal::Metrics);
+            let name: Arc<str> = remote_write.label().into();
+            let Some(url) = &remote_write.url else { continue };
+            let transport = connected(&destination, signal, &name, url)?.speaking(Language::RemoteWrite);
+            let (queue, end) = queue(&destination, accounts.meter(&name, signal));
+            writings.0.push(Writing::new(remote_write, accounts.start, queue));
+            lanes.push(end.lane(transport, one_by_one(settings(&destination, signal))));
         }
         let smallest = export.otlp.iter().map(|destination| u64::from(destination.batch_items)).min();
         let limit = smallest.unwrap_or(CHUNK_ITEMS).min(CHUNK_ITEMS);
@@ -176,8 +191,9 @@ impl Plan {
         };
         let retry_for = export.otlp.iter().map(|destination| destination.retry_for);
         let pyroscopes = export.pyroscope.iter().map(|destination| destination.retry_for);
-        let retry_for = retry_for.chain(pyroscopes).max().unwrap_or_default();
-        Ok(Self { lanes, tap, metrics, profiles, logs, accounts, retry_for })
+        let retry_for = retry_for.chain(pyroscopes).chain(remote::retry_for(&export.remote_write));
+        let retry_for = retry_for.max().unwrap_or_default();
+        Ok(Self { lanes, tap, metrics, profiles, logs, writings, accounts, retry_for })
     }
 
     /// What the plan after this one goes on with.
@@ -189,10 +205,11 @@ impl Plan {
     /// Starts the lanes on the runtime. The tap goes to the pipeline.
     #[must_use]
     pub fn start(self) -> (Tap, Exporter) {
-        let Self { lanes, tap, metrics, profiles, logs, accounts, retry_for } = self;
+        let Self { lanes, tap, metrics, profiles, logs, writings, accounts, retry_for } = self;
         let meters = lanes.iter().map(|lane| Arc::clone(&lane.meter)).collect();
         let lanes = lanes.into_iter().map(Lane::run).collect();
-        (tap, Exporter { lanes, metrics, profiles, logs, start: accounts.start, meters, retry_for })
+        let start = accounts.start;
+        (tap, Exporter { lanes, metrics, profiles, logs, writings, start, meters, retry_for })
     }
 }
 
@@ -231,22 +248,28 @@ fn queue(destination: &OtlpDestination, meter: Meter) -> (Queue, End) {
 }
 
 impl End {
-    fn lane(self, destination: &OtlpDestination, transport: Transport, signal: Signal) -> Lane {
+    fn lane(self, transport: Transport, settings: Settings) -> Lane {
         let Self { receiver, meter } = self;
-        let name = format!("{} {}", meter.name().0, signal.name());
-        let settings = settings(destination, signal);
+        let (destination, signal) = meter.name();
+        let name = format!("{destination} {signal}");
         Lane { receiver, transport, meter, settings, name, left_over: None, warned: None, rests: None }
     }
 }
 
 fn settings(destination: &OtlpDestination, signal: Signal) -> Settings {
-    Settings {
-        // Two requests with profiles in a row are none: each has a dictionary of its own.
-        batch_items: if signal == Signal::Profiles { 1 } else { destination.batch_items.into() },
+    let settings = Settings {
+        batch_items: destination.batch_items.into(),
         batch_delay: destination.batch_delay,
         timeout: destination.timeout,
         retry_for: destination.retry_for,
-    }
+    };
+    // Two requests with profiles in a row are none: each has a dictionary of its own.
+    if signal == Signal::Profiles { one_by_one(settings) } else { settings }
+}
+
+/// For requests that cannot be put together.
+fn one_by_one(settings: Settings) -> Settings {
+    Settings { batch_items: 1, ..settings }
 }
 
 impl Tap {
@@ -345,6 +368,39 @@ impl Exporter {
         }
     }
 
+    /// Waits until a destination of remote write is due; for ever where there is none.
+    pub async fn until_due(&self) {
+        match self.writings.due() {
+            Some(due) => tokio::time::sleep_until(due).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Queues metrics of `now` (ns since the Unix epoch) for the destinations of remote write that are due; without
+    /// metrics they wait for the next time.
+    pub fn write(&mut self, metrics: Option<&Arc<Metrics>>, now: u64) {
+        match metrics {
+            Some(metrics) => self.writings.write(metrics, now),
+            None => self.writings.skip(),
+        }
+    }
+
+    /// Whether there are destinations of remote write.
+    #[must_use]
+    pub fn writes(&self) -> bool {
+        self.writings.due().is_some()
+    }
+
+    /// Queues the last metrics for all destinations of remote write.
+    pub fn write_last(&mut self, metrics: &Arc<Metrics>, now: u64) {
+        self.writings.write_last(metrics, now);
+    }
+
+    /// Takes the place of another exporter in the eyes of remote write.
+    pub fn succeed(&mut self, former: &mut Self, now: u64) {
+        self.writings.succeed(&mut former.writings, now);
+    }
+
     /// Whether anybody wants profiles.
     #[must_use]
     pub fn wants_profiles(&self) -> bool {
@@ -411,6 +467,7 @@ impl Exporter {
         self.metrics.clear();
         self.profiles.clear();
         self.logs.clear();
+        self.writings.0.clear();
         let deadline = Instant::now() + limit;
         while let Ok(Some(_)) = timeout_at(deadline, self.lanes.join_next()).await {}
     }

@@ -71,6 +71,14 @@ pub(super) fn of_http(status: u16, retry_after: Option<Duration>, message: Strin
     }
 }
 
+/// An HTTP status of remote write that is not 2xx (specification 2.0, "Retries & Backoff").
+pub(super) fn of_remote_write(status: u16, retry_after: Option<Duration>, message: String) -> Answer {
+    match status {
+        429 | 500..600 => Answer::Again(retry_after, message),
+        _ => Answer::Refused(message),
+    }
+}
+
 /// `Retry-After` (RFC 9110 §10.2.3): seconds, or a date.
 pub(super) fn retry_after(text: &str, now: SystemTime) -> Option<Duration> {
     let text = text.trim();
@@ -109,6 +117,18 @@ mod tests {
             let answer = of_http(status, Some(SECOND), String::new());
             let again = [429, 502, 503, 504].contains(&status);
             assert_eq!(answer == Answer::Again(Some(SECOND), String::new()), again, "{status}");
+        }
+    }
+
+    #[test]
+    fn remote_write_tries_again_as_its_specification_asks() {
+        for status in 300..600 {
+            let answer = of_remote_write(status, Some(SECOND), String::new());
+            assert_eq!(
+                answer == Answer::Again(Some(SECOND), String::new()),
+                status == 429 || status >= 500,
+                "{status}"
+            );
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod destination;
 mod hanging;
+mod remote_write;
 mod snapshot;
 
 use std::collections::BTreeMap;

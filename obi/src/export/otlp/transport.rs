@@ -1,4 +1,4 @@
-//! One request to one URL: gRPC, HTTP or what Pyroscope speaks, plain or TLS, compressed or not.
+//! One request to one URL: gRPC, HTTP, what Pyroscope speaks or remote write, plain or TLS, compressed or not.
 //!
 //! In: payloads that make up a request. Out: an [`Answer`]. Refuses to know queues, time limits and whether a request
 //! is a repetition.
@@ -7,6 +7,7 @@ mod connection;
 mod grpc;
 mod http;
 mod pyroscope;
+mod remote_write;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,6 +27,7 @@ use rustls::ClientConfig;
 use tonic::body::Body;
 
 use self::connection::{Connector, Cutter};
+use self::remote_write::Versions;
 use super::meter::Meter;
 use super::queue::Payload;
 use super::retry::Answer;
@@ -33,14 +35,25 @@ use crate::config::export::{Compression, OtlpDestination, Protocol, Signal};
 
 type Connections = Client<HttpsConnector<Connector>, Body>;
 
+/// What is spoken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Language {
+    Otlp,
+    /// What Pyroscope takes.
+    Pyroscope,
+    /// What Prometheus sends on.
+    RemoteWrite,
+}
+
 /// Where one signal of a destination goes, and how.
 #[derive(Debug)]
 pub(super) struct Transport {
     uri: Uri,
     signal: Signal,
     protocol: Protocol,
-    /// It is no OTLP: what Pyroscope takes.
-    is_pyroscope: bool,
+    language: Language,
+    /// Of remote write.
+    versions: Versions,
     compression: Compression,
     headers: HeaderMap,
     tls: Arc<ClientConfig>,
@@ -64,7 +77,8 @@ impl Transport {
             uri,
             signal,
             protocol: destination.protocol,
-            is_pyroscope: false,
+            language: Language::Otlp,
+            versions: Versions::default(),
             compression: destination.compression,
             headers: headers(destination),
             tls,
@@ -74,9 +88,9 @@ impl Transport {
         }
     }
 
-    /// The same connection, but what is spoken is Pyroscope's.
-    pub(super) fn for_pyroscope(self) -> Self {
-        Self { is_pyroscope: true, ..self }
+    /// The same connection, but another language.
+    pub(super) fn speaking(self, language: Language) -> Self {
+        Self { language, ..self }
     }
 
     /// Sends the payloads as one request and says what came of it. Its memory counts with `meter` while it is under
@@ -84,10 +98,11 @@ impl Transport {
     ///
     /// One request at a time: a second one would end the connection of the first.
     pub(super) async fn send(&self, batch: &[Payload], meter: &Meter) -> Answer {
-        match self.protocol {
-            _ if self.is_pyroscope => pyroscope::send(self, batch).await,
-            Protocol::Grpc => grpc::send(self, batch, meter).await,
-            Protocol::Http => http::send(self, batch, meter).await,
+        match (self.language, self.protocol) {
+            (Language::Pyroscope, _) => pyroscope::send(self, batch).await,
+            (Language::RemoteWrite, _) => remote_write::send(self, batch, meter).await,
+            (Language::Otlp, Protocol::Grpc) => grpc::send(self, batch, meter).await,
+            (Language::Otlp, Protocol::Http) => http::send(self, batch, meter).await,
         }
     }
 
@@ -100,7 +115,7 @@ impl Transport {
     /// Whether a refusal may mean that a destination does not know the signal. Profiles are young: Collectors want a
     /// feature gate for them, others have never heard of them.
     fn may_be_unknown(&self) -> bool {
-        self.signal == Signal::Profiles && !self.is_pyroscope
+        self.signal == Signal::Profiles && self.language == Language::Otlp
     }
 
     /// Reads a response message: all signals' have the same fields, of which these are all.

@@ -204,12 +204,15 @@ fn write_exports(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
         return Ok(());
     }
     let sent = stats.lanes.iter().map(|lane| (labels(lane), lane.sent));
-    out.counter(("obi_export_sent", "Spans and points of metrics that a destination took", None), sent)?;
+    out.counter(
+        ("obi_export_sent", "Spans, points of metrics and samples that a destination took", None),
+        sent,
+    )?;
     let lost = stats.lanes.iter().flat_map(|lane| {
         let [destination, signal] = labels(lane);
         lane.lost.iter().map(move |(reason, n)| ([destination, signal, ("reason", *reason)], *n))
     });
-    let help = "Spans and points of metrics that did not reach a destination, by reason";
+    let help = "Spans, points of metrics and samples that did not reach a destination, by reason";
     out.counter(("obi_export_lost", help, None), lost)?;
     let retries = stats.lanes.iter().map(|lane| (labels(lane), lane.retries));
     out.counter(("obi_export_retries", "Requests sent again to a destination", None), retries)?;
@@ -218,7 +221,7 @@ fn write_exports(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
         out.counter(("obi_export_unsampled_spans", help, None), [([], n)])?;
     }
     let mut family = out.family(
-        ("obi_export_queue_items", "Spans and points of metrics waiting for a destination", None),
+        ("obi_export_queue_items", "Spans, points of metrics and samples waiting for a destination", None),
         MetricType::Gauge,
     )?;
     for lane in &stats.lanes {

@@ -1,5 +1,5 @@
-//! Metrics as OpenMetrics 1.0 text with exemplars, as Prometheus text 0.0.4, or as Prometheus protobuf with native
-//! histograms.
+//! Metrics as OpenMetrics 1.0 text with exemplars, as Prometheus text 0.0.4, as Prometheus protobuf with native
+//! histograms, or as requests of remote write ([`remote`]).
 //!
 //! In: [`Metrics`] and what the scraper saw last. Out: an [`Exposition`], made a piece at a time. Refuses to know HTTP
 //! and scrapers.
@@ -18,6 +18,7 @@ mod native;
 mod objective;
 mod protobuf;
 mod red;
+pub(crate) mod remote;
 mod text;
 mod wire;
 

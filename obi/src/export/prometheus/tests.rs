@@ -60,7 +60,7 @@ fn sources() -> (Spans, Stats) {
     (registry, stats)
 }
 
-fn metrics() -> Arc<Metrics> {
+pub(super) fn metrics() -> Arc<Metrics> {
     let (mut registry, mut stats) = sources();
     let process = Process {
         cpu_seconds: 0.25,
@@ -82,7 +82,7 @@ fn bytes(metrics: &Arc<Metrics>, format: Format, previous: Option<Cursor>) -> Ve
 }
 
 /// All messages, by prost and the schema that prometheus-client carries.
-fn decode(bytes: &[u8]) -> Vec<MetricFamily> {
+pub(super) fn decode(bytes: &[u8]) -> Vec<MetricFamily> {
     let mut rest = bytes;
     let mut families = Vec::new();
     while !rest.is_empty() {

@@ -194,7 +194,7 @@ fn exports(stats: &Snapshot) -> Markup {
     html! {
         section aria-labelledby="exports" {
             h2 #exports { "Exports" }
-            @if stats.lanes.is_empty() { p { "Nothing is sent anywhere; " a href="/metrics" { "/metrics" } " is there to be scraped. Destinations: " code { "export.otlp" } "." } }
+            @if stats.lanes.is_empty() { p { "Nothing is sent anywhere; " a href="/metrics" { "/metrics" } " is there to be scraped. Destinations: " code { "export.otlp" } ", " code { "export.remote_write" } ", " code { "export.pyroscope" } "." } }
             @else { div.wide tabindex="0" { table {
                 caption.unseen { "Destinations" }
                 thead { tr {

@@ -48,11 +48,9 @@ pub(super) async fn send(transport: &Transport, batch: &[Payload], meter: &Meter
 
 /// Reads a response of HTTP.
 pub(super) async fn answer(transport: &Transport, response: http::Response<hyper::body::Incoming>) -> Answer {
-    let (head, body) = response.into_parts();
-    let body = match Limited::new(body, RESPONSE_BYTES).collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) if head.status.is_success() => return Answer::Again(None, explained(&*error)),
-        Err(_) => Bytes::new(),
+    let (head, body) = match read(response).await {
+        Ok(read) => read,
+        Err(error) => return Answer::Again(None, explained(&*error)),
     };
     if head.status.is_success() {
         return transport.accepted(body);
@@ -64,6 +62,18 @@ pub(super) async fn answer(transport: &Transport, response: http::Response<hyper
     let after = head.headers.get(RETRY_AFTER).and_then(text);
     let after = after.and_then(|text| retry::retry_after(&text, SystemTime::now()));
     retry::of_http(head.status.as_u16(), after, format!("{}{}", head.status, shown(&body)))
+}
+
+/// The whole response. A refusal whose text cannot be read is one all the same.
+pub(super) async fn read(
+    response: http::Response<hyper::body::Incoming>,
+) -> Result<(http::response::Parts, Bytes), Box<dyn std::error::Error + Send + Sync>> {
+    let (head, body) = response.into_parts();
+    match Limited::new(body, RESPONSE_BYTES).collect().await {
+        Ok(body) => Ok((head, body.to_bytes())),
+        Err(error) if head.status.is_success() => Err(error),
+        Err(_) => Ok((head, Bytes::new())),
+    }
 }
 
 fn whole(batch: &[Payload]) -> Bytes {
@@ -89,7 +99,7 @@ fn gzip(batch: &[Payload]) -> Bytes {
 }
 
 /// The refusal in the destination's words, as far as they are text: a `google.rpc.Status` holds its message as such.
-fn shown(body: &[u8]) -> String {
+pub(super) fn shown(body: &[u8]) -> String {
     let text: String =
         String::from_utf8_lossy(body).chars().filter(|c| !c.is_control() && *c != '\u{fffd}').collect();
     let text = text.trim();
