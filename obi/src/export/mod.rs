@@ -9,6 +9,7 @@ pub mod otlp;
 pub mod pprof;
 pub mod prometheus;
 mod pyroscope;
+pub mod spool;
 pub mod summary;
 mod table;
 
