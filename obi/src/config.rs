@@ -22,6 +22,7 @@ pub mod remote_write;
 pub mod route;
 mod rule;
 mod slo;
+pub mod spool;
 mod token;
 mod value;
 

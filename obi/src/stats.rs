@@ -132,6 +132,25 @@ pub struct Lane {
     pub retries: u64,
     /// Items that did not arrive, by reason; every reason is there.
     pub lost: Vec<(&'static str, u64)>,
+    /// What waits on the disk; `None` without a spool.
+    pub spooled: Option<Spooled>,
+}
+
+/// What a destination has in the spool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spooled {
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Items that wait there.
+    pub items: u64,
+    /// When the oldest of them came, seconds since the Unix epoch; 0 for none.
+    pub oldest: u64,
+    /// Items that were put there since the start.
+    pub written: u64,
+    /// Items that left because their destination has settled them.
+    pub delivered: u64,
+    /// Items that an earlier run had left.
+    pub restored: u64,
 }
 
 /// More combinations of stage, reason, side and service than this fold into the service `_OTHER`.
@@ -157,6 +176,8 @@ pub struct Stats {
     pub maps: Vec<MapMemory>,
     /// Exports; empty when nothing is exported.
     pub lanes: Vec<Lane>,
+    /// Whether the spool can be used; `None` where it is not wanted.
+    pub is_spool_usable: Option<bool>,
     /// Spans that sampling kept from being exported; `None` when no spans are.
     pub unsampled: Option<u64>,
     /// TLS libraries; `None` when they are not probed.
@@ -273,6 +294,7 @@ impl Stats {
             programs: self.programs.clone(),
             maps: self.maps.clone(),
             lanes: self.lanes.clone(),
+            is_spool_usable: self.is_spool_usable,
             unsampled: self.unsampled,
             tls: self.tls.clone(),
             profile: self.profile.clone(),
@@ -330,6 +352,8 @@ pub struct Snapshot {
     pub maps: Vec<MapMemory>,
     /// Exports; empty when nothing is exported.
     pub lanes: Vec<Lane>,
+    /// Whether the spool can be used; `None` where it is not wanted.
+    pub is_spool_usable: Option<bool>,
     /// Spans that sampling kept from being exported; `None` when no spans are.
     pub unsampled: Option<u64>,
     /// TLS libraries; `None` when they are not probed.

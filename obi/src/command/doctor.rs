@@ -8,13 +8,15 @@ mod interpreter;
 mod process;
 mod profile;
 mod report;
+mod spool;
 mod tls;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use self::profile::Profiles;
-use self::report::Report;
+use self::report::{Beside, Report};
+use self::spool::Spool;
 use self::tls::Tls;
 use super::print;
 use crate::capture::hook_set::Preemption;
@@ -38,7 +40,7 @@ use crate::config::{self, Config};
 )]
 pub struct DoctorArgs {
     /// Write JSON: `hook_set` (a name or null), `object`, `why`, `error`, `checks`, `sets`, `programs`, `capabilities`,
-    /// `pid_namespace`, `not_seen`, `tls`, `waiting`, `profiles`
+    /// `pid_namespace`, `not_seen`, `tls`, `waiting`, `profiles`, `spool`
     #[arg(long)]
     pub json: bool,
     /// Tell of this process only: whether it is watched, its pod, what it is called and why, where its TLS is read
@@ -83,7 +85,8 @@ fn examine(config: &Config) -> Report {
     let programs = selection.as_mut().ok().and_then(|selection| selection.loaded.take_user_programs());
     let tls = Tls::new(config.capture.tls, programs.as_ref());
     let profiles = Profiles::new(&config.profile, support.types.as_ref());
-    Report::new(support, selection, tls, profiles)
+    let spool = Spool::new(&config.export.spool);
+    Report::new(support, selection, Beside { tls, profiles, spool })
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::pyroscope::{self, PyroscopeDestination};
 use super::remote_write::{self, RemoteWriteDestination};
+use super::spool::Spool;
 use super::value;
 
 /// Section `export`.
@@ -31,6 +32,9 @@ pub struct Export {
     /// its own: everything that `/metrics` shows. Default: `[]`. Example:
     /// `[{url: "http://prometheus:9090/api/v1/write"}]`.
     pub remote_write: Vec<RemoteWriteDestination>,
+    /// Keeps on the disk what destinations do not take: requests of all of them, over restarts, oldest first out. Default:
+    /// `{bytes: 0}`, off: it waits in memory for `retry_for`. Example: `{bytes: 1 GiB}`.
+    pub spool: Spool,
     /// Which spans are exported. Metrics always count all of them. Default: `{ratio: 1, parent_based: true}`.
     /// `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` set it too. Example: `{ratio: 0.1}`.
     pub sampling: Sampling,
@@ -46,6 +50,7 @@ impl Default for Export {
             otlp: Vec::new(),
             pyroscope: Vec::new(),
             remote_write: Vec::new(),
+            spool: Spool::default(),
             sampling: Sampling::default(),
             metric_interval: Duration::from_secs(60),
         }

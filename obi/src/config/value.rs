@@ -150,22 +150,27 @@ pub(super) fn number<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
     }
 }
 
+/// A size in bytes, if it is one.
+pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(match scalar(deserializer)? {
+        Some(Scalar::Number(number)) => Some(number),
+        Some(Scalar::Text(text)) => parse_bytes(&text),
+        Some(Scalar::Truth(_)) | None => None,
+    })
+}
+
 /// A size from `MIN` to `MAX` bytes: a whole number, or one with a unit (`8 MiB`).
 pub(super) fn bytes<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
     deserializer: D,
 ) -> Result<u32, D::Error> {
-    let size = match scalar(deserializer)? {
-        Some(Scalar::Number(number)) => Some(number),
-        Some(Scalar::Text(text)) => parse_bytes(&text),
-        Some(Scalar::Truth(_)) | None => None,
-    };
-    size.filter(|size| (MIN..=MAX).contains(size)).and_then(|size| u32::try_from(size).ok()).ok_or_else(
-        || {
+    size(deserializer)?
+        .filter(|size| (MIN..=MAX).contains(size))
+        .and_then(|size| u32::try_from(size).ok())
+        .ok_or_else(|| {
             D::Error::custom(format_args!(
                 "is not valid, expected a size from {MIN} to {MAX} bytes, such as 65536 or 64KiB"
             ))
-        },
-    )
+        })
 }
 
 /// Smallest and largest ring buffer, bytes; the kernel's own upper limit is higher than anyone needs.

@@ -16,7 +16,7 @@ use crate::export::Metrics;
 use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
 use crate::receive::View as Receive;
-use crate::stats::{HookSetState, Lane};
+use crate::stats::{HookSetState, Lane, Spooled};
 
 #[derive(Serialize)]
 struct Status<'a> {
@@ -41,6 +41,8 @@ struct Status<'a> {
     receive: Option<&'a Receive>,
     /// What became of what is sent, by destination and signal.
     exports: Vec<Export<'a>>,
+    /// Whether the spool can be used; `null` where it is not wanted.
+    spool_usable: Option<bool>,
     services: Vec<Service<'a>>,
 }
 
@@ -68,6 +70,26 @@ struct Export<'a> {
     retries: u64,
     /// By reason.
     lost: BTreeMap<&'static str, u64>,
+    /// What waits on the disk; `null` without a spool.
+    spool: Option<Spool>,
+}
+
+#[derive(Serialize)]
+struct Spool {
+    items: u64,
+    bytes: u64,
+    written: u64,
+    delivered: u64,
+    restored: u64,
+    /// When the oldest of it came, seconds since the Unix epoch; `null` for none.
+    oldest_unix: Option<u64>,
+}
+
+impl Spool {
+    fn of(spooled: Spooled) -> Self {
+        let Spooled { bytes, items, oldest, written, delivered, restored } = spooled;
+        Self { items, bytes, written, delivered, restored, oldest_unix: Some(oldest).filter(|at| *at > 0) }
+    }
 }
 
 impl<'a> Export<'a> {
@@ -75,7 +97,8 @@ impl<'a> Export<'a> {
         let Lane { destination, signal, queued_items, queued_bytes, sent, retries, .. } = lane;
         let (queued_items, queued_bytes, sent) = (*queued_items, *queued_bytes, *sent);
         let lost = lane.lost.iter().copied().filter(|(_, n)| *n > 0).collect();
-        Self { destination, signal, queued_items, queued_bytes, sent, retries: *retries, lost }
+        let spool = lane.spooled.map(Spool::of);
+        Self { destination, signal, queued_items, queued_bytes, sent, retries: *retries, lost, spool }
     }
 }
 
@@ -122,6 +145,7 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         kubernetes: metrics.stats.kubernetes.as_deref(),
         receive: metrics.stats.sent_to_us.as_deref(),
         exports: metrics.stats.lanes.iter().map(Export::of).collect(),
+        spool_usable: metrics.stats.is_spool_usable,
         services: services.collect(),
     }
 }

@@ -214,9 +214,15 @@ fn exports() -> Row {
                 )],
             ),
             lines(
-                ("Waiting", "Memory of what waits for a destination"),
+                ("Waiting", "What waits for a destination, in memory and on the disk"),
                 (Unit::Bytes, 6),
-                [line(sum("obi_export_queue_bytes", CHOSEN, by), "{{destination}} {{signal}}")],
+                [
+                    line(sum("obi_export_queue_bytes", CHOSEN, by), "{{destination}} {{signal}}"),
+                    line(
+                        sum("obi_export_spool_bytes", CHOSEN, by),
+                        "{{destination}} {{signal}}, on the disk",
+                    ),
+                ],
             ),
             lines(
                 ("Sent again", "Requests that were sent again"),

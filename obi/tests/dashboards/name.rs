@@ -46,6 +46,7 @@ const AGENT: &[(&str, Instrument, &[&str])] = &[
     ("obi_export_retries_total", Counter, &["destination", "signal"]),
     ("obi_export_queue_items", Gauge, &["destination", "signal"]),
     ("obi_export_queue_bytes", Gauge, &["destination", "signal"]),
+    ("obi_export_spool_bytes", Gauge, &["destination", "signal"]),
     ("obi_profile_samples_total", Counter, &[]),
     ("obi_profile_lost_samples_total", Counter, &["reason"]),
     ("obi_profile_truncated_stacks_total", Counter, &["reason"]),

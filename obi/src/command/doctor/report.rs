@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::profile::Profiles;
+use super::spool::Spool;
 use super::tls::Tls;
 use crate::capture::hook_set::HookSet;
 use crate::capture::program::{Programs, flavour_name};
@@ -39,6 +40,16 @@ pub(super) struct Report {
     waiting: Waiting,
     /// Whether stacks would be sampled.
     pub(super) profiles: Profiles,
+    /// Whether what destinations do not take could wait on the disk.
+    spool: Spool,
+}
+
+/// What is found out beside the hook set.
+#[derive(Debug)]
+pub(super) struct Beside {
+    pub(super) tls: Tls,
+    pub(super) profiles: Profiles,
+    pub(super) spool: Spool,
 }
 
 /// Where the time of server spans goes.
@@ -78,8 +89,7 @@ impl Report {
     pub(super) fn new(
         support: Support,
         selection: Result<Selection<Programs>, SelectError>,
-        tls: Tls,
-        profiles: Profiles,
+        Beside { tls, profiles, spool }: Beside,
     ) -> Self {
         let Support { checks, sets, capabilities, pid_namespace, .. } = support;
         let verdicts = match &selection {
@@ -110,6 +120,7 @@ impl Report {
             tls,
             waiting,
             profiles,
+            spool,
         }
     }
 
@@ -148,6 +159,7 @@ impl Report {
             false => writeln!(text, "\nwhere the time of server spans goes: not booked\n  because: {reason}"),
         };
         self.profiles.write(&mut text);
+        self.spool.write(&mut text);
         text.push_str("\nnot seen by this version on any kernel:\n");
         for (what, why) in NOT_SEEN {
             let _ = writeln!(text, "{:>9}  {what}: {why}", "");

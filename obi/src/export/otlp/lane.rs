@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::meter::{Lost, Meter};
 use super::queue::{PAYLOAD_BYTES, Payload, Receiver, release};
 use super::retry::{Answer, Backoff};
+use super::spooling::{self, Spooling};
 use super::transport::Transport;
 
 /// Between two warnings of the same lane.
@@ -41,13 +42,22 @@ pub(super) struct Lane {
     pub(super) warned: Option<Instant>,
     /// Until when nothing is sent, and that this has been said.
     pub(super) rests: Option<Instant>,
+    /// Where what the destination does not take waits.
+    pub(super) spooling: Option<Spooling>,
 }
 
 impl Lane {
     /// Sends until the queue is closed and empty.
     pub(super) async fn run(mut self) {
+        match self.spooling.take() {
+            Some(spooling) => spooling::run(self, spooling).await,
+            None => self.run_in_memory().await,
+        }
+    }
+
+    async fn run_in_memory(mut self) {
         while let Some(batch) = self.next_batch().await {
-            if self.rests.is_some_and(|until| Instant::now() < until) {
+            if self.is_resting() {
                 self.meter.lose(Lost::Unsupported, n_items(&batch));
             } else {
                 self.deliver(&batch).await;
@@ -86,18 +96,8 @@ impl Lane {
         loop {
             let answer = timeout(self.settings.timeout, self.transport.send(batch, &self.meter)).await;
             let (asked, why) = match answer {
-                Ok(Answer::Accepted { rejected, message }) => {
-                    return self.accepted(n_items, rejected.min(n_items), &message);
-                }
-                Ok(Answer::Refused(why)) => {
-                    self.meter.lose(Lost::Refused, n_items);
-                    return self.warn(&format!("{n_items} items refused: {why}"));
-                }
-                Ok(Answer::Unsupported(why)) => {
-                    self.meter.lose(Lost::Unsupported, n_items);
-                    return self.rest(&why);
-                }
                 Ok(Answer::Again(asked, why)) => (asked, why),
+                Ok(answer) => return self.settle(n_items, answer),
                 Err(_) => {
                     self.transport.reset();
                     (None, format!("no answer within {:?}", self.settings.timeout))
@@ -112,6 +112,26 @@ impl Lane {
             self.meter.retry();
             sleep(pause).await;
         }
+    }
+
+    /// Counts what an answer means for a request that is not sent again.
+    pub(super) fn settle(&mut self, n_items: u64, answer: Answer) {
+        match answer {
+            Answer::Accepted { rejected, message } => self.accepted(n_items, rejected.min(n_items), &message),
+            Answer::Unsupported(why) => {
+                self.meter.lose(Lost::Unsupported, n_items);
+                self.rest(&why);
+            }
+            Answer::Refused(why) | Answer::Again(_, why) => {
+                self.meter.lose(Lost::Refused, n_items);
+                self.warn(&format!("{n_items} items refused: {why}"));
+            }
+        }
+    }
+
+    /// Whether the destination is left alone, since it does not know the signal.
+    pub(super) fn is_resting(&self) -> bool {
+        self.rests.is_some_and(|until| Instant::now() < until)
     }
 
     fn accepted(&mut self, n_items: u64, rejected: u64, message: &str) {
@@ -131,7 +151,7 @@ impl Lane {
         self.rests = Some(Instant::now() + REST);
     }
 
-    fn warn(&mut self, what: &str) {
+    pub(super) fn warn(&mut self, what: &str) {
         if self.warned.is_none_or(|warned| warned.elapsed() >= QUIET) {
             self.warned = Some(Instant::now());
             tracing::warn!(destination = self.name, "{what}");

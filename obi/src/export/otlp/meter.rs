@@ -3,11 +3,12 @@
 //! In: counts from the lane and from whoever fills its queue. Out: a [`Lane`] at any time, from any thread.
 //! Refuses to know what an item is: a span, a point of a metric, or a profile.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::config::export::Signal;
-use crate::stats::Lane;
+use crate::export::spool::{Counts, Gone, Held, Spool};
+use crate::stats::{Lane, Spooled};
 
 /// Why items did not arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,11 +27,19 @@ pub(super) enum Lost {
     Shutdown,
     /// The destination does not know this signal.
     Unsupported,
+    /// The spool or its file system had no room: they were the oldest there.
+    SpoolFull,
+    /// They had been in the spool for longer than they may.
+    SpoolExpired,
+    /// What was read from the spool is not what was written.
+    SpoolCorrupt,
+    /// The spool could not be written, for another reason than room.
+    SpoolUnwritable,
 }
 
 impl Lost {
     /// All reasons.
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::QueueFull,
         Self::Rejected,
         Self::Refused,
@@ -38,6 +47,10 @@ impl Lost {
         Self::TooLarge,
         Self::Shutdown,
         Self::Unsupported,
+        Self::SpoolFull,
+        Self::SpoolExpired,
+        Self::SpoolCorrupt,
+        Self::SpoolUnwritable,
     ];
 
     /// The value of the `reason` label.
@@ -50,6 +63,23 @@ impl Lost {
             Self::TooLarge => "too_large",
             Self::Shutdown => "shutdown",
             Self::Unsupported => "unsupported",
+            Self::SpoolFull => "spool_full",
+            Self::SpoolExpired => "spool_expired",
+            Self::SpoolCorrupt => "spool_corrupt",
+            Self::SpoolUnwritable => "spool_unwritable",
+        }
+    }
+}
+
+impl Lost {
+    /// The same in the words of the spool, which counts it.
+    fn in_spool(self) -> Option<Gone> {
+        match self {
+            Self::SpoolFull => Some(Gone::Full),
+            Self::SpoolExpired => Some(Gone::Expired),
+            Self::SpoolCorrupt => Some(Gone::Corrupt),
+            Self::SpoolUnwritable => Some(Gone::Unwritable),
+            _ => None,
         }
     }
 }
@@ -65,6 +95,8 @@ pub(super) struct Account {
     sent: AtomicU64,
     retries: AtomicU64,
     lost: [AtomicU64; Lost::ALL.len()],
+    /// Its shelves in the spool: one, or several after its URL has changed.
+    shelves: Mutex<Vec<Arc<Counts>>>,
 }
 
 impl Account {
@@ -78,11 +110,30 @@ impl Account {
             sent: AtomicU64::new(0),
             retries: AtomicU64::new(0),
             lost: Default::default(),
+            shelves: Mutex::default(),
         }
+    }
+
+    /// What is on this shelf is its as well.
+    fn keep(&self, counts: &Arc<Counts>) {
+        let mut shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        if !shelves.iter().any(|shelf| Arc::ptr_eq(shelf, counts)) {
+            shelves.push(Arc::clone(counts));
+        }
+    }
+
+    fn spooled(&self) -> Option<Held> {
+        let shelves = self.shelves.lock().unwrap_or_else(PoisonError::into_inner);
+        shelves.iter().map(|shelf| shelf.held()).reduce(Held::plus)
     }
 
     /// Everything now. What leaves the queue is counted as sent or lost before, so that the sum never falls short.
     pub(super) fn state(&self) -> Lane {
+        let spooled = self.spooled();
+        let lost = |reason: Lost| {
+            let kept = spooled.map_or(0, |held| reason.in_spool().map_or(0, |gone| held.lost[gone as usize]));
+            (reason.name(), self.lost[reason as usize].load(Relaxed) + kept)
+        };
         Lane {
             destination: Arc::clone(&self.destination),
             signal: self.signal.name(),
@@ -91,7 +142,15 @@ impl Account {
             attempt_bytes: self.attempt_bytes.load(Relaxed),
             sent: self.sent.load(Relaxed),
             retries: self.retries.load(Relaxed),
-            lost: Lost::ALL.map(|reason| (reason.name(), self.lost[reason as usize].load(Relaxed))).to_vec(),
+            lost: Lost::ALL.map(lost).to_vec(),
+            spooled: spooled.map(|held| Spooled {
+                bytes: held.bytes,
+                items: held.items,
+                oldest: held.oldest,
+                written: held.written,
+                delivered: held.delivered,
+                restored: held.restored,
+            }),
         }
     }
 }
@@ -105,13 +164,17 @@ pub struct Accounts {
     pub(super) all: Vec<Arc<Account>>,
     /// Whether there are logs: only where they are received.
     pub(super) has_logs: bool,
+    /// Where what is not taken waits, if it is wanted and can be used.
+    pub(super) spool: Option<Arc<Spool>>,
+    /// Whether it can be used; `None` where it is not wanted.
+    pub(super) is_spool_usable: Option<bool>,
 }
 
 impl Accounts {
     /// None yet. Metrics count from `start`, ns since the Unix epoch.
     #[must_use]
     pub fn new(start: u64) -> Self {
-        Self { start, all: Vec::new(), has_logs: false }
+        Self { start, all: Vec::new(), has_logs: false, spool: None, is_spool_usable: None }
     }
 
     /// The same where logs may come from others.
@@ -124,6 +187,16 @@ impl Accounts {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
+    }
+
+    /// Tells of what is in the spool for those who are no destinations any more: it waits for them until it is too old.
+    pub(super) fn tell_of_others(&mut self) {
+        for (about, counts) in self.spool.iter().flat_map(|spool| spool.all()).collect::<Vec<_>>() {
+            let signal = Signal::ALL.into_iter().find(|signal| signal.name() == about.signal);
+            if let Some(signal) = signal {
+                self.meter(&about.destination.into(), signal).keep(&counts);
+            }
+        }
     }
 
     /// The meter of a new lane, which goes on with the account of those before it.
@@ -192,6 +265,11 @@ impl Meter {
         self.lose(Lost::Shutdown, n_items);
         self.release(n_items, n_bytes);
         n_items
+    }
+
+    /// Counts what is on this shelf, too.
+    pub(super) fn keep(&self, counts: &Arc<Counts>) {
+        self.account.keep(counts);
     }
 
     /// Destination and signal, for the log.

@@ -12,8 +12,9 @@
 //!
 //! - [`sample`]: which spans leave. `encode`, `chunk`: spans to bytes, once for all destinations, by service.
 //! - `metric`: a snapshot to bytes. [`profile`]: samples to bytes, and back. `resource`: services as resources. `wire`: protobuf fields.
-//! - `queue`, `lane`: bounded, one per destination and signal, so that none waits for another; `retry`: the
+//! - `plan`: the configuration to lanes. `queue`, `lane`: bounded, one per destination and signal, so that none waits for another; `retry`: the
 //!   specification's rules; `meter`: what became of every item.
+//! - `spooling`: lanes with a place on the disk.
 //! - `transport`, `tls`: connections. Servers that speak Pyroscope's `/ingest` have lanes like the others, and so have
 //!   those that take remote write (`remote`).
 
@@ -22,12 +23,14 @@ mod encode;
 mod lane;
 mod meter;
 mod metric;
+mod plan;
 pub mod profile;
 mod queue;
 mod remote;
 mod resource;
 mod retry;
 pub mod sample;
+mod spooling;
 mod tls;
 mod transport;
 mod wire;
@@ -40,14 +43,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use self::chunk::Chunk;
-use self::lane::{Lane, Settings};
+use self::lane::Lane;
 use self::meter::{Account, Meter};
-use self::queue::{Limits, Payload, Queue, Receiver};
-use self::remote::{Writing, Writings};
+use self::queue::{Payload, Queue};
+use self::remote::Writings;
 use self::sample::Sampler;
-use self::transport::{Language, Transport};
 use super::{Metrics, pyroscope};
-use crate::config::export::{Export, Histograms, OtlpDestination, Signal};
+use crate::config::export::Histograms;
 use crate::profile::Selection;
 use crate::receive::{Kind, Passed, Received};
 use crate::red::Snapshot;
@@ -110,6 +112,7 @@ pub struct Tap {
     chunk: Option<Chunk>,
     queues: Vec<Queue>,
     accounts: Vec<Arc<Account>>,
+    is_spool_usable: Option<bool>,
     /// Spans that profiles may link to say so.
     are_linked: bool,
 }
@@ -125,151 +128,6 @@ pub struct Exporter {
     start: u64,
     meters: Vec<Arc<Meter>>,
     retry_for: Duration,
-}
-
-impl Plan {
-    /// Reads certificates and makes the queues. `start` is when counting began, ns since the Unix epoch.
-    ///
-    /// # Errors
-    /// When a certificate or key cannot be used.
-    pub fn new(export: &Export, start: u64) -> Result<Self, OtlpError> {
-        Self::after(Accounts::new(start), export)
-    }
-
-    /// The same in the place of an earlier plan, whose counts go on.
-    ///
-    /// # Errors
-    /// When a certificate or key cannot be used.
-    pub fn after(mut accounts: Accounts, export: &Export) -> Result<Self, OtlpError> {
-        let mut lanes = Vec::new();
-        let (mut spans, mut metrics, mut profiles, mut logs) =
-            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for destination in &export.otlp {
-            let name: Arc<str> = destination.label().into();
-            for signal in Signal::ALL {
-                if signal == Signal::Logs && !accounts.has_logs {
-                    continue;
-                }
-                let Some(transport) = transport(destination, signal, &name)? else { continue };
-                let (queue, end) = queue(destination, accounts.meter(&name, signal));
-                match signal {
-                    Signal::Traces => spans.push(queue),
-                    Signal::Metrics => metrics.push((destination.histograms, queue)),
-                    Signal::Profiles => profiles.push((ProfileFormat::Otlp, queue)),
-                    Signal::Logs => logs.push(queue),
-                }
-                lanes.push(end.lane(transport, settings(destination, signal)));
-            }
-        }
-        for pyroscope in &export.pyroscope {
-            let (destination, signal) = (pyroscope.connection(), Signal::Profiles);
-            let name: Arc<str> = pyroscope.label().into();
-            let Some(url) = pyroscope.ingest() else { continue };
-            let transport = connected(&destination, signal, &name, &url)?.speaking(Language::Pyroscope);
-            let (queue, end) = queue(&destination, accounts.meter(&name, signal));
-            profiles.push((ProfileFormat::Pyroscope, queue));
-            lanes.push(end.lane(transport, settings(&destination, signal)));
-        }
-        let mut writings = Writings::default();
-        for remote_write in &export.remote_write {
-            let (destination, signal) = (remote_write.connection(), Signal::Metrics);
-            let name: Arc<str> = remote_write.label().into();
-            let Some(url) = &remote_write.url else { continue };
-            let transport = connected(&destination, signal, &name, url)?.speaking(Language::RemoteWrite);
-            let (queue, end) = queue(&destination, accounts.meter(&name, signal));
-            writings.0.push(Writing::new(remote_write, accounts.start, queue));
-            lanes.push(end.lane(transport, one_by_one(settings(&destination, signal))));
-        }
-        let smallest = export.otlp.iter().map(|destination| u64::from(destination.batch_items)).min();
-        let limit = smallest.unwrap_or(CHUNK_ITEMS).min(CHUNK_ITEMS);
-        let tap = Tap {
-            sampler: Sampler::new(export.sampling),
-            chunk: (!spans.is_empty()).then(|| Chunk::new(limit)),
-            queues: spans,
-            accounts: accounts.all.clone(),
-            are_linked: false,
-        };
-        let retry_for = export.otlp.iter().map(|destination| destination.retry_for);
-        let pyroscopes = export.pyroscope.iter().map(|destination| destination.retry_for);
-        let retry_for = retry_for.chain(pyroscopes).chain(remote::retry_for(&export.remote_write));
-        let retry_for = retry_for.max().unwrap_or_default();
-        Ok(Self { lanes, tap, metrics, profiles, logs, writings, accounts, retry_for })
-    }
-
-    /// What the plan after this one goes on with.
-    #[must_use]
-    pub fn accounts(&self) -> &Accounts {
-        &self.accounts
-    }
-
-    /// Starts the lanes on the runtime. The tap goes to the pipeline.
-    #[must_use]
-    pub fn start(self) -> (Tap, Exporter) {
-        let Self { lanes, tap, metrics, profiles, logs, writings, accounts, retry_for } = self;
-        let meters = lanes.iter().map(|lane| Arc::clone(&lane.meter)).collect();
-        let lanes = lanes.into_iter().map(Lane::run).collect();
-        let start = accounts.start;
-        (tap, Exporter { lanes, metrics, profiles, logs, writings, start, meters, retry_for })
-    }
-}
-
-fn transport(
-    destination: &OtlpDestination,
-    signal: Signal,
-    name: &Arc<str>,
-) -> Result<Option<Transport>, OtlpError> {
-    let url = destination.url(signal);
-    url.map(|url| connected(destination, signal, name, &url)).transpose()
-}
-
-fn connected(
-    destination: &OtlpDestination,
-    signal: Signal,
-    name: &Arc<str>,
-    url: &str,
-) -> Result<Transport, OtlpError> {
-    let url = url.parse().map_err(|reason| OtlpError::Url { destination: name.to_string(), reason })?;
-    let tls = tls::configuration(destination, &url)
-        .map_err(|reason| OtlpError::Tls { destination: name.to_string(), reason })?;
-    Ok(Transport::new(destination, signal, url, Arc::new(tls)))
-}
-
-/// The end of a queue that a lane empties.
-struct End {
-    receiver: Receiver,
-    meter: Arc<Meter>,
-}
-
-fn queue(destination: &OtlpDestination, meter: Meter) -> (Queue, End) {
-    let meter = Arc::new(meter);
-    let limits = Limits { items: destination.queue_items.into(), bytes: destination.queue_bytes.into() };
-    let (queue, receiver) = Queue::new(Arc::clone(&meter), limits);
-    (queue, End { receiver, meter })
-}
-
-impl End {
-    fn lane(self, transport: Transport, settings: Settings) -> Lane {
-        let Self { receiver, meter } = self;
-        let (destination, signal) = meter.name();
-        let name = format!("{destination} {signal}");
-        Lane { receiver, transport, meter, settings, name, left_over: None, warned: None, rests: None }
-    }
-}
-
-fn settings(destination: &OtlpDestination, signal: Signal) -> Settings {
-    let settings = Settings {
-        batch_items: destination.batch_items.into(),
-        batch_delay: destination.batch_delay,
-        timeout: destination.timeout,
-        retry_for: destination.retry_for,
-    };
-    // Two requests with profiles in a row are none: each has a dictionary of its own.
-    if signal == Signal::Profiles { one_by_one(settings) } else { settings }
-}
-
-/// For requests that cannot be put together.
-fn one_by_one(settings: Settings) -> Settings {
-    Settings { batch_items: 1, ..settings }
 }
 
 impl Tap {
@@ -333,6 +191,12 @@ impl Tap {
     #[must_use]
     pub fn lanes(&self) -> Vec<stats::Lane> {
         self.accounts.iter().map(|account| account.state()).collect()
+    }
+
+    /// Whether the spool can be used; `None` where it is not wanted.
+    #[must_use]
+    pub fn is_spool_usable(&self) -> Option<bool> {
+        self.is_spool_usable
     }
 
     /// Spans that sampling kept from leaving; `None` when there was never anything to sample for.

@@ -4,6 +4,7 @@ mod destination;
 mod hanging;
 mod remote_write;
 mod snapshot;
+mod spooling;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -20,8 +21,10 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::meter::Lost;
+use super::plan::transport;
 use super::sample::Kept;
 use super::*;
+use crate::config::export::{Export, OtlpDestination, Signal};
 use crate::red::tests::{START, call_ended, call_with, service, span, span_with, websocket};
 use crate::red::{self, Registry};
 use crate::span::SCHEMA_URL;

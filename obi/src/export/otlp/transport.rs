@@ -106,6 +106,16 @@ impl Transport {
         }
     }
 
+    /// What tells where requests go from all other places: what waits on the disk for one goes to no other.
+    pub(super) fn address(&self) -> String {
+        format!("{:?} {} {}", self.language, self.signal.name(), self.uri)
+    }
+
+    /// Whether requests are OTLP's, which nothing has compressed yet.
+    pub(super) fn is_otlp(&self) -> bool {
+        self.language == Language::Otlp
+    }
+
     /// Ends its connection, which may lead nowhere: the socket is closed and the request's memory free.
     pub(super) fn reset(&mut self) {
         self.cutter.cut();

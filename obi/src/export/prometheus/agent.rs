@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, LabelSetEncoder, NoLabelSet,
@@ -20,7 +21,7 @@ use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
 use crate::receive::View as Receive;
 use crate::red::{self, EVIDENCE, ServiceTotals, seconds};
-use crate::stats::{HookSetState, Lane, Process, Program, Reloads, Snapshot, Stage};
+use crate::stats::{HookSetState, Lane, Process, Program, Reloads, Snapshot, Spooled, Stage};
 
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -41,6 +42,7 @@ impl prometheus_client::collector::Collector for Collector {
         stats.sent_to_us.as_ref().map_or(Ok(()), |received| write_received(&mut out, received))?;
         write_reloads(&mut out, stats.reloads)?;
         write_exports(&mut out, stats)?;
+        write_spool(&mut out, stats)?;
         out.info("obi_build", "Version of the agent", &[("version", env!("CARGO_PKG_VERSION"))])?;
         self.metrics.process.map_or(Ok(()), |process| write_process(&mut out, &process))
     }
@@ -246,6 +248,48 @@ fn write_exports(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
         family.encode_family(&LabelSet(&labels(lane)))?.encode_gauge(&lane.attempt_bytes)?;
     }
     Ok(())
+}
+
+/// Of destinations that have a place on the disk.
+fn write_spool(out: &mut Families<'_>, stats: &Snapshot) -> fmt::Result {
+    let Some(is_usable) = stats.is_spool_usable else { return Ok(()) };
+    let help = "Whether the spool can be used";
+    out.gauge(("obi_export_spool_usable", help, None), u64::from(is_usable))?;
+    let spooled: Vec<_> = stats
+        .lanes
+        .iter()
+        .filter_map(|lane| {
+            let labels = [("destination", &*lane.destination), ("signal", lane.signal)];
+            lane.spooled.map(|spooled| (labels, spooled))
+        })
+        .collect();
+    let now = unix_seconds();
+    let age = |oldest: u64| if oldest == 0 { 0 } else { now.saturating_sub(oldest) };
+    let mut gauge = |header: Header, value: &dyn Fn(&Spooled) -> u64| {
+        let mut family = out.family(header, MetricType::Gauge)?;
+        for (labels, spooled) in &spooled {
+            family.encode_family(&LabelSet(labels))?.encode_gauge(&value(spooled))?;
+        }
+        Ok(())
+    };
+    let bytes = ("obi_export_spool", "Bytes on the disk that wait for a destination", Some(&BYTES));
+    gauge(bytes, &|spooled| spooled.bytes)?;
+    let items = ("obi_export_spool_items", "What waits on the disk for a destination, in items", None);
+    gauge(items, &|spooled| spooled.items)?;
+    let oldest = ("obi_export_spool_oldest", "Age of what has waited longest on the disk", Some(&SECONDS));
+    gauge(oldest, &|spooled| age(spooled.oldest))?;
+    let mut counter = |name, help, value: fn(&Spooled) -> u64| {
+        out.counter((name, help, None), spooled.iter().map(|(labels, spooled)| (*labels, value(spooled))))
+    };
+    counter("obi_export_spool_written", "Items that were put on the disk", |spooled| spooled.written)?;
+    let help = "Items on the disk that their destination has settled";
+    counter("obi_export_spool_delivered", help, |spooled| spooled.delivered)?;
+    let help = "Items on the disk that an earlier run of the agent had left";
+    counter("obi_export_spool_restored", help, |spooled| spooled.restored)
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 fn write_profile(out: &mut Families<'_>, profile: &Profile) -> fmt::Result {

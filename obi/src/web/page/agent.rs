@@ -198,7 +198,7 @@ fn exports(stats: &Snapshot) -> Markup {
             @else { div.wide tabindex="0" { table {
                 caption.unseen { "Destinations" }
                 thead { tr {
-                    th scope="col" { "Destination" } th scope="col" { "Signal" } th.n scope="col" { "Sent" } th.n scope="col" { "Lost" } th.n scope="col" { "Queued" } th.n scope="col" { "Retries" } th scope="col" { "Why lost" }
+                    th scope="col" { "Destination" } th scope="col" { "Signal" } th.n scope="col" { "Sent" } th.n scope="col" { "Lost" } th.n scope="col" { "Queued" } th.n scope="col" { "On disk" } th.n scope="col" { "Retries" } th scope="col" { "Why lost" }
                 } }
                 tbody { @for lane in &stats.lanes { (destination(lane)) } }
             } } }
@@ -215,6 +215,7 @@ fn destination(lane: &Lane) -> Markup {
             td.n { (text::count(lane.sent)) }
             td.n { @if lost > 0 { span.bad { "▲ " (text::count(lost)) } } @else { "0" } }
             td.n { (text::count(lane.queued_items)) " " span.of { (text::bytes(lane.queued_bytes + lane.attempt_bytes)) } }
+            td.n { @if let Some(spooled) = lane.spooled { (text::count(spooled.items)) " " span.of { (text::bytes(spooled.bytes)) } } @else { "–" } }
             td.n { (text::count(lane.retries)) }
             td.prose { @for (reason, n) in lane.lost.iter().filter(|(_, n)| *n > 0) { (text::count(*n)) " " code { (reason) } ": " (remedy::export(reason)) ". " } }
         }

@@ -54,6 +54,10 @@ pub(super) fn export(reason: &str) -> &'static str {
         "too_large" => "larger than the destination takes",
         "shutdown" => "the agent ended",
         "unsupported" => "the destination does not take this signal",
+        "spool_full" => "the disk had no more room for them: export.spool.bytes",
+        "spool_expired" => "they had waited on the disk for longer than export.spool.max_age",
+        "spool_corrupt" => "what was on the disk could not be read again",
+        "spool_unwritable" => "the disk could not be written to; the log says why",
         _ => "",
     }
 }

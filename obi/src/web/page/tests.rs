@@ -106,6 +106,7 @@ fn stats() -> Stats {
         sent: 1_234,
         retries: 5,
         lost: vec![("queue_full", 6), ("refused", 0)],
+        spooled: None,
     }];
     stats
 }

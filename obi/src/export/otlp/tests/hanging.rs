@@ -7,6 +7,7 @@ use std::thread;
 use super::super::meter::Meter;
 use super::super::queue::PAYLOAD_BYTES;
 use super::super::retry::Answer;
+use super::super::transport::Transport;
 use super::*;
 use crate::config::export::{Compression, Protocol};
 

@@ -11,11 +11,11 @@ use crate::stats::Stats;
 
 /// A request as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Came {
+pub(super) struct Came {
     version: String,
     content_type: String,
     encoding: String,
-    body: Vec<u8>,
+    pub(super) body: Vec<u8>,
 }
 
 /// Answers requests by turns, each on a connection of its own; tells them.
@@ -35,7 +35,7 @@ fn answering(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<Ca
     (address, receiver)
 }
 
-fn read(stream: &mut TcpStream) -> Came {
+pub(super) fn read(stream: &mut TcpStream) -> Came {
     let mut bytes = Vec::new();
     let end = loop {
         let mut piece = [0; 4_096];
