@@ -257,7 +257,8 @@ impl World {
             .set("slo", "files", json!([folder.path().join("slo.yaml")]))
             .set("slo", "state", json!(folder.path().join("state")))
             .set("slo", "webhooks", json!([hook.url()]))
-            .set("export", "otlp", json!([{"endpoint": format!("http://{}", receiver.http)}]));
+            .set("export", "otlp", json!([{"endpoint": format!("http://{}", receiver.http)}]))
+            .set("export", "spool", json!({"bytes": "64 MiB", "directory": folder.path().join("spool")}));
         let agent = Agent::start(config).unwrap();
         let rules = rules(folder.path());
         let native = prometheus(&agent, &rules, "native-histograms,exemplar-storage");

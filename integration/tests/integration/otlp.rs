@@ -20,17 +20,17 @@ use integration::shape::Shape;
 use serde_json::{Value, json};
 
 /// How long everything may take to arrive: some pauses between retries, and a busy machine.
-const ARRIVAL: Duration = Duration::from_secs(40);
+pub(crate) const ARRIVAL: Duration = Duration::from_secs(40);
 const SECOND: Duration = Duration::from_secs(1);
 
 /// A watched server and nothing else, so that the set of spans is known.
-struct World {
+pub(crate) struct World {
     server: ShapeServer,
-    config: Config,
+    pub(crate) config: Config,
 }
 
 impl World {
-    fn new(name: &str, export: Value) -> Self {
+    pub(crate) fn new(name: &str, export: Value) -> Self {
         let server = ShapeServer::start(name, every_way(1)).unwrap();
         let rule = json!([{"service": server.server.service}]);
         let mut config = Config::default().set("discover", "include", rule);
@@ -41,7 +41,7 @@ impl World {
     }
 
     /// Makes the calls and waits until the agent has a span of each; their ids.
-    fn call(&self, agent: &mut Agent, calls: &[Call]) -> BTreeSet<String> {
+    pub(crate) fn call(&self, agent: &mut Agent, calls: &[Call]) -> BTreeSet<String> {
         let n_before = agent.spans().unwrap().len();
         client::call(Kind::Shape, &self.server.server.address, calls, 8).unwrap();
         let wanted = n_before + calls.len();
@@ -51,7 +51,7 @@ impl World {
     }
 }
 
-fn plain_calls(n: usize) -> Vec<Call> {
+pub(crate) fn plain_calls(n: usize) -> Vec<Call> {
     (0..n).map(|_| Call::new(Shape::default())).collect()
 }
 

@@ -56,6 +56,16 @@ impl Prometheus {
 
     /// The same, with features that are off by default.
     pub(crate) fn with_features(text: &str, features: &str) -> Self {
+        Self::run(text, &[&format!("--enable-feature={features}")])
+    }
+
+    /// One that scrapes nobody: it is written to.
+    pub(crate) fn receiver(features: &str) -> Self {
+        let features = format!("--enable-feature={features}");
+        Self::run("scrape_configs: []\n", &[&features, "--web.enable-remote-write-receiver"])
+    }
+
+    fn run(text: &str, options: &[&str]) -> Self {
         let files = tempfile::tempdir().unwrap();
         let config = files.path().join("prometheus.yml");
         fs::write(&config, text).unwrap();
@@ -65,12 +75,12 @@ impl Prometheus {
             .arg(format!("--config.file={}", config.display()))
             .arg(format!("--storage.tsdb.path={}", files.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
-            .arg(format!("--enable-feature={features}"));
+            .args(options);
         Self { address, _program: Program::spawn("prometheus", command).unwrap(), _files: files }
     }
 
     /// The data of an API answer, empty while it is not there yet.
-    fn ask(&self, path: &str) -> Value {
+    pub(crate) fn ask(&self, path: &str) -> Value {
         fetch::json::<Value>(self.address, path).map_or(Value::Null, |answer| answer["data"].clone())
     }
 
