@@ -43,6 +43,7 @@ fn layout(is_new: bool) -> Layout {
         holder: 24,
         length: 60,
         source: 54,
+        source_is_of_class: false,
         first: 72,
         class_name: 24,
         symbol_length: 4,

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::towers::{JUDGED, recorded, said};
 
 /// More looks than usual, so that seconds are enough.
-const HERTZ: u32 = 397;
+const HERTZ: u32 = 199;
 
 /// How each JDK is started: its interpreter alone, its quick compiler, all; without what is inlined, and with it.
 const FLAGS: [&[&str]; 6] = [

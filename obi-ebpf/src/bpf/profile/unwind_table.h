@@ -166,7 +166,7 @@ enum {
 	JVM_FRAME_WORDS = 10,
 	JVM_METHOD_WORDS = 16,
 	/* Of a piece of its code, what describes it. */
-	JVM_BLOB_WORDS = 40,
+	JVM_BLOB_WORDS = 48,
 	/* Bits of a compilation's number that a sample tells, above the address. */
 	JVM_ADDRESS_BITS = 47,
 	JVM_COMPILATION_BITS = 10,

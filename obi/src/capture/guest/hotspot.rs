@@ -59,8 +59,10 @@ pub struct Layout {
     pub holder: u16,
     /// In constants: how many.
     pub length: u16,
-    /// In constants: which of them is the name of the source's file.
+    /// In constants, or in their class: which of them is the name of the source's file.
     pub source: u16,
+    /// In their class (before 12).
+    pub source_is_of_class: bool,
     /// In constants: the first of them.
     pub first: u16,
     /// In a class: its name.
@@ -130,6 +132,9 @@ fn layout(vm: &Vm<'_>, major: u32) -> Result<Layout, Unfit> {
     let has_lines = has_lines.or_else(|_| vm.constant("ConstMethodFlags::_misc_has_linenumber_table"))?;
     // Since 9 a symbol's bytes have the second name, before it the first.
     let bytes = vm.offset("Symbol._body").or_else(|_| vm.offset("Symbol._body[0]"))?;
+    let source = vm.offset("ConstantPool._source_file_name_index").map(|offset| (offset, false));
+    let of_class = || vm.offset("InstanceKlass._source_file_name_index").map(|offset| (offset, true));
+    let (source, source_is_of_class) = source.or_else(|_| of_class())?;
     Ok(Layout {
         const_method: vm.word_offset("Method._constMethod")?,
         constants: vm.offset("ConstMethod._constants")?,
@@ -142,7 +147,8 @@ fn layout(vm: &Vm<'_>, major: u32) -> Result<Layout, Unfit> {
         tags: vm.offset("ConstantPool._tags")?,
         holder: vm.offset("ConstantPool._pool_holder")?,
         length: vm.offset("ConstantPool._length")?,
-        source: vm.offset("ConstantPool._source_file_name_index").or_else(|_| no_source(vm))?,
+        source,
+        source_is_of_class,
         first: vm.size("ConstantPool")?,
         class_name: vm.offset("Klass._name")?,
         symbol_length: vm.offset("Symbol._length")?,
@@ -151,11 +157,6 @@ fn layout(vm: &Vm<'_>, major: u32) -> Result<Layout, Unfit> {
         excludes_zero: major >= 20,
         compiled: None,
     })
-}
-
-/// Where a class has it itself, files are not told (11).
-fn no_source(vm: &Vm<'_>) -> Result<u16, Unfit> {
-    vm.offset("InstanceKlass._source_file_name_index").map(|_| 0)
 }
 
 #[cfg(test)]

@@ -168,7 +168,8 @@ impl Head {
     }
 
     fn source(&self, memory: &dyn Memory, layout: &Layout) -> Option<String> {
-        let index = (layout.source > 0).then(|| short(memory, self.constants, layout.source))??;
+        let object = if layout.source_is_of_class { self.holder } else { self.constants };
+        let index = short(memory, object, layout.source)?;
         self.text(memory, layout, index)
     }
 

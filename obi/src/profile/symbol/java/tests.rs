@@ -18,6 +18,7 @@ pub(super) const LAYOUT: Layout = Layout {
     holder: 24,
     length: 60,
     source: 54,
+    source_is_of_class: false,
     first: 72,
     class_name: 24,
     symbol_length: 4,
@@ -137,6 +138,15 @@ fn what_is_not_told_is_left_out() {
     put(&mut silent, CONSTANTS + 54, &[0, 0]);
     let method = read(&silent).unwrap();
     assert_eq!((&*method.name, &*method.file, method.lines.first()), ("shop.Cart.pay", "", 0));
+}
+
+#[test]
+fn a_class_may_name_its_file_itself() {
+    let mut memory = memory(b"shop/Cart");
+    put(&mut memory, CONSTANTS + 54, &[0, 0]);
+    put(&mut memory, CLASS + 64, &[5, 0]);
+    let layout = Layout { source: 64, source_is_of_class: true, ..LAYOUT };
+    assert_eq!(&*Method::read(&memory, &layout, METHOD).unwrap().file, "Cart.java");
 }
 
 #[test]
