@@ -15,7 +15,9 @@ use super::truth::unix_ns;
 const WARM: Duration = Duration::from_secs(120);
 const LOOK: Duration = Duration::from_millis(300);
 /// What is asked for meanwhile, ns: naming more takes long where nothing is optimised.
-const RECENT: u64 = 1_500_000_000;
+const RECENT: u64 = 2_500_000_000;
+/// Functions have their names a moment after they were first sampled.
+const NAMED: u64 = 1_000_000_000;
 /// Right ones in a row after which an interpreter is taken to be understood.
 const RIGHT: usize = 30;
 /// Samples that are judged.
@@ -53,7 +55,7 @@ fn samples(
 ) -> Vec<Sampled> {
     let deadline = Instant::now() + patience(WARM);
     loop {
-        let samples = sampled::fetch(agent.address(), service, &(begun()..unix_ns()));
+        let samples = sampled::fetch(agent.address(), service, &(begun()..unix_ns() - NAMED));
         if samples.as_ref().is_ok_and(|samples| is_enough(samples)) || Instant::now() > deadline {
             return samples.unwrap();
         }
