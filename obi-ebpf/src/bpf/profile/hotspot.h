@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Frames of HotSpot's code, one at a time, by what the agent has told of it (struct jvm). Behind profile/unwind.h, whose
- * walk they are part of, and pure as that is, but for
+ * Frames of HotSpot's code, one at a time, by what the agent has told of it (struct jvm). Behind profile/unwind.h,
+ * whose walk they are part of, and pure as that is, but for
  *   JVM_OF(tgid)   an element of the map, or NULL
  *
  * The interpreter runs each method in a frame of the machine's stack that keeps a frame pointer: below it stand the

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Registers of the user's side of the current thread: those of the interrupt, or where the interrupt came to the kernel,
- * those that were saved on the way there. Part of profile.bpf.c, behind its map `profile_setting` and profile/unwind.h.
+ * Registers of the user's side of the current thread: those of the interrupt, or where the interrupt came to the
+ * kernel, those that were saved on the way there. Part of profile.bpf.c, behind its map `profile_setting` and
+ * profile/unwind.h.
  */
 #ifndef OBI_USER_REGISTERS_H
 #define OBI_USER_REGISTERS_H
