@@ -26,11 +26,11 @@ struct {
 	__type(value, u32);
 } n_ignored SEC(".maps");
 
-/* tid -> what the thread serves right now. Entries live as long as the thread. */
+/* tid -> what the thread serves right now. Entries live as long as the thread. As many as the maps have room for. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(max_entries, 32768);
+	__uint(max_entries, 24576);
 	__type(key, u32);
 	__type(value, struct thread_state);
 } thread SEC(".maps");
