@@ -96,8 +96,8 @@ struct cause {
 	__u32 sent_base;
 	__u32 flags; /* enum cause_flag */
 	/*
-	 * With CAUSE_RUNTIME: 0, or the candidate is that of a callback which began so long ago, µs rounded up, and behind
-	 * which promises went on, of that request or of others that waited. It may be a call, whose answer was read then.
+	 * With CAUSE_RUNTIME: 0, or promises have sent the message behind a callback that began so long ago (µs, rounded
+	 * up). They may be those of other requests than the candidate. That may be a call, whose answer was read then.
 	 */
 	__u32 behind_us;
 };

@@ -111,7 +111,6 @@ pub struct Causes {
     routes: Synchronous,
     /// Routes whose goroutines have gone on when the request had been answered.
     outlived: Synchronous,
-    /// Of threads that run event loops whose callbacks say what they work for.
     outstanding: Outstanding,
     /// By process: threads that wait for many things at once read requests there.
     loops: Recent<u32, ()>,
@@ -254,9 +253,8 @@ impl Causes {
 }
 
 impl Causes {
-    /// The candidate of a call may be an earlier call: then it is what that was made for. Where promises went on, it is
-    /// believed if no other request could. It is put down as that request's call all the same: where it is another's,
-    /// that one is seen without a call for just as long.
+    /// The candidate may be an earlier call, and is then what that was made for. Where promises sent this call, the
+    /// candidate is believed if no other request could go on; the call is put down as its in any case ([`outstanding`]).
     fn follow_up(&mut self, call: &mut Known) {
         let named = self
             .table

@@ -33,7 +33,7 @@ enum {
 struct async_entry {
 	u64 first;
 	u64 exchange; /* a request, or the call whose answer was read; 0: none */
-	u64 since;    /* 0, or when the callback began behind which they were made: what runs there is not known by its ids */
+	u64 since;    /* 0, or when the callback began behind which promises made them: those have no numbers */
 };
 
 struct async_log {
@@ -80,11 +80,14 @@ struct async_origin {
 
 static __always_inline struct async_thread *find_async_thread(void)
 {
-	u64 id = bpf_get_current_pid_tgid();
-	u32 tid = id;
 	struct async_thread *thread;
+	u64 id;
+	u32 tid;
+	/* First of all: on most machines nothing runs Node, and this is asked at each receive. */
 	if (!*(volatile u32 *)&global.follows_ids)
 		return NULL;
+	id = bpf_get_current_pid_tgid();
+	tid = id;
 	thread = bpf_map_lookup_elem(&async_thread, &tid);
 	return thread && thread->tgid == id >> 32 && thread->numbers ? thread : NULL;
 }

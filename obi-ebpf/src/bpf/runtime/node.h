@@ -106,8 +106,8 @@ int node_read(struct pt_regs *ctx)
 }
 
 /*
- * Timers, immediates, what closes, messages of other threads: whatever comes now is for nothing that is known. Its scopes
- * have no number or, as with what is read, that of something which lives on.
+ * The loop begins timers, immediates, handles that close, or messages of other threads: none of them works for a
+ * request that is known. Their scopes have no number or, as with what is read, that of something which lives on.
  */
 SEC("uprobe")
 int node_phase(struct pt_regs *ctx)
