@@ -25,7 +25,7 @@ struct Object {
     portable: bool,
 }
 
-const OBJECTS: [Object; 9] = [
+const OBJECTS: [Object; 12] = [
     Object { folder: "hook", set: "socket", portable: false },
     Object { folder: "hook", set: "fentry", portable: false },
     Object { folder: "hook", set: "kprobe", portable: false },
@@ -35,6 +35,9 @@ const OBJECTS: [Object; 9] = [
     Object { folder: "hook", set: "syscall", portable: true },
     Object { folder: "profile", set: "profile", portable: false },
     Object { folder: "profile", set: "profile", portable: true },
+    Object { folder: "profile", set: "faults", portable: false },
+    Object { folder: "profile", set: "faults", portable: true },
+    Object { folder: "profile", set: "waits", portable: false },
 ];
 
 /// What every `#include "…"` is relative to.

@@ -54,11 +54,14 @@ objects! {
     "syscall" Portable "syscall.portable.bpf.o",
     "profile" Modern "profile.bpf.o",
     "profile" Portable "profile.portable.bpf.o",
+    "faults" Modern "faults.bpf.o",
+    "faults" Portable "faults.portable.bpf.o",
+    "waits" Modern "waits.bpf.o",
 }
 
-/// The object of a hook set (`socket`, `fentry`, `kprobe`, `syscall`), or of the sampler of stacks that any of them may
-/// have beside it (`profile`), as a relocatable BPF ELF file;
-/// `None` when the set does not come in that flavour.
+/// The object of a hook set (`socket`, `fentry`, `kprobe`, `syscall`), or of a sampler of stacks that any of them may
+/// have beside it (`profile`; with that one `faults` and `waits`), as a relocatable BPF ELF file. `None` when the set
+/// does not come in that flavour.
 #[must_use]
 pub fn object(set: &str, flavour: Flavour) -> Option<&'static [u8]> {
     OBJECTS.iter().find(|(name, of, _)| *name == set && *of == flavour).map(|(_, _, bytes)| *bytes)

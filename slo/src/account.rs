@@ -180,6 +180,21 @@ impl Account {
         Budget { period, burn, achieved: burn.rate.map(|rate| 1.0 - rate * self.allowed_whole), remaining }
     }
 
+    /// 1 − target of each part.
+    pub(crate) fn allowed(&self) -> &[f64] {
+        &self.allowed
+    }
+
+    /// 1 − target of the whole.
+    pub(crate) const fn allowed_whole(&self) -> f64 {
+        self.allowed_whole
+    }
+
+    /// Burnt slices in their smallest unit; `None` when events are counted instead.
+    pub(crate) fn burnt_slices(&self, start: Time, now: Time) -> Option<f64> {
+        self.slices.as_ref().map(|slices| slices.between(start, now).0 as f64)
+    }
+
     /// When nothing is left, if it goes on burning at this rate; `None` when it lasts until the end of a calendar
     /// period, or does not burn.
     pub fn exhausted_in(&self, budget: &Budget, rate: f64) -> Option<Duration> {

@@ -92,6 +92,7 @@
 
 mod account;
 pub mod alert;
+mod burn_down;
 mod classifiers;
 mod coverage;
 pub mod duration;
@@ -108,6 +109,7 @@ mod time;
 mod window;
 
 pub use self::account::{Account, Budget, Burn};
+pub use self::burn_down::Moment;
 pub use self::classifiers::{Classifiers, Target};
 pub use self::coverage::{Coverage, LONGEST_BEAT};
 pub use self::engine::{Engine, Status};

@@ -322,6 +322,53 @@ impl Stream {
                 self.compare_rate(burn.rate, from);
             }
         }
+        self.compare_burn_down();
+    }
+
+    /// What is left never rises, and every moment is within the hour that counts are held by.
+    fn compare_burn_down(&self) {
+        let (account, coverage) = (self.engine.account(0).expect("there is one"), self.engine.coverage());
+        let budget = account.budget(Time::from_seconds(self.now), coverage);
+        let moments = account.burn_down(&budget, coverage, 12);
+        let last = moments.last().expect("twelve");
+        assert!((last.remaining - budget.remaining).abs() < 1e-9, "{last:?} {budget:?}");
+        assert_eq!(last.at, budget.burn.period.end);
+        assert!(moments.is_sorted_by(|one, next| one.remaining >= next.remaining && one.at <= next.at));
+        let start = self.period_start();
+        let from = self.slot_start(start);
+        let mut before = start;
+        for moment in &moments {
+            // They lie between seconds; observation begins and ends at whole ones.
+            let at = moment.at.seconds();
+            let share =
+                if at > before { self.observed(before, at) as f64 / (at - before) as f64 } else { 1.0 };
+            let slack = 2.0 / (at - before).max(2) as f64;
+            assert!((moment.coverage - share).abs() <= slack, "{moment:?} {share}");
+            before = at;
+            if budget.burn.slices.is_none() {
+                let least = self.spent(from, at);
+                let most =
+                    self.spent(from, (self.hour_start(at) + 3600).max(self.oldest_hour()).max(at + 60));
+                let spent = 1.0 - moment.remaining;
+                assert!(spent >= least - 1e-9 && spent <= most + 1e-9, "{least} {spent} {most}, {moment:?}");
+            }
+        }
+    }
+
+    /// The part of the budget of all events from a moment on that was spent before another.
+    fn spent(&self, from: i64, to: i64) -> f64 {
+        let parts = self.objective.parts.iter().enumerate();
+        let spent = parts.map(|(at, part)| {
+            let own = self.events.iter().filter(|event| event.part == at && event.at >= from);
+            let (mut bad, mut total) = (0, 0);
+            for event in own.filter(|event| event.at < self.slot_end()) {
+                total += event.counts.total();
+                bad += if event.at < to { event.counts.bad } else { 0 };
+            }
+            let allowed = 1.0 - part.target.numerator() as f64 / part.target.denominator() as f64;
+            if total == 0 { 0.0 } else { part.weight * (bad as f64 / total as f64) / allowed }
+        });
+        spent.sum()
     }
 
     fn compare_rate(&self, rate: Option<f64>, from: i64) {

@@ -17,6 +17,14 @@ static _Thread_local const struct host_guest_world *world;
 
 #include "profile/guest.h"
 
+/* `rest`: ends of calls do not count. */
+struct host_guest_thread {
+	u64 pointer;
+	u64 pc;
+	u32 tgid;
+	u32 rest;
+};
+
 struct host_guest_walk {
 	u32 n_words;
 	u32 n_calls;
@@ -26,19 +34,20 @@ struct host_guest_walk {
 
 /*
  * Words of a stack, `most` of them and as many steps; where a call of the evaluating function ends a word 0 stands in
- * between. `rest`: these ends do not count.
+ * between.
  */
-void host_guest(const struct host_guest_world *of, u32 tgid, u64 thread_pointer, u32 rest, u64 *words, u32 most,
+void host_guest(const struct host_guest_world *of, const struct host_guest_thread *thread, u64 *words, u32 most,
 		struct host_guest_walk *came_to)
 {
 	struct guest_walk g;
 	memset(&g, 0xa5, sizeof(g));
-	g.tgid = tgid;
-	g.thread_pointer = thread_pointer;
+	g.tgid = thread->tgid;
+	g.thread_pointer = thread->pointer;
+	g.pc = thread->pc;
 	g.frame = 0;
 	g.state = GUEST_UNSEEN;
 	g.failed = GUEST_NO_FAILURE;
-	g.rest = rest;
+	g.rest = thread->rest;
 	g.window_words = 0;
 	world = of;
 	memset(came_to, 0, sizeof(*came_to));

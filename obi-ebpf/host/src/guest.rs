@@ -29,18 +29,32 @@ pub struct Walked {
 /// Steps that a walk may take here.
 pub const MOST: usize = 512;
 
-/// From a thread's descriptor on; `rest`: all frames are one call's.
+/// A thread whose stack is looked at.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Thread {
+    /// Its descriptor.
+    pub pointer: u64,
+    /// Its next instruction.
+    pub pc: u64,
+    /// Its process.
+    pub tgid: u32,
+    /// 1: all frames are one call's.
+    pub rest: u32,
+}
+
+/// From a thread on.
 ///
 /// # Panics
 /// When a word is none of an interpreter's frame.
-pub fn walk<W: World>(world: &W, tgid: u32, thread: u64, rest: bool) -> Walked {
+pub fn walk<W: World>(world: &W, thread: &Thread) -> Walked {
     let raw = RawWorld { context: std::ptr::from_ref(world).cast(), guest: of::<W>, read: read::<W> };
     let (mut words, mut came_to) = ([0_u64; MOST], CameTo::default());
     // SAFETY: all pointers are to live values of the layout that the C side has, the words as many as it is told; it
     // keeps none beyond the call but in a variable of this thread that it sets before it reads it, and calls the
     // functions with the context that they were made for.
     unsafe {
-        host_guest(&raw const raw, tgid, thread, rest.into(), words.as_mut_ptr(), MOST as u32, &mut came_to);
+        host_guest(&raw const raw, thread, words.as_mut_ptr(), MOST as u32, &mut came_to);
     }
     let words = &words[..came_to.n_words as usize];
     let frame = |word: &u64| {
@@ -71,9 +85,7 @@ struct CameTo {
 unsafe extern "C" {
     fn host_guest(
         world: *const RawWorld,
-        tgid: u32,
-        thread: u64,
-        rest: u32,
+        thread: *const Thread,
         words: *mut u64,
         most: u32,
         came_to: &mut CameTo,

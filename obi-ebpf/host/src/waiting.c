@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0)
-/* The accounts of threads and the reasons of waits, for tests: no kernel is needed. */
+/* The accounts of threads, the reasons of waits and which of them are sampled, for tests: no kernel is needed. */
+#include "waiting/draw.h"
 #include "waiting/reason.h"
 #include "waiting/times.h"
 
@@ -43,4 +44,9 @@ u32 host_reason_of_call(u32 number, u64 first, u64 second, u64 third)
 {
 	struct call_arguments said = { first, second, third };
 	return reason_of_call(number, &said);
+}
+
+u64 host_draw(u64 length, u64 threshold, u32 chance)
+{
+	return draw(length, threshold, chance);
 }

@@ -78,6 +78,13 @@ pub fn reason_of_call(number: u32, arguments: [u64; 3]) -> u32 {
     unsafe { host_reason_of_call(number, first, second, third) }
 }
 
+/// What a wait of `length` ns stands for as a sample, `chance` being any number; 0: it is not sampled.
+#[must_use]
+pub fn draw(length: u64, threshold: u64, chance: u32) -> u64 {
+    // SAFETY: numbers go in, a number comes out.
+    unsafe { host_draw(length, threshold, chance) }
+}
+
 unsafe extern "C" {
     fn host_account_bytes() -> u32;
     fn host_times_begin(account: *mut c_void, exchange: u64, now: u64);
@@ -85,5 +92,6 @@ unsafe extern "C" {
     fn host_times_wake(account: *mut c_void, now: u64);
     fn host_times_enter(account: *mut c_void, now: u64);
     fn host_times_end(account: *mut c_void, end: u64, parts: *mut u64) -> u32;
+    fn host_draw(length: u64, threshold: u64, chance: u32) -> u64;
     fn host_reason_of_call(number: u32, first: u64, second: u64, third: u64) -> u32;
 }

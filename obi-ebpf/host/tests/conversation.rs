@@ -180,7 +180,17 @@ proptest! {
                     prop_assert_eq!(asked, answered, "a response with its own request");
                 }
             }
-            let lost = played.ledger.abandoned() + played.kernel.lost();
+            // The middle of a head may look like a request. Where its beginning was missed, the exchange was counted as
+            // lost already, and is shown or counted once more.
+            let is_inside = |account: &&Account| {
+                let at = account.request.offset as usize;
+                let mut heads = conversation.exchanges.iter().map(|exchange| &exchange.request.head);
+                account.fate != Fate::Forgotten && heads.any(|head| head.start < at && at < head.end)
+            };
+            let mut again = played.ledger.accounts.values().filter(is_inside).count() as u64;
+            // Where that one began did not come through.
+            again += played.kernel.tally(TALLY_LOST, LOSS_RING_FULL);
+            let lost = (played.ledger.abandoned() + played.kernel.lost()).saturating_sub(again);
             prop_assert!(played.ledger.delivered() + lost <= begun, "{} + {lost} of {begun}", played.ledger.delivered());
         }
         prop_assert!(played.ledger.accounts.values().all(|account| account.fate != Fate::Open));

@@ -6,10 +6,10 @@
 
 use obi_ebpf::{
     GUEST_BY_ADDRESS, GUEST_BY_BYTE, GUEST_BY_UNIT, GUEST_ENDS_ALWAYS, GUEST_ENDS_BY_MARK,
-    GUEST_ENDS_BY_SHIM, GUEST_NO_CODE, GUEST_NO_FAILURE, GUEST_NO_POSITION, GUEST_NO_THREAD,
-    GUEST_UNREADABLE, guest,
+    GUEST_ENDS_BY_SHIM, GUEST_NO_CODE, GUEST_NO_FAILURE, GUEST_NO_POSITION, GUEST_NO_THREAD, GUEST_UNLINKED,
+    GUEST_UNREADABLE, guest, guest_unlinked,
 };
-use obi_ebpf_host::guest::{MOST, Walked, World, walk};
+use obi_ebpf_host::guest::{MOST, Thread, Walked, World, walk};
 use proptest::prelude::*;
 
 const TGID: u32 = 7;
@@ -19,6 +19,7 @@ const STATE: u64 = 0x1800;
 const CALL: u64 = 0x1c00;
 const FRAMES: u64 = 0x2000;
 const END: u64 = 0x8000;
+const AT: Thread = Thread { pointer: THREAD, pc: 0, tgid: TGID, rest: 0 };
 /// A multiple of eight.
 const FRAME_BYTES: u64 = 120;
 
@@ -47,7 +48,7 @@ impl Memory {
     }
 
     fn walk(&self) -> Walked {
-        walk(self, TGID, THREAD, false)
+        walk(self, &AT)
     }
 }
 
@@ -150,7 +151,7 @@ fn frames_come_apart_by_call() {
 #[test]
 fn what_is_left_is_one_call() {
     let memory = memory(12, &[&[0x100, 0x200], &[0x300]]);
-    let walked = walk(&memory, TGID, THREAD, true);
+    let walked = walk(&memory, &Thread { rest: 1, ..AT });
     assert_eq!(walked.calls, [[(0x100, 20), (0x200, 20), (0x300, 20)]]);
 }
 
@@ -179,6 +180,25 @@ fn what_does_not_prove_itself_is_not_told() {
     check(&|memory| memory.put(innermost + 32, 0), (0, GUEST_NO_CODE));
     check(&|memory| memory.put(innermost + 32, 1 << 50), (0, GUEST_NO_CODE));
     check(&|memory| memory.put(innermost + 48, 1 << 60), (1, GUEST_UNREADABLE));
+}
+
+#[test]
+fn nothing_is_said_where_the_innermost_frame_has_no_caller_yet() {
+    let mut memory = memory(11, &[&[0x100], &[0x200]]);
+    memory.guest.eval = 0x5000;
+    memory.guest.unlinked[0] = guest_unlinked { from: 0x10, bytes: 2 };
+    memory.guest.unlinked[7] = guest_unlinked { from: 0x80, bytes: 1 };
+    let check = |pc: u64, expected: u32| {
+        let walked = walk(&memory, &Thread { pc, ..AT });
+        assert_eq!(walked.failed, expected, "{pc:#x}");
+        assert_eq!(walked.calls.len(), if expected == GUEST_NO_FAILURE { 2 } else { 1 });
+    };
+    for pc in [0x5010, 0x5011, 0x5080] {
+        check(pc, GUEST_UNLINKED);
+    }
+    for pc in [0, 0x4fff, 0x5000, 0x500f, 0x5012, 0x507f, 0x5081, u64::MAX] {
+        check(pc, GUEST_NO_FAILURE);
+    }
 }
 
 #[test]
@@ -229,7 +249,7 @@ proptest! {
                 &mut guest.previous, &mut guest.instruction, &mut guest.owner,
             ][which] = offset;
         }
-        let walked = walk(&memory, TGID, THREAD, rest);
+        let walked = walk(&memory, &Thread { rest: rest.into(), ..AT });
         prop_assert!(walked.steps as usize <= MOST);
         for (code, position) in walked.calls.iter().flatten() {
             prop_assert!(*code > 0 && code >> 47 == 0 && code % 8 == 0 && *position <= u64::from(GUEST_NO_POSITION));

@@ -4,10 +4,34 @@ use obi_ebpf::{
     WAIT_CHILD, WAIT_CONDITION, WAIT_FILE, WAIT_LOCK, WAIT_NETWORK, WAIT_OTHER, WAIT_PAGE_FAULT, WAIT_POLL,
     WAIT_REASONS, WAIT_SLEEP,
 };
-use obi_ebpf_host::waiting::{Account, Leaves, Parts, reason_of_call};
+use obi_ebpf_host::waiting::{Account, Leaves, Parts, draw, reason_of_call};
 use proptest::prelude::*;
 
 const BLOCKED: usize = 2;
+
+proptest! {
+    /// What is expected of a sample is the wait's length, whatever the threshold.
+    #[test]
+    fn samples_of_waits_sum_to_their_lengths(threshold in 1_u64..1 << 32, part in 0.0_f64..2.0) {
+        const CHANCES: u32 = 4096;
+        let length = (threshold as f64 * part) as u64;
+        let chances = (0..CHANCES).map(|nth| nth * (u32::MAX / CHANCES + 1));
+        let drawn: Vec<u64> = chances.map(|chance| draw(length, threshold, chance)).collect();
+        prop_assert!(drawn.iter().all(|value| [0, length.max(threshold)].contains(value)));
+        let mean = drawn.iter().map(|value| *value as f64).sum::<f64>() / f64::from(CHANCES);
+        let step = threshold as f64 / f64::from(CHANCES);
+        prop_assert!((mean - length as f64).abs() <= step + 1.0, "{mean} of {length}, threshold {threshold}");
+    }
+}
+
+#[test]
+fn long_waits_and_those_beside_a_threshold_that_is_none_are_always_sampled() {
+    for chance in [0, 1, u32::MAX] {
+        assert_eq!(draw(8_000_000, 8_000_000, chance), 8_000_000);
+        assert_eq!(draw(9, 1 << 32, chance), 9);
+    }
+    assert_eq!((draw(0, 8, 0), draw(1, 8, 0), draw(1, 8, u32::MAX)), (0, 8, 0));
+}
 
 #[test]
 fn each_phase_is_booked_where_it_belongs() {

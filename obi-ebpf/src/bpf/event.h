@@ -114,6 +114,10 @@ enum cause_flag {
 	CAUSE_STARTED_BIT = 63,
 	/* In the kernel only: the context is a copy of the one that has read the request, or of such a copy. */
 	CONTEXT_COPIED_BIT = 62,
+	/* Likewise: the next goroutine that this one starts is that of the exchange's own handler. */
+	GOROUTINE_HANDS_OVER_BIT = 62,
+	/* Likewise: it sends the heads of its calls itself. */
+	GOROUTINE_SENDS_BIT = 61,
 };
 
 /* event_header.flags of EVENT_CLOSE */
@@ -400,6 +404,11 @@ struct profile_setting {
 	__u32 pad;
 };
 
+/* Value of the map `wait_setting`, written by the agent at any time. */
+struct wait_setting {
+	__u64 threshold; /* ns, below 2^32: a wait this long is always sampled, a shorter one as often as it is long */
+};
+
 /* The programs that walks go on in, by tail call (portable): elements of the maps `walks` and `tls_walks`. */
 enum walk_program {
 	WALK_HEADS = 0,
@@ -412,7 +421,11 @@ enum walk_program {
 struct thread_state {
 	__u64 exchange;   /* current exchange number, 0: none */
 	__u64 call;       /* what its system call is about: the user's array of a sendmmsg or recvmmsg, or (kprobe) the socket */
-	__u64 walk;       /* (portable) the socket whose walk goes on in another program */
+	/*
+	 * the request that it has read last, until it reads or waits again; (portable) the socket whose walk goes on in
+	 * another program
+	 */
+	__u64 read;
 	__u32 mmsg_index; /* message within the array that comes next */
 	__u32 sending;    /* 1: that walk is along what is sent */
 	__u32 flags;      /* CAUSE_WAITS_MANY, CAUSE_SERVES */
@@ -431,7 +444,7 @@ struct global_state {
 	__u32 keeps_accounts; /* 1: there are hooks in the scheduler that book the time of threads. Set with `active` */
 	__u32 follows_ids;    /* 1: there is a thread that runs Node's loop, set by the programs */
 	__u32 n_async_logs;   /* logs given out to such threads so far */
-	__u32 pad;
+	__u32 follows_reads;  /* 1: there is a program that asks what a thread has read last, set by the programs */
 };
 
 /* Programs that cost every send something and that few machines need: attached when first missed. */

@@ -132,7 +132,7 @@ impl Alert {
                 format!("{} of {}: no events for {}", self.name, self.service, Short(condition.window))
             }
             Some((condition, burn)) => format!(
-                "{} of {} burns its error budget {:.1} times as fast as it lasts: {} of {} bad in {}",
+                "{} of {} burns its error budget {:.1} times too fast: {} of {} bad in {}",
                 self.name,
                 self.service,
                 burn.rate.unwrap_or(0.0),

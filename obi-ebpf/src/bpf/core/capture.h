@@ -68,8 +68,10 @@ static __always_inline void begin_walk(struct walk *walk)
 	struct connection *k = walk->connection;
 	struct segment *s = walk->segment;
 	s->n_requests = 0;
-	if (!s->sending)
+	if (!s->sending) {
 		read_for(pending(k) == 1 ? exchange_number(k, k->n_responses) : 0, k->encrypted);
+		note_read(0);
+	}
 	if (needs_source(s, cursor_of(k, s))) {
 		note_thread(s);
 		if (s->sending && k->side != SIDE_SERVER && !(s->thread_flags & CAUSE_RUNTIME)) {

@@ -3,7 +3,18 @@
 #ifndef OBI_CAUSE_H
 #define OBI_CAUSE_H
 
-#include "core/map.h"
+#include "core/segment.h"
+
+#ifndef OBI_PORTABLE
+/* Where the bytes of a segment begin. */
+static __always_inline u64 first_byte(const struct source *from)
+{
+	struct user_iovec entry = {};
+	if (from->base || !from->vectors)
+		return from->base;
+	return read_vector(&entry, from) ? 0 : entry.base;
+}
+#endif
 
 /*
  * A segment that may hold a head begins: what its thread is about. Asked here and not at each head: verifiers before
@@ -20,7 +31,7 @@ static __always_inline void note_thread(struct segment *s)
 #ifndef OBI_PORTABLE
 	if (!s->sending || !state->buffer)
 		return;
-	if (state->buffer == s->source.base) {
+	if (state->buffer == first_byte(&s->source)) {
 		s->serving = state->bound;
 		s->thread_flags |= CAUSE_RUNTIME;
 	}

@@ -133,6 +133,19 @@ static __always_inline bool is_held(struct connection *k, struct sock *sk, int o
 	return !FIELD(sk, sk_err) && FIELD(sk, __sk_common.skc_flags) & 1ul << SOCKET_DONE;
 }
 
+/*
+ * The network has ended it, and a TLS object lives on whose end nothing tells (rustls): what had come may still be
+ * decrypted. The process says that it is done when it closes the socket.
+ */
+static __always_inline bool is_decrypting(const struct connection *k, struct sock *sk)
+{
+	struct tls_connection *t;
+	if (!(k->tls & TLS_READ) || !FIELD(sk, sk_socket))
+		return false;
+	t = find_tls(&k->tls_key);
+	return t && t->sent && t->transport == k->number;
+}
+
 /* Nothing can be read or sent any more. */
 static __always_inline int end_socket(struct connection *k, struct sock *sk, struct ending *how)
 {
@@ -148,15 +161,20 @@ static __always_inline int closed(struct connection *k, struct sock *sk, int old
 {
 	struct ending how = { .time = bpf_ktime_get_ns() };
 	int error = FIELD(sk, sk_err);
-	if (is_held(k, sk, old)) {
+	bool held = is_held(k, sk, old);
+	how.error = error;
+	how.reason = error == ERROR_TIMEOUT ? CLOSE_TIMEOUT : error == ERROR_RESET || error == ERROR_PIPE ? CLOSE_RESET : CLOSE_LOCAL;
+	if (!held && how.reason != CLOSE_LOCAL && is_decrypting(k, sk)) {
+		close_tls(k, &how, false);
+		held = true;
+	}
+	if (held) {
 		k->held = 1;
 #ifndef OBI_SOCKET_SET
 		k->birth = birth_of(sk); /* its port has been given back */
 #endif
 		return 0;
 	}
-	how.error = error;
-	how.reason = error == ERROR_TIMEOUT ? CLOSE_TIMEOUT : error == ERROR_RESET || error == ERROR_PIPE ? CLOSE_RESET : CLOSE_LOCAL;
 	return end_socket(k, sk, &how);
 }
 

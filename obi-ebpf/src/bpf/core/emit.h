@@ -34,9 +34,15 @@ static __always_inline void fill_header(struct event_header *header, u32 kind, u
 }
 
 /* The agent holds the beginning of this exchange and will never see its end. Returns 0 when it will be told. */
-RARE int forget(u64 exchange)
+static __always_inline int forget_now(u64 exchange)
 {
 	return bpf_map_push_elem(&forgotten, &exchange, 0);
+}
+
+/* The same where the stack of the caller is full, and few functions call each other. */
+RARE int forget(u64 exchange)
+{
+	return forget_now(exchange);
 }
 
 /* Returns false when the record was lost; the caller counts. */

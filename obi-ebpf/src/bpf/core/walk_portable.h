@@ -38,9 +38,9 @@ static __always_inline bool remember_walk(const struct walk *walk)
 {
 	u32 tid = bpf_get_current_pid_tgid();
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
-	struct thread_state fresh = { .walk = (u64)walk->sk, .sending = walk->segment->sending };
+	struct thread_state fresh = { .read = (u64)walk->sk, .sending = walk->segment->sending };
 	if (state) {
-		state->walk = fresh.walk;
+		state->read = fresh.read;
 		state->sending = fresh.sending;
 	} else if (bpf_map_update_elem(&thread, &tid, &fresh, BPF_ANY)) {
 		return false;
@@ -64,9 +64,9 @@ static __always_inline struct thread_state *recall_walk(struct walk *walk)
 {
 	u32 tid = bpf_get_current_pid_tgid();
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
-	if (!state || !state->walk)
+	if (!state || !state->read)
 		return NULL;
-	walk->sk = (struct sock *)state->walk;
+	walk->sk = (struct sock *)state->read;
 	walk->connection = find_connection(walk->sk);
 	if (!walk->connection)
 		return NULL;
@@ -104,7 +104,7 @@ static __always_inline int walk_on(void *context, u32 program)
 		return 0;
 	if (!walk_steps(&walk, program, walk.sk))
 		GO_ON(context, walk_of(walk.connection, walk.segment));
-	state->walk = 0;
+	state->read = 0;
 	end_walk(&walk);
 	return 0;
 }

@@ -15,7 +15,9 @@
 #include "hook/wait.h"
 #include "waiting/schedule.h"
 #include "tls/moment.h"
-#include "runtime/go.h"
+#include "tls/rustls.h"
+#include "runtime/go_stream.h"
+#include "runtime/nginx.h"
 #include "runtime/node.h"
 #include "runtime/python.h"
 

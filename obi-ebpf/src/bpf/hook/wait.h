@@ -25,6 +25,9 @@ static __always_inline int waits_for_many(void)
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
 	if (state) {
 		state->flags |= CAUSE_WAITS_MANY;
+#ifndef OBI_PORTABLE
+		state->read = 0;
+#endif
 		return 0;
 	}
 	if (!is_watched(id >> 32))

@@ -30,6 +30,7 @@ struct guest_walk {
 	u64 thread_pointer; /* of the thread: where its descriptor is */
 	u64 frame;          /* the next to be told; 0: none */
 	u64 read;           /* a word of the user's */
+	u64 pc;             /* the thread's next instruction, if the evaluating function's own; else anything */
 	u32 tgid;
 	u8 state;           /* enum guest_state */
 	u8 rest;            /* 1: the native walk is over, so all that is left is told */
@@ -87,6 +88,16 @@ static __always_inline void guest_fails(struct guest_walk *g, u8 failure)
 	g->state = GUEST_OVER;
 }
 
+static __always_inline bool is_unlinked(const struct guest_walk *g)
+{
+	u64 at = g->pc - g->of.eval;
+	for (u32 i = 0; i < GUEST_UNLINKED_PIECES; i++) {
+		if (at - g->of.unlinked[i].from < g->of.unlinked[i].bytes)
+			return true;
+	}
+	return false;
+}
+
 /* From the thread to its innermost frame. Does nothing for a process without an interpreter that is known. */
 static __always_inline void guest_begin(struct guest_walk *g)
 {
@@ -99,6 +110,10 @@ static __always_inline void guest_begin(struct guest_walk *g)
 	/* The kernel may give an element's memory to another one meanwhile. */
 	if (g->of.tgid != g->tgid || !g->thread_pointer)
 		return;
+	if (is_unlinked(g)) {
+		guest_fails(g, GUEST_UNLINKED);
+		return;
+	}
 	if (GUEST_READ(&g->read, 8, g->thread_pointer + g->of.slot)) {
 		guest_fails(g, GUEST_UNREADABLE);
 		return;

@@ -60,6 +60,15 @@ struct {
 	__type(value, struct jvm);
 } jvm SEC(".maps");
 
+/* tgid -> V8 in the process. Absent: none that is known. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct v8);
+} v8 SEC(".maps");
+
 /* enum profile_count */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -75,6 +84,7 @@ struct {
 #define GUEST_OF(tgid) bpf_map_lookup_elem(&guest, &(tgid))
 #define GUEST_READ UNWIND_READ
 #define JVM_OF(tgid) bpf_map_lookup_elem(&jvm, &(tgid))
+#define V8_OF(tgid) bpf_map_lookup_elem(&v8, &(tgid))
 
 struct unwind_cached;
 static __always_inline struct unwind_cached *cached_rule(u32 number);
@@ -82,6 +92,7 @@ static __always_inline struct unwind_cached *cached_rule(u32 number);
 #include "profile/unwind.h"
 #include "profile/guest.h"
 #include "profile/hotspot.h"
+#include "profile/v8.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -100,6 +111,7 @@ struct sample {
 	struct unwind walk;
 	struct guest_walk guest;
 	struct jvm_walk jvm;
+	struct v8_walk v8;
 	u64 unreported; /* value of the samples since the last record */
 	u32 n_addresses;
 	u32 is_told;    /* 1: the interpreter's frames that the native frame in hand runs are told */
@@ -152,73 +164,7 @@ static __always_inline void mark(struct sample *s, u8 failure)
 		add(s, (u64)FRAME_MARK << STACK_ADDRESS_BITS | failure);
 }
 
-enum { GUEST_FRAMES_PER_CALL = 8 };
-
-/* Frames of an interpreter, and why there are no more. A global function for what is said of walk_frames(). */
-__noinline int guest_frames(u32 zero)
-{
-	struct sample *s = sample_in_hand(zero);
-	struct guest_walk *g;
-	if (!s)
-		return 1;
-	g = &s->guest;
-	for (u32 i = 0; i < GUEST_FRAMES_PER_CALL && g->state == GUEST_DUE; i++) {
-		u64 word = guest_next(g);
-		if (word)
-			add(s, word);
-	}
-	if (g->failed) {
-		mark(s, g->failed);
-		g->failed = GUEST_NO_FAILURE;
-	}
-	return 0;
-}
-
-/* Looks for the thread's first frame of an interpreter. */
-__noinline int guest_first(u32 zero)
-{
-	struct sample *s = sample_in_hand(zero);
-	if (!s)
-		return 1;
-	guest_begin(&s->guest);
-	if (s->guest.failed) {
-		mark(s, s->guest.failed);
-		s->guest.failed = GUEST_NO_FAILURE;
-	}
-	return 0;
-}
-
-static __always_inline u64 native_word(const struct unwind *w)
-{
-	return (w->pc & ((1ULL << STACK_ADDRESS_BITS) - 1)) | (u64)FRAME_NATIVE << STACK_ADDRESS_BITS |
-	       (u64)w->exact << STACK_EXACT_BIT | (u64)w->pointer << STACK_BY_POINTER_BIT;
-}
-
-/* The frame in hand, in code without a file: returns 1 if it is HotSpot's, told and left. Global as the others are. */
-__noinline int java_frame(u32 zero)
-{
-	struct sample *s = sample_in_hand(zero);
-	u64 native, word;
-	if (!s || !jvm_has(&s->jvm, s->walk.tgid, looked_up(&s->walk)))
-		return 0;
-	native = native_word(&s->walk);
-	word = hotspot_leave(&s->walk, &s->jvm);
-	add(s, word ? word : native);
-	if (s->jvm.compiled)
-		add(s, s->jvm.compiled);
-	if (s->jvm.failed) {
-		mark(s, s->jvm.failed);
-		s->jvm.failed = GUEST_NO_FAILURE;
-	}
-	return 1;
-}
-
-/* Whether an address that find_entry() says this of may be HotSpot's. */
-static __always_inline bool may_be_java(const struct sample *s, u32 wrong)
-{
-	return s->jvm.state != JVM_NONE &&
-	       (wrong == STACK_COMPLETE ? s->walk.entry.flags & MAPPING_POINTERS : wrong == STACK_NO_MAPPING);
-}
+#include "profile/guest_frames.h"
 
 /* The native walk is over. Returns whether frames of an interpreter are left: the program's part is told in any case. */
 static __always_inline bool has_rest(struct sample *s)
@@ -262,6 +208,12 @@ static __always_inline long walk_frame(struct sample *s)
 	s->is_told = 0;
 	if (may_be_java(s, wrong) && java_frame(0))
 		return w->ended && !has_rest(s);
+	if (may_be_javascript(s, wrong)) {
+		if (javascript_frame(0))
+			return w->ended && !has_rest(s);
+		/* It has looked at where the frame would return to. */
+		wrong = find_entry(w, looked_up(w));
+	}
 	add(s, native_word(w));
 	unwind_leave(w, wrong);
 	return w->ended && !has_rest(s);
@@ -272,11 +224,14 @@ enum { WAKEUP_WINDOW = 16384 };
 
 static __always_inline int tell(struct sample *s)
 {
-	u32 zero = 0, bytes = s->n_addresses * 8;
+	u32 zero = 0, bytes;
 	struct profile_setting *setting = bpf_map_lookup_elem(&profile_setting, &zero);
 	/* On the way up, once or a few times: a wake-up costs more than the sample. */
 	u64 beyond = bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) - (setting ? setting->wakeup_bytes : 0);
 	u64 flags = beyond < WAKEUP_WINDOW ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+	if (!s->v8.has_told)
+		mark(s, s->v8.failed);
+	bytes = s->n_addresses * 8;
 	s->event.end = s->walk.ended && s->guest.state != GUEST_DUE ? s->walk.end : STACK_TOO_DEEP;
 	/* Short-lived programs would be half over before the agent looks by itself. */
 	if (s->event.end == STACK_NO_PROCESS)
@@ -294,6 +249,59 @@ static __always_inline int tell(struct sample *s)
 }
 
 /* === programs === */
+
+/* A walk of the current thread, of process `tgid`, that has not begun. */
+static __always_inline void begin_walk(struct sample *s, u32 tgid)
+{
+	s->walk.tgid = tgid;
+	s->walk.exact = 1;
+	s->walk.all = 1;
+	s->walk.pointer = 0;
+	s->walk.ended = 0;
+	s->walk.has_entry = 0;
+	s->walk.window_words = 0;
+	s->guest.tgid = tgid;
+	s->guest.state = GUEST_UNSEEN;
+	s->guest.rest = 0;
+	s->guest.failed = GUEST_NO_FAILURE;
+	s->guest.window_words = 0;
+	s->guest.frame = 0;
+	s->jvm.state = JVM_UNSEEN;
+	s->jvm.failed = GUEST_NO_FAILURE;
+	s->v8.state = V8_UNSEEN;
+	s->v8.has_told = 0;
+	s->v8.failed = GUEST_NO_FAILURE;
+	s->is_told = 0;
+}
+
+/* What every record of a sample begins with: the current thread, at this time. */
+static __always_inline void begin_event(struct sample *s, u64 exchange, u32 kind, u64 value)
+{
+	u64 id = bpf_get_current_pid_tgid();
+	s->event.header.kind = EVENT_STACK;
+	s->event.header.tgid = id >> 32;
+	s->event.header.tid = id;
+	s->event.header.flags = 0;
+	s->event.header.time = bpf_ktime_get_ns();
+	s->event.header.exchange = exchange;
+	s->event.value = value;
+	s->event.kind = kind;
+	s->event.cpu = bpf_get_smp_processor_id();
+	s->event.n_user = 0;
+	bpf_get_current_comm(s->event.comm, sizeof(s->event.comm));
+	begin_walk(s, id >> 32);
+}
+
+/* The walk begins by registers that were found, or (`wrong`) not; returns whether there is a stack to walk. */
+static __always_inline bool begin_stack(struct sample *s, u32 wrong)
+{
+	s->guest.thread_pointer = THREAD_POINTER(current_task());
+	if (wrong == STACK_COMPLETE)
+		return true;
+	s->walk.ended = 1;
+	s->walk.end = wrong;
+	return false;
+}
 
 /* Fills the record but for the user's stack; returns false when there is to be none. */
 static __always_inline bool begin(struct sample *s, struct context *ctx)
@@ -316,50 +324,18 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 		return false;
 	}
 	state = bpf_map_lookup_elem(&thread, &tid);
-	s->event.header.kind = EVENT_STACK;
-	s->event.header.tgid = tgid;
-	s->event.header.tid = tid;
-	s->event.header.flags = 0;
-	s->event.header.time = bpf_ktime_get_ns();
-	s->event.header.exchange = state ? state->exchange : 0;
 	/* Nanoseconds of the clock's period, which the event itself knows, also where another one begins. */
-	s->event.value = s->unreported + ctx->sample_period;
-	s->event.kind = SAMPLE_CPU;
-	s->event.cpu = bpf_get_smp_processor_id();
-	s->event.n_user = 0;
-	bpf_get_current_comm(s->event.comm, sizeof(s->event.comm));
+	begin_event(s, state ? state->exchange : 0, SAMPLE_CPU, s->unreported + ctx->sample_period);
 	/* There is none when the interrupt has come to the user's program. */
 	bytes = IS_USER(&ctx->regs) ? 0 : bpf_get_stack(ctx, s->address, STACK_FRAMES_KERNEL * 8, 0);
 	s->n_addresses = s->event.n_kernel = bytes > 0 ? bytes / 8 : 0;
-	s->walk.tgid = tgid;
-	s->walk.exact = 1;
-	s->walk.all = 1;
-	s->walk.pointer = 0;
-	s->walk.ended = 0;
-	s->walk.has_entry = 0;
-	s->walk.window_words = 0;
-	s->guest.tgid = tgid;
-	s->guest.state = GUEST_UNSEEN;
-	s->guest.rest = 0;
-	s->guest.failed = GUEST_NO_FAILURE;
-	s->guest.window_words = 0;
-	s->guest.frame = 0;
-	s->jvm.state = JVM_UNSEEN;
-	s->jvm.failed = GUEST_NO_FAILURE;
-	s->is_told = 0;
 	return true;
 }
 
 /* Returns whether there is a stack of a user to walk. */
 static __always_inline bool begin_user(struct sample *s, struct context *ctx)
 {
-	u32 wrong = take_registers(&s->walk, ctx);
-	s->guest.thread_pointer = THREAD_POINTER(current_task());
-	if (wrong == STACK_COMPLETE)
-		return true;
-	s->walk.ended = 1;
-	s->walk.end = wrong;
-	return false;
+	return begin_stack(s, take_registers(&s->walk, ctx));
 }
 
 /* By call of the function below: coming here costs as much as a frame by frame pointers. On 5.10 more is too complex. */
@@ -416,18 +392,31 @@ static long step(u32 index, void *unused)
 }
 #endif
 
+/* The walk along the user's stack, if there is one, and the record of it. */
+#ifdef OBI_PORTABLE
+#define WALK_AND_TELL(ctx, s, has_user)                        \
+	do {                                                   \
+		if (has_user)                                  \
+			bpf_tail_call(ctx, &profile_walks, 0); \
+		return tell(s);                                \
+	} while (0)
+#else
+#define WALK_AND_TELL(ctx, s, has_user)                                               \
+	do {                                                                          \
+		if (has_user)                                                         \
+			bpf_loop(STACK_FRAMES_USER / FRAMES_PER_CALL, step, NULL, 0); \
+		return tell(s);                                                       \
+	} while (0)
+#endif
+
+/* Other programs that walk stacks are objects of their own, with memory of their own: faults.bpf.c, waits.bpf.c. */
+#ifndef OBI_BESIDE
 SEC("perf_event")
 int profile(struct context *ctx)
 {
 	struct sample *s = sample_in_hand(0);
 	if (!s || !begin(s, ctx))
 		return 0;
-	if (begin_user(s, ctx)) {
-#ifdef OBI_PORTABLE
-		bpf_tail_call(ctx, &profile_walks, 0);
-#else
-		bpf_loop(STACK_FRAMES_USER / FRAMES_PER_CALL, step, NULL, 0);
-#endif
-	}
-	return tell(s);
+	WALK_AND_TELL(ctx, s, begin_user(s, ctx));
 }
+#endif

@@ -21,6 +21,18 @@ enum stack_end {
 /* stack_event.kind: what was measured. A kind comes with the program that measures it. */
 enum sample_kind {
 	SAMPLE_CPU = 1, /* a CPU was looked at; `value` is CPU time in nanoseconds */
+	/*
+	 * A thread that serves a request has waited for something else than a CPU; `value` is nanoseconds. A wait
+	 * shorter than a threshold is sampled in proportion to its length, and counts as long as the threshold: sums are
+	 * those of all waits.
+	 */
+	SAMPLE_OFF_CPU = 2,
+	SAMPLE_PAGE_FAULTS = 3, /* memory was touched that was not there; `value` is how many times */
+	/*
+	 * No sample of its own: the thread that has ended the wait of thread `object`, whose SAMPLE_OFF_CPU follows.
+	 * `value` is that one's.
+	 */
+	SAMPLE_RELEASE = 4,
 	SAMPLE_KINDS,
 };
 
@@ -35,11 +47,15 @@ enum frame_kind {
 	FRAME_PYTHON = 1,  /* CPython: the address of a code object by eight, and where in it: GUEST_POSITION_BITS */
 	FRAME_JAVA = 2,    /* HotSpot: likewise the address of a method, and where in its bytecode */
 	FRAME_CODE = 3,    /* belongs to the word before: where in its method's code, and which compilation that is */
+	FRAME_JAVASCRIPT = 4, /* V8: likewise the address of what functions of the same text share; no place in it */
 	FRAME_MARK = 30,   /* no frame: what follows, or should, is not whole; enum guest_failure in place of an address */
 	FRAME_KERNEL = 31, /* an address of the kernel */
 };
 
-/* Why frames of an interpreter are not told, or stand apart. Reasons `python_…`, `java_…` of obi_profile_failures_total. */
+/*
+ * Why frames of an interpreter are not told, or stand apart. Reasons `python_…`, `java_…`, `node_…` of
+ * obi_profile_failures_total.
+ */
 enum guest_failure {
 	GUEST_NO_FAILURE = 0,
 	GUEST_NO_THREAD = 1,  /* the thread has no state of the interpreter's, or it is not to be found */
@@ -49,7 +65,11 @@ enum guest_failure {
 	GUEST_NO_METHOD = 5,  /* what should be a method of Java's is none; its callers are not known */
 	GUEST_NO_BLOB = 6,    /* an address in none of HotSpot's pieces of code; likewise */
 	GUEST_NO_CALLER = 7,  /* what HotSpot's code should return to is none of its code; likewise */
-	GUEST_FAILURES = 8,
+	GUEST_UNLINKED = 8,   /* the innermost frame of Python's is not linked to its caller yet */
+	/* What should be a function of JavaScript's is none; or none is told, and a frame of V8's code is not as expected */
+	GUEST_NO_FUNCTION = 9,
+	GUEST_NO_V8 = 10,    /* V8's code runs, and how it tells functions is not known, or not yet */
+	GUEST_FAILURES = 11,
 };
 
 enum {
@@ -66,11 +86,13 @@ enum {
 /*
  * A sample of a stack. The frames follow, leaf first: `n_kernel` words of the kernel, `n_user` of the user.
  * `value` is in the unit of its kind, so that it holds whatever else changes: a clock of another period, another
- * program. A sample that finds no room in the ring is left out; its value is in the next one of its kind on this CPU.
+ * program. A sample of a clock that finds no room in the ring is left out; its value is in the next one on this CPU.
+ * Others are left out and counted: what is behind them has another stack.
  */
 struct stack_event {
-	struct event_header header; /* exchange: what the thread is serving; flags: 0 */
+	struct event_header header; /* exchange: what the thread is serving; flags: of a wait its enum wait_reason, else 0 */
 	__u64 value;
+	__u64 object; /* of a wait for another thread: address of what they share; of a release: the thread that has waited */
 	__u16 cpu;     /* kernels are built for some thousand at most */
 	__u16 n_kernel;
 	__u16 n_user;

@@ -100,6 +100,8 @@ enum mapping_flag {
 	MAPPING_POINTERS = 1,
 	/* The function in which an interpreter evaluates its program's. */
 	MAPPING_EVAL = 2,
+	/* Code that V8 has made when it was built. */
+	MAPPING_BUILTIN = 4,
 };
 
 /* Addresses of a process under one table. A mapping of a large file takes as many entries as the file has tables. */
@@ -141,6 +143,17 @@ enum {
 	GUEST_CODE_BITS = 47,
 	/* Words of a frame that are looked at. */
 	GUEST_FRAME_WORDS = 14,
+	/* Pieces of the evaluating function, see below. Builds of 3.11 and 3.12 have three to six. */
+	GUEST_UNLINKED_PIECES = 8,
+};
+
+/*
+ * Instructions before which the innermost frame is known already, its caller not yet: what stands there is left of an
+ * earlier call.
+ */
+struct guest_unlinked {
+	__u32 from;  /* the first, from the beginning of the evaluating function on */
+	__u32 bytes; /* 0: none */
 };
 
 /* Value of the map `guest`, by process: where the interpreter in it keeps frames. Offsets in bytes. */
@@ -159,6 +172,8 @@ struct guest {
 	__u8 ends;         /* enum guest_ends */
 	__u8 position;     /* enum guest_position */
 	__u8 pad[6];
+	__u64 eval;        /* address of the evaluating function */
+	struct guest_unlinked unlinked[GUEST_UNLINKED_PIECES];
 };
 
 enum {
@@ -210,6 +225,17 @@ struct jvm {
 	__u8 pad[2];
 };
 
+/* Value of the map `v8`, by process: how V8 in it tells functions. Offsets in bytes, from where an object begins. */
+struct v8 {
+	__u32 tgid;           /* as the key */
+	__u16 shared;         /* in a function: what all functions of the same text share */
+	__u16 instance_type;  /* in a map: what its objects are, 16 bits */
+	__u16 first_function; /* of these, functions: from here */
+	__u16 last_function;  /* to here */
+	__u8 pad[4];
+	__u64 entries;        /* bits: kinds of frames that are called from outside */
+};
+
 /* What became of the times a CPU was looked at. Index of the map `profile_count`, by CPU. */
 enum profile_count {
 	PROFILE_TOLD = 0,    /* a record went to the agent */
@@ -217,7 +243,8 @@ enum profile_count {
 	PROFILE_IDLE = 2,    /* nothing ran */
 	PROFILE_SELF = 3,    /* the agent ran */
 	PROFILE_IGNORED = 4, /* a process that is not to be watched ran */
-	PROFILE_COUNTS = 5,
+	PROFILE_BUSY = 5,    /* (waits) another walk was under way on this CPU */
+	PROFILE_COUNTS = 6,
 };
 
 #endif

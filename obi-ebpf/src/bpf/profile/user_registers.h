@@ -86,15 +86,11 @@ static __always_inline const void *registers_of(struct task_struct *task)
 }
 #endif
 
-/* Registers of the user's side of the current thread; returns STACK_COMPLETE, or why there are none. */
-static __always_inline u32 take_registers(struct unwind *w, struct context *ctx)
+/* Those that the current thread, which is in the kernel, has saved; returns STACK_COMPLETE, or why there are none. */
+static __always_inline u32 take_saved_registers(struct unwind *w)
 {
 	struct task_struct *task = current_task();
 	struct saved_registers saved;
-	if (IS_USER(&ctx->regs)) {
-		TAKE_REGISTERS(w, &ctx->regs);
-		return IS_FOREIGN(&ctx->regs) ? STACK_FOREIGN_MODE : STACK_COMPLETE;
-	}
 	if (READ(task, flags) & (TASK_KTHREAD | TASK_IO_WORKER | TASK_USER_WORKER) || !READ(task, mm))
 		return STACK_NO_USER;
 	/* Whatever leads into the kernel saves all of them. */
@@ -104,6 +100,16 @@ static __always_inline u32 take_registers(struct unwind *w, struct context *ctx)
 	/* It may be the last instruction of its function (that of sigreturn is), like a call. */
 	w->exact = !IS_BEHIND_SYSCALL(&saved);
 	return IS_FOREIGN(&saved) ? STACK_FOREIGN_MODE : STACK_COMPLETE;
+}
+
+/* Registers of the user's side of the current thread; returns STACK_COMPLETE, or why there are none. */
+static __always_inline u32 take_registers(struct unwind *w, struct context *ctx)
+{
+	if (IS_USER(&ctx->regs)) {
+		TAKE_REGISTERS(w, &ctx->regs);
+		return IS_FOREIGN(&ctx->regs) ? STACK_FOREIGN_MODE : STACK_COMPLETE;
+	}
+	return take_saved_registers(w);
 }
 
 #endif

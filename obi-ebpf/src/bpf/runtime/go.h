@@ -82,7 +82,10 @@ int go_create(struct pt_regs *ctx)
 	exchange = bound ? *bound : 0;
 	if (!exchange)
 		return 0;
-	exchange |= 1ULL << CAUSE_STARTED_BIT;
+	if (exchange >> GOROUTINE_HANDS_OVER_BIT & 1)
+		exchange &= ~(1ULL << GOROUTINE_HANDS_OVER_BIT);
+	else
+		exchange = (exchange | 1ULL << CAUSE_STARTED_BIT) & ~(1ULL << GOROUTINE_SENDS_BIT);
 	key.id = word_of(ctx->bx, number_at(layout));
 	if (key.id && key.id != creator)
 		bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);

@@ -90,12 +90,88 @@ SHARED int bind_goroutine(u64 exchange)
 	return 0;
 }
 
+/* Of goroutines that read frames: the connection. By their number with this bit. */
+#define GOROUTINE_READS (1ULL << 62)
+/* Streams that a goroutine is about to open: for what. By the two numbers side by side with this bit. */
+#define GOROUTINE_OPENS (1ULL << 63)
+#define STREAM_BITS 31
+
+/* The number of the goroutine that this thread runs; 0: that is not known. */
+static __always_inline u64 current_goroutine(const struct go_process *process)
+{
+	if (!process->slot)
+		return 0;
+	return word_of(word_of(thread_pointer() - process->slot, 0), process->number_at);
+}
+
+/* The current goroutine reads the frames of this connection: `exchange` has its number. */
+SHARED int bind_reader(u64 exchange)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct go_process *process = bpf_map_lookup_elem(&go_process, &tgid);
+	struct runtime_key key = { .tgid = tgid };
+	if (!process)
+		return 0;
+	key.id = current_goroutine(process);
+	if (!key.id)
+		return 0;
+	key.id |= GOROUTINE_READS;
+	bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);
+	return 0;
+}
+
+/*
+ * The current goroutine opens a stream. Whether it does so for itself, or for whom else, has been said before; if not,
+ * that is not known: most of what is sent is sent by goroutines that do so for all others.
+ */
+SHARED int note_stream(struct segment *s, u32 stream)
+{
+	struct go_process *process;
+	struct runtime_key key = {};
+	u64 number, *bound;
+	if (!s)
+		return 0;
+	key.tgid = s->id >> 32;
+	process = bpf_map_lookup_elem(&go_process, &key.tgid);
+	if (!process)
+		return 0;
+	number = current_goroutine(process);
+	s->thread_flags |= CAUSE_RUNTIME;
+	s->serving = 0;
+	if (!number)
+		return 0;
+	key.id = number;
+	bound = bpf_map_lookup_elem(&goroutine, &key);
+	if (bound && *bound >> GOROUTINE_SENDS_BIT & 1) {
+		s->serving = *bound & ~(1ULL << GOROUTINE_SENDS_BIT);
+		return 0;
+	}
+	key.id = number << STREAM_BITS | stream | GOROUTINE_OPENS;
+	bound = bpf_map_lookup_elem(&goroutine, &key);
+	if (!bound)
+		return 0;
+	s->serving = *bound;
+	bpf_map_delete_elem(&goroutine, &key);
+	return 0;
+}
+
 static __always_inline void forget_goroutines(u32 tgid)
 {
 	bpf_map_delete_elem(&go_process, &tgid);
 }
 
 #else
+static __always_inline void bind_reader(u64 exchange)
+{
+	(void)exchange;
+}
+
+static __always_inline void note_stream(struct segment *s, u32 stream)
+{
+	(void)s;
+	(void)stream;
+}
+
 static __always_inline void bind_goroutine(u64 exchange)
 {
 	(void)exchange;

@@ -37,6 +37,16 @@ enum tls_layout_bit {
 	TLS_CHECK_BIT = 34, /* the jump of a check of the stack: where it is taken, the function begins again later, with the same arguments */
 };
 
+/*
+ * Attach cookie of the probe at rustls that sees what was received: from the connection's state, where what encrypts
+ * its records is, and how many records that has made. 16 bits each; never 0 as a whole.
+ */
+enum rustls_layout_bit {
+	RUSTLS_ENCRYPTER_AT = 0,
+	RUSTLS_SEQUENCE_AT = 16,
+	RUSTLS_PRESENT_BIT = 32,
+};
+
 #define TLS_REGISTER(number, at) ((__u64)((number) + 1) << (at))
 #define TLS_DATA_RECORD (23ULL << TLS_WANTED_AT)
 #define TLS_CHECK (1ULL << TLS_CHECK_BIT)

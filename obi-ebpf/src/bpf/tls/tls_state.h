@@ -25,7 +25,8 @@ struct tls_connection {
 	u64 arrival;		/* when the records last read from the socket had arrived there, 0: not known */
 	u64 freed;		/* when the library was told to free the object, 0: it was not */
 	u32 moved;		/* 1: it is at another socket now; what has been followed so far is over */
-	u32 collected;		/* 1: no call tells when its memory is free: it goes with its socket */
+	u16 collected;		/* 1: no call tells when its memory is free: it goes with its socket */
+	u16 sent;		/* (rustls) 1: it has made a record */
 	u64 unsent;		/* the bytes of a call that the library has taken and not sent: another call, without bytes, goes on */
 	struct ending ending;	/* the end that its socket has met; reason 0: none yet */
 };
@@ -66,6 +67,7 @@ enum tls_call_kind {
 	TLS_CALL_SEND = 1,
 	TLS_CALL_HANDSHAKE = 2, /* as the next one, it moves no bytes that are to be told */
 	TLS_CALL_TOLD = 3,      /* what is sent inside has been told: bytes that were gathered before */
+	TLS_CALL_RECORD = 4,    /* (rustls) no call that has begun: a record is being made */
 };
 
 /* A call of the library that has begun. */
@@ -235,7 +237,7 @@ static __always_inline int renew_tls(struct tls_connection *t, u32 from_start)
 	u16 family, local_port, remote_port;
 	if (!t)
 		return 0;
-	if (t->freed)
+	if (t->freed || t->ending.reason)
 		end_tls(t, CLOSE_LOCAL, 0);
 	else
 		end_tls(t, CLOSE_ABANDONED, LOSS_GAP);
@@ -257,6 +259,7 @@ static __always_inline int renew_tls(struct tls_connection *t, u32 from_start)
 	t->arrival = 0;
 	t->freed = 0;
 	t->moved = 0;
+	t->sent = 0;
 	t->unsent = 0;
 	t->ending.reason = 0;
 	return 0;

@@ -127,15 +127,27 @@ SHARED int match_tls(struct connection *k, u64 at, u64 n)
 	return 0;
 }
 
+/* Records that are tried of those that one call sends: what is sent in the clear goes before the first of an object. */
+enum { TLS_TRIED = 3 };
+
 static __always_inline void match_source(struct connection *k, struct source *from)
 {
+	struct source next = *from;
 	struct user_iovec entry = {};
 	if (from->opaque)
 		return;
-	if (from->length)
+	if (from->length) {
 		match_tls(k, from->base, from->length);
-	else if (from->vectors && !from->skip && !read_vector(&entry, from))
+		return;
+	}
+#pragma unroll
+	for (int i = 0; i < TLS_TRIED; i++) {
+		if (k->tls & TLS_READ || !next.vectors || next.skip || read_vector(&entry, &next))
+			return;
 		match_tls(k, entry.base, entry.length);
+		next.vector += sizeof(entry);
+		next.vectors--;
+	}
 }
 
 /*

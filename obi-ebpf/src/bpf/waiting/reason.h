@@ -102,6 +102,12 @@ static __always_inline u32 reason_of_futex(u32 number, u32 operation, u32 expect
 	return WAIT_CONDITION;
 }
 
+/* Whether it is another thread that ends a wait of this reason, or it ends by itself. */
+static __always_inline bool is_for_thread(u32 reason)
+{
+	return reason == WAIT_LOCK || reason == WAIT_GIL || reason == WAIT_CONDITION;
+}
+
 /* Arguments of a call, the first three. */
 struct call_arguments {
 	u64 first;

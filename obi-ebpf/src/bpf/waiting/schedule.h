@@ -19,6 +19,17 @@ enum {
 	TASK_IS_WAKING = 0x200, /* TASK_WAKING: another CPU is about to queue it */
 };
 
+/*
+ * What goes on where a thread is woken that has waited for another one: a program of profile/waits.bpf.c, if waits are
+ * sampled. By tail call, so that all other wake-ups cost nothing more.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} release SEC(".maps");
+
 static __always_inline bool is_socket(struct task_struct *task, u32 fd)
 {
 	struct fdtable *table = READ(task, files, fdt);
@@ -84,8 +95,11 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(sched_waking, struct task_struct *task)
 {
 	struct account *a = bpf_task_storage_get(&account, task, NULL, 0);
-	if (a && a->exchange && a->phase == PHASE_BLOCKED)
-		times_wake(a, bpf_ktime_get_ns());
+	if (!a || !a->exchange || a->phase != PHASE_BLOCKED)
+		return 0;
+	times_wake(a, bpf_ktime_get_ns());
+	if (is_for_thread(a->reason))
+		bpf_tail_call(ctx, &release, 0);
 	return 0;
 }
 

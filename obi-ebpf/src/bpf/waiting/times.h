@@ -31,7 +31,9 @@ struct account {
 	u32 phase;
 	u32 reason; /* enum wait_reason, of the newest wait */
 	u32 switches; /* times that it left a CPU */
-	u32 pad;
+	/* Of the newest wait, set by those who sample it (profile/waits.bpf.c): */
+	u32 drawn;  /* 1: whether it is sampled has been decided */
+	u64 weight; /* and this is what it stands for; 0: it is not */
 };
 
 static __always_inline void times_begin(struct account *a, u64 exchange, u64 now)
@@ -63,6 +65,7 @@ static __always_inline void times_leave(struct account *a, u64 now, u32 phase, u
 	a->since = now;
 	a->phase = phase;
 	a->reason = reason;
+	a->drawn = 0;
 	a->switches++;
 }
 

@@ -5,6 +5,7 @@
 
 #include "protocol/framed/http2.h"
 #include "protocol/http1/ending.h"
+#include "runtime/goroutine.h"
 
 /* === recognition === */
 
@@ -181,6 +182,22 @@ static __always_inline void find_frame(struct connection *k, struct segment *s)
 
 /* === a step === */
 
+/*
+ * The first piece of a request's headers comes next: who opens or reads the stream. Asked here, where few functions
+ * call each other: verifiers allow eight frames of stack.
+ */
+static __always_inline void note_opening(struct connection *k, struct segment *s)
+{
+	struct cursor *c = cursor_of(k, s);
+	struct frame_cursor *f = &c->frame;
+	if (f->type != FRAME_HEADERS || f->bytes != (u32)c->remaining || !is_request(k, s))
+		return;
+	if (s->sending)
+		note_stream(s, f->stream);
+	else
+		bind_reader(exchange_number(k, 0));
+}
+
 /* `n` bytes of payload have passed unread. */
 static __always_inline void http2_passed(struct connection *k, struct segment *s, u32 n)
 {
@@ -223,7 +240,10 @@ static __always_inline void read_http2(struct connection *k, struct segment *s)
 		read_header(k, s);
 	}
 	barrier(); /* see settle() */
-	if (cursor_of(k, s)->mode == MODE_FRAME_COPY && s->left && s->source.length && copy_frame(k, s))
+	if (cursor_of(k, s)->mode != MODE_FRAME_COPY || !s->left || !s->source.length)
+		return;
+	note_opening(k, s);
+	if (copy_frame(k, s))
 		frame_ends(k, s);
 }
 

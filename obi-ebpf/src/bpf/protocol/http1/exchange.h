@@ -11,6 +11,7 @@
 #include "runtime/async_id.h"
 #include "runtime/context.h"
 #include "runtime/goroutine.h"
+#include "runtime/last_read.h"
 #include "waiting/account.h"
 
 static __always_inline struct cursor *request_cursor(struct connection *k)
@@ -157,7 +158,7 @@ static long sweep_one(u32 index, struct sweep_walk *walk)
 		return 1;
 	noted = take_note(k, exchange);
 	if (sweep->forgets && !(noted & NOTE_LOST) && !(sweep->lost & 1))
-		full = forget(exchange);
+		full = forget_now(exchange);
 	sweep->lost >>= 1;
 	sweep->ordinal++;
 	return (!sweep->forgets || full) && !k->n_noted;

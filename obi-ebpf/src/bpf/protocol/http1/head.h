@@ -145,6 +145,15 @@ static __always_inline bool is_guess(const struct cursor *response)
 }
 
 /* The request head is complete; `n` bytes of it lie in this piece. Returns event flags. */
+/* The current thread has read a request. */
+APART void bind_request(const struct connection *k, const struct cursor *c, const struct segment *s, u64 exchange)
+{
+	bind_goroutine(pending(k) == 1 ? exchange : 0);
+	bind_context(pending(k) == 1 ? exchange : 0);
+	read_for(pending(k) == 1 ? exchange : 0, k->encrypted);
+	note_read(pending(k) == 1 && c->started == s->time ? exchange : 0);
+}
+
 static __always_inline u32 request_complete(struct connection *k, struct segment *s, u32 n, u64 exchange)
 {
 	struct cursor *c = cursor_of(k, s);
@@ -187,9 +196,7 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 			tally_add(k->tgid, (u32)k->side << 16 | TALLY_THREAD_FULL << 8, 1);
 	}
 	if (k->side == SIDE_SERVER) {
-		bind_goroutine(pending(k) == 1 ? exchange : 0);
-		bind_context(pending(k) == 1 ? exchange : 0);
-		read_for(pending(k) == 1 ? exchange : 0, k->encrypted);
+		bind_request(k, c, s, exchange);
 	}
 	/*
 	 * Whoever asks anew has had the answer to what was before. Where one that nobody is known to have asked for ends
@@ -295,6 +302,25 @@ static __always_inline void fill_head(struct connection *k, struct segment *s, s
 	__builtin_memcpy(r->local_address, k->local_address, 2 * ADDRESS_BYTES);
 }
 
+/* Where in its head a piece begins. */
+static __always_inline u32 position_of(const struct cursor *c)
+{
+	return c->head_bytes - c->unsent;
+}
+
+/*
+ * The same once more. To remember it takes room that the stack lacks; where it is remembered anyhow, to ask again costs
+ * the verifier of 5.10 a third more instructions.
+ */
+static __always_inline u32 position_again(const struct cursor *c, u32 position)
+{
+#ifdef OBI_PORTABLE
+	return position;
+#else
+	return position_of(c);
+#endif
+}
+
 /*
  * The piece in `r` has been scanned and `n` bytes of it are the head's: decides
  * what it means. Returns 1 when the record is to be submitted.
@@ -322,7 +348,7 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 		return 0;
 	}
 	length = c->unsent + n;
-	position = c->head_bytes - c->unsent;
+	position = position_of(c);
 	c->mode = MODE_HEAD;
 	if (!whole && length <= WITHHOLD_BYTES) {
 		c->unsent = length;
@@ -340,6 +366,7 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 	exchange = exchange_number(k, response ? k->n_responses : k->n_requests);
 	if (!response)
 		match_request(k, c, exchange);
+	position = position_again(c, position);
 	allowed = head_limit > position ? head_limit - position : 0;
 	/* An interim response in one piece tells the agent nothing, nor does what is beyond the limit. */
 	needed = whole ? !response || c->status >= 200 || c->status == 101 || c->flags & CURSOR_PIECES : allowed > 0;
@@ -362,7 +389,7 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 	if (needed) {
 		fill_head(k, s, r, flags, exchange);
 		r->offset = s->offset - c->unsent;
-		r->position = position;
+		r->position = position_again(c, position);
 		r->length = length;
 		r->lead = c->unsent;
 		/* What has waited in the cursor lies behind the cause, or, when it is more, where that would. */
