@@ -29,7 +29,6 @@ mod tally;
 mod tls;
 mod wait;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -37,7 +36,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::{JoinHandle as Task, spawn_blocking};
 
 use self::exports::{Export, Exports, Passing, Wanted};
@@ -49,8 +48,10 @@ use self::reload::{Exported, Reloader};
 use self::wait::Bell;
 use crate::capture::support::Support;
 use crate::clock::{Clock, monotonic_ns};
-use crate::config::{Config, Source};
+use crate::config::{self, Config, Source};
 use crate::export::otlp::{Accounts, Exporter, Plan};
+use crate::listener::Listening;
+use crate::listener::tls::{Files, Tls};
 use crate::objective::{self, files};
 use crate::privilege::{self, Kept};
 use crate::receive;
@@ -87,7 +88,7 @@ struct Opened {
     replaced: mpsc::UnboundedReceiver<Export>,
     objectives: Vec<slo::Objective>,
     reloader: Reloader,
-    listener: TcpListener,
+    web: Web,
     receive: Option<(receive::Plan, receive::Inlets)>,
     commands: mpsc::Sender<web::Command>,
     stopping: Arc<AtomicBool>,
@@ -113,13 +114,13 @@ struct Running {
     view: objective::Handle,
     exports: Exports,
     receiving: Option<receive::Listeners>,
-    web: Web,
+    web: Listening,
 }
 
-/// The listener at work.
+/// The listener for people and scrapers, and its certificate.
 struct Web {
-    stop: oneshot::Sender<()>,
-    server: Task<std::io::Result<()>>,
+    socket: TcpListener,
+    tls: Option<Tls>,
 }
 
 impl Opened {
@@ -134,9 +135,7 @@ impl Opened {
             event_objectives(files::load(&config.slo.files).with_context(|| source.place("slo.files"))?);
         let (reloader, reloads) = reload::on_hangup(source, config.clone(), exported)
             .context("failed to install the handler of SIGHUP")?;
-        let listener = TcpListener::bind(config.web.listen)
-            .await
-            .with_context(|| format!("web.listen: failed to listen on `{}`", config.web.listen))?;
+        let web = Web::open(&config.web).await?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let receive = receive::Plan::new(&config.receive.otlp, host).await?;
         let (commands, asked) = mpsc::channel(COMMANDS);
@@ -145,16 +144,18 @@ impl Opened {
         let cluster = kubernetes::start(&config.kubernetes)
             .context("failed to start the thread for the names of pods")?;
         let inputs = Inputs { commands: asked, reloads, tap, cluster, stopping: Arc::clone(&stopping) };
-        Ok((Self { exporter, replaced, objectives, reloader, listener, receive, commands, stopping }, inputs))
+        Ok((Self { exporter, replaced, objectives, reloader, web, receive, commands, stopping }, inputs))
     }
 
     /// Starts every thread and task with the privileges that are left, and gives up those of this one.
     fn start(self, config: &Config, loaded: Loaded) -> anyhow::Result<Running> {
-        let Self { exporter, replaced, objectives, reloader, listener, receive, commands, stopping } = self;
+        let Self { exporter, replaced, objectives, reloader, web, receive, commands, stopping } = self;
         let Loaded { mut pipeline, naming, probing, sampling, cluster, kept } = loaded;
         let naming = naming.start().context("failed to start the thread for processes")?;
         let mut parts = Vec::new();
         let wanted = Arc::new(AtomicBool::new(exporter.wants_profiles()));
+        let kept_bytes = config.slo.evidence_bytes as usize / 2;
+        let sampling = sampling.map(|prepared| prepared.keeping(kept_bytes));
         let (profiles, selections) = match sampling.and_then(|prepared| prepared.start(Arc::clone(&wanted))) {
             Ok(profile::Started { tell, handle, running, exports }) => {
                 pipeline.outlet.profile = Some(tell);
@@ -170,10 +171,10 @@ impl Opened {
             pipeline.tls = Some(watch);
             parts.push(running);
         }
-        announce(&pipeline, &listener, &kept)?;
+        let url = web.url()?;
+        announce(&pipeline, &url, &kept);
         let bell = pipeline.wait.bell();
         let (beat, hook_set) = (pipeline.beat.clone(), pipeline.outlet.stats.hook_set);
-        let address = listener.local_addr().context("failed to read the listen address")?;
         let call = bell.clone();
         let handle = Handle::new(commands, Arc::new(move || call.ring()));
         let sampled = selections.map(|selections| exports::Profiles { selections, wanted });
@@ -187,7 +188,7 @@ impl Opened {
         });
         let (mut watching, mut view) = (None, objective::Handle::default());
         if !objectives.is_empty() {
-            let (recorder, answers, running) = start_objectives(config, objectives, &listener)?;
+            let (recorder, answers, running) = start_objectives(config, objectives, &web)?;
             pipeline.outlet.objectives = Some(recorder);
             view = answers;
             watching = Some(running);
@@ -225,26 +226,38 @@ impl Opened {
             view,
             exports,
             receiving,
-            web: Web::start(listener, state),
+            web: web.start(state),
         };
-        systemd::ready(&format!("watching by hook set {hook_set}; http://{address}/"));
+        systemd::ready(&format!("watching by hook set {hook_set}; {url}/"));
         Ok(running)
     }
 }
 
 impl Web {
-    fn start(listener: TcpListener, state: web::State) -> Self {
-        let service = web::router(state).into_make_service_with_connect_info::<SocketAddr>();
-        let (stop, stopped) = oneshot::channel::<()>();
-        let stopped = async move { drop(stopped.await) };
-        let serve = async move { axum::serve(listener, service).with_graceful_shutdown(stopped).await };
-        Self { stop, server: tokio::spawn(serve) }
+    async fn open(config: &config::Web) -> anyhow::Result<Self> {
+        let socket = TcpListener::bind(config.listen)
+            .await
+            .with_context(|| format!("web.listen: failed to listen on `{}`", config.listen))?;
+        let files = config.cert_file.clone().zip(config.key_file.clone());
+        let files = files.map(|(cert, key)| Files { cert, key, client_ca: config.client_ca_file.clone() });
+        let tls =
+            files.map(Tls::read).transpose().map_err(|error| anyhow::anyhow!("web.cert_file: {error}"))?;
+        Ok(Self { socket, tls })
     }
 
-    /// Questions under way are answered with the pipeline's last state, or refused.
-    async fn finish(self) {
-        drop(self.stop);
-        let _ = tokio::time::timeout(LAST_ANSWERS, self.server).await;
+    /// Where it is reached: `http://127.0.0.1:9464`.
+    fn url(&self) -> anyhow::Result<String> {
+        let address = self.socket.local_addr().context("failed to read the listen address")?;
+        Ok(format!("{}://{address}", if self.tls.is_some() { "https" } else { "http" }))
+    }
+
+    fn start(self, state: web::State) -> Listening {
+        Listening::start(
+            self.socket,
+            self.tls,
+            web::listen::BOUNDS,
+            web::listen::Routes::new(web::router(state)),
+        )
     }
 }
 
@@ -277,7 +290,8 @@ impl Running {
         if let Some(objectives) = self.objectives {
             objectives.finish().await;
         }
-        self.web.finish().await;
+        // Questions under way are answered with the pipeline's last state, or refused.
+        self.web.finish(LAST_ANSWERS).await;
         self.exports.finish(&mut outlet, view).await;
         drop(outlet);
         self.naming.finish().await;
@@ -308,39 +322,35 @@ fn event_objectives(reading: slo::openslo::Reading) -> Vec<slo::Objective> {
 fn start_objectives(
     config: &Config,
     objectives: Vec<slo::Objective>,
-    listener: &TcpListener,
+    web: &Web,
 ) -> anyhow::Result<(objective::record::Recorder, objective::Handle, objective::Running)> {
-    let address = listener.local_addr().context("failed to read the listen address")?;
+    let address = web.socket.local_addr().context("failed to read the listen address")?;
     let n = objectives.len();
     let begun = std::time::Instant::now();
     let instance = rustix::system::uname().nodename().to_string_lossy().into_owned();
     // What listens everywhere is reached by the machine's name.
     let host = if address.ip().is_unspecified() { instance.clone() } else { address.ip().to_string() };
     let url = match config.web.external_url.trim_end_matches('/') {
-        "" => format!("http://{host}:{}/", address.port()),
+        "" => format!("{}://{host}:{}/", config.web.scheme(), address.port()),
         external => format!("{external}/"),
     };
     let started = objective::start(objective::Start { config: &config.slo, objectives, instance, url })
         .context("failed to start the objectives")?;
-    tracing::info!(n, after = ?begun.elapsed(), "objectives watched; budgets on http://{address}/api/v1/slos");
+    tracing::info!(n, after = ?begun.elapsed(), "objectives watched; budgets on {}/api/v1/slos", web.url()?);
     Ok(started)
 }
 
 /// One look at what is watched and what is not; afterwards the log is quiet.
-fn announce(pipeline: &Pipeline, listener: &TcpListener, kept: &Kept) -> anyhow::Result<()> {
-    let address = listener.local_addr().context("failed to read the listen address")?;
+fn announce(pipeline: &Pipeline, url: &str, kept: &Kept) {
     tracing::info!(
         processes = pipeline.outlet.processes.table().watched(),
         tls = pipeline.tls.is_some(),
-        "watching; what can be seen and not read, as TLS of Java, rustls and NSS, \
+        "watching; what can be seen and not read, as TLS of Java and NSS, \
          is counted in obi_uncovered_connections_total"
     );
     if pipeline.outlet.profile.is_some() {
-        tracing::info!(
-            "stacks sampled on every CPU; flame graphs on http://{address}/api/v1/profiles?format=svg"
-        );
+        tracing::info!("stacks sampled on every CPU; flame graphs on {url}/profiles");
     }
     tracing::info!("capabilities kept: {kept}; no others can be had any more");
-    tracing::info!("metrics on http://{address}/metrics, spans on http://{address}/api/v1/spans");
-    Ok(())
+    tracing::info!("metrics on {url}/metrics, spans on {url}/api/v1/spans");
 }

@@ -41,7 +41,7 @@ pub use self::receive::{OtlpReceiver, Receive};
 pub use self::rule::{Pattern, PortRange, Rule};
 pub use self::slo::{Endpoint, Slo};
 pub use self::token::Token;
-pub use self::value::{Hooks, Metadata, Parents};
+pub use self::value::{Hooks, Metadata, Parents, PeerNames};
 
 /// Where the running kernel tells its types.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -235,6 +235,17 @@ pub struct Web {
     /// Whether `/metrics` needs the token, too. Default: `false`. Example: `true`, with `authorization` in Prometheus's
     /// configuration.
     pub protect_metrics: bool,
+    /// PEM file with our certificate and those above it, an absolute path; with it the listener speaks TLS. Read again
+    /// when it changes. Needs `key_file`. Default: `""`. Example: `/etc/obi/web.pem`.
+    #[serde(deserialize_with = "value::optional_file")]
+    pub cert_file: Option<PathBuf>,
+    /// PEM file with the key of `cert_file`. Default: `""`. Example: `/etc/obi/web.key`.
+    #[serde(deserialize_with = "value::optional_file")]
+    pub key_file: Option<PathBuf>,
+    /// PEM file with certificates of authorities; with it only clients that show a certificate of one of them are let
+    /// in, and they need no token unless there is one. Needs `cert_file`. Default: `""`. Example: `/etc/obi/ca.pem`.
+    #[serde(deserialize_with = "value::optional_file")]
+    pub client_ca_file: Option<PathBuf>,
     /// Recent spans kept for the API, 0 to 10000000. Default: `10000`. Example: `1000`.
     #[serde(deserialize_with = "value::number::<_, 0, 10_000_000>")]
     pub spans: u32,
@@ -242,8 +253,8 @@ pub struct Web {
     /// Example: `64 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 65_536, 2_147_483_648>")]
     pub span_bytes: u32,
-    /// Memory that the last hour of each service may take, for the page, up to 1 GiB; the oldest gives way. 0 keeps
-    /// none. Default: `16 MiB`, room for some 600 busy services. Example: `64 MiB`.
+    /// Memory that the last two hours of each service may take, for the page, up to 1 GiB; the oldest gives way. 0 keeps
+    /// none. Default: `16 MiB`, room for some 600 busy services and an hour, or half as many and two. Example: `64 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 0, 1_073_741_824>")]
     pub history_bytes: u32,
 }
@@ -294,6 +305,28 @@ impl Default for Metrics {
     }
 }
 
+impl Web {
+    /// `http` or `https`.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        if self.cert_file.is_some() { "https" } else { "http" }
+    }
+
+    /// The first contradiction between keys: a key's path and what is wrong with its value.
+    fn contradiction(&self) -> Option<(&'static str, &'static str)> {
+        match (&self.cert_file, &self.key_file, &self.client_ca_file) {
+            (Some(_), None, _) => Some(("web.key_file", "is missing, expected the key of `cert_file`")),
+            (None, Some(_), _) => {
+                Some(("web.cert_file", "is missing, expected the certificate of `key_file`"))
+            }
+            (None, None, Some(_)) => {
+                Some(("web.client_ca_file", "needs TLS, expected `cert_file` and `key_file` beside it"))
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Default for Web {
     fn default() -> Self {
         Self {
@@ -303,6 +336,9 @@ impl Default for Web {
             token: Token::default(),
             open: false,
             protect_metrics: false,
+            cert_file: None,
+            key_file: None,
+            client_ca_file: None,
             spans: 10_000,
             span_bytes: 16 << 20,
             history_bytes: 16 << 20,

@@ -16,7 +16,7 @@
 //! - [`span_store`]: recent spans, for the API and for evidence of alerts.
 //! - [`export`]: encoders of a [`red::Snapshot`].
 //! - [`objective`]: spans to error budgets, burn rates and alerts, beside the flow.
-//! - [`web`]: the listener: `/metrics`, health, JSON API.
+//! - [`web`]: `/metrics`, health, JSON API and pages, over a [`listener`].
 
 pub mod agent;
 pub mod capture;
@@ -27,6 +27,7 @@ pub mod config;
 pub mod counter;
 pub mod export;
 pub mod kubernetes;
+pub mod listener;
 pub mod objective;
 pub mod privilege;
 pub mod profile;

@@ -13,9 +13,11 @@ use std::io;
 use caps::{CapSet, Capability};
 use thiserror::Error;
 
-/// What a running agent uses, where it was started with it: other users' processes are read as they come.
+/// What a running agent uses, where it was started with it: other users' processes are read as they come, and files that
+/// they have mapped and deleted are opened by `/proc/PID/map_files` (`proc_map_files_get_link` in fs/proc/base.c).
 /// Everything that is loaded, attached or switched on is held by a descriptor, which needs nothing any more.
-const NAMING: [Capability; 2] = [Capability::CAP_SYS_PTRACE, Capability::CAP_DAC_READ_SEARCH];
+const READING: [Capability; 3] =
+    [Capability::CAP_SYS_PTRACE, Capability::CAP_DAC_READ_SEARCH, Capability::CAP_CHECKPOINT_RESTORE];
 
 /// Capabilities that are left.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,10 +128,10 @@ pub fn verify(kept: &Kept) -> Result<(), PrivilegeError> {
 /// Newer kernels let `CAP_PERFMON` read what `CAP_SYS_PTRACE` does of a process's environment: it is worth keeping
 /// only in the other's place.
 fn to_keep(permitted: &HashSet<Capability>) -> HashSet<Capability> {
-    let [ptrace, search] = NAMING;
+    let [ptrace, search, _] = READING;
     let instead =
         (!permitted.contains(&ptrace) && permitted.contains(&search)).then_some(Capability::CAP_PERFMON);
-    NAMING.into_iter().chain(instead).filter(|capability| permitted.contains(capability)).collect()
+    READING.into_iter().chain(instead).filter(|capability| permitted.contains(capability)).collect()
 }
 
 /// Closes the ways to more than `kept`. First of all, while `CAP_SETPCAP` is still effective.
@@ -182,7 +184,9 @@ mod tests {
 
     #[test]
     fn what_is_kept_follows_from_what_is_held() {
-        use Capability::{CAP_BPF, CAP_DAC_READ_SEARCH, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
+        use Capability::{
+            CAP_BPF, CAP_CHECKPOINT_RESTORE, CAP_DAC_READ_SEARCH, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE,
+        };
         fn check(held: &[Capability], expected: &str) {
             let held = held.iter().copied().collect();
             assert_eq!(Kept(to_keep(&held)).to_string(), expected, "{held:?}");
@@ -190,6 +194,7 @@ mod tests {
         check(&[], "none");
         check(&[CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN], "none");
         check(&[CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE], "CAP_SYS_PTRACE");
+        check(&[CAP_BPF, CAP_CHECKPOINT_RESTORE], "CAP_CHECKPOINT_RESTORE");
         check(&[CAP_PERFMON, CAP_DAC_READ_SEARCH], "CAP_DAC_READ_SEARCH, CAP_PERFMON");
         check(&[CAP_PERFMON, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE], "CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE");
     }

@@ -4,14 +4,18 @@
 //! Refuses to know URLs and JSON.
 
 mod filter;
+mod kept;
 mod trace;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::mem::{size_of, size_of_val};
 
 pub use filter::{Filter, StatusFilter};
+pub use kept::Usage;
 pub use trace::{First, Placed, Trace, TraceQuery, tree};
 
+use self::kept::Kept;
 use crate::span::{Detail, Span};
 
 /// How much a [`Store`] may hold.
@@ -21,17 +25,21 @@ pub struct Limits {
     pub spans: usize,
     /// Bytes of spans and their buffers, capacity counted.
     pub bytes: usize,
+    /// Bytes of spans of traces that are held, beyond the ring; 0 holds no trace.
+    pub kept_bytes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { spans: 10_000, bytes: 16 << 20 }
+        Self { spans: 10_000, bytes: 16 << 20, kept_bytes: 2 << 20 }
     }
 }
 
 /// Evicted spans with more buffer than this are dropped: reused, they would waste the store's bytes on short ones.
 const MAX_SPARE_BYTES: usize = 2_048;
 const MAX_SPARES: usize = 64;
+/// Spans that are looked through for those of a trace: they have ended shortly before.
+const LOOK_BACK: usize = 20_000;
 
 /// A span and its place in the order of arrival.
 #[derive(Debug, Clone)]
@@ -50,8 +58,7 @@ pub struct Store {
     bytes: usize,
     last: u64,
     spares: Vec<Span>,
-    /// Spans that someone holds on to, with how many do; the span once the ring has given it up.
-    kept: BTreeMap<u64, (u32, Option<Stored>)>,
+    kept: Kept,
 }
 
 /// Where a page begins.
@@ -61,6 +68,8 @@ pub enum Order {
     Newest,
     /// Spans with a higher sequence than this, oldest first.
     After(u64),
+    /// The spans that took longest, the longest first.
+    Slowest,
 }
 
 /// What to look up.
@@ -97,7 +106,7 @@ impl Store {
             bytes: 0,
             last: 0,
             spares: Vec::with_capacity(MAX_SPARES),
-            kept: BTreeMap::new(),
+            kept: Kept::new(limits.kept_bytes),
         }
     }
 
@@ -111,6 +120,7 @@ impl Store {
             self.evict();
         }
         self.bytes += size;
+        self.kept.add(&span.trace_id, self.last);
         self.spans.push_back(Stored { sequence: self.last, span });
         self.spares.pop()
     }
@@ -121,15 +131,41 @@ impl Store {
         self.last
     }
 
-    /// Keeps a span beyond its time in the ring, until it has been released as often as it was kept; whoever keeps
-    /// spans bounds their number. They are found by [`Order::Newest`]. Does nothing when the span is gone already.
+    /// Keeps a span beyond its time in the ring, until it has been released as often as it was kept; what keeps spans
+    /// bounds their number. They are found by [`Order::Newest`] and [`Order::Slowest`]. Does nothing when the span is
+    /// gone already.
     pub fn keep(&mut self, sequence: u64) {
         let first = self.spans.front().map_or(self.last + 1, |stored| stored.sequence);
-        if let Some((holders, _)) = self.kept.get_mut(&sequence) {
-            *holders += 1;
-        } else if (first..=self.last).contains(&sequence) {
-            self.kept.insert(sequence, (1, None));
+        if (first..=self.last).contains(&sequence) || self.kept.is_held(sequence) {
+            self.kept.hold(sequence);
         }
+    }
+
+    /// Keeps all spans of a trace beyond their time in the ring, those that come later too, while there is room for
+    /// them: until it has been released as often as it was kept. Looks back [`LOOK_BACK`] spans for those that are
+    /// here.
+    pub fn keep_trace(&mut self, trace_id: [u8; 16]) {
+        if self.limits.kept_bytes > 0 && self.kept.hold_trace(trace_id) {
+            for stored in self.spans.iter().rev().take(LOOK_BACK).filter(|it| it.span.trace_id == trace_id) {
+                self.kept.add(&trace_id, stored.sequence);
+            }
+        }
+    }
+
+    /// Lets go of a trace kept before.
+    pub fn release_trace(&mut self, trace_id: &[u8; 16]) {
+        self.kept.release_trace(trace_id);
+    }
+
+    /// The traces that are kept, if they are others than those that this call has given the last time.
+    pub fn kept_traces(&mut self) -> Option<Vec<[u8; 16]>> {
+        self.kept.changed()
+    }
+
+    /// What kept traces take, and what found no room.
+    #[must_use]
+    pub fn kept_usage(&self) -> Usage {
+        self.kept.usage()
     }
 
     /// Changes a span that is held: an SDK has told of the same event.
@@ -140,19 +176,14 @@ impl Store {
             self.bytes -= size(&stored.span);
             change(&mut stored.span);
             self.bytes += size(&stored.span);
-        } else if let Some((_, Some(stored))) = self.kept.get_mut(&sequence) {
-            change(&mut stored.span);
+        } else {
+            self.kept.change(sequence, change);
         }
     }
 
     /// Lets go of a span kept before.
     pub fn release(&mut self, sequence: u64) {
-        if let Some((holders, _)) = self.kept.get_mut(&sequence) {
-            *holders -= 1;
-            if *holders == 0 {
-                self.kept.remove(&sequence);
-            }
-        }
+        self.kept.release(sequence);
     }
 
     /// Finds the spans that a query asks for.
@@ -162,14 +193,16 @@ impl Store {
         let matching = |stored: &&Stored| query.filter.matches(&stored.span);
         let (after, spans): (u64, Vec<Stored>) = match query.order {
             Order::Newest => {
-                let kept = self.kept.values().rev().filter_map(|(_, stored)| stored.as_ref());
-                let newest = self.spans.iter().rev().chain(kept);
+                let newest = self.spans.iter().rev().chain(self.kept.stored().rev());
                 (0, newest.filter(matching).take(query.limit).cloned().collect())
             }
             Order::After(after) => {
                 let skip = usize::try_from((after + 1).saturating_sub(first)).unwrap_or(usize::MAX);
                 let rest = self.spans.range(skip.min(self.spans.len())..);
                 (after, rest.filter(matching).take(query.limit).cloned().collect())
+            }
+            Order::Slowest => {
+                (0, slowest(self.spans.iter().chain(self.kept.stored()).filter(matching), query.limit))
             }
         };
         let next = match (query.order, spans.last()) {
@@ -182,8 +215,7 @@ impl Store {
     /// Finds the traces that a query asks for, and up to which sequence every span has been looked at.
     #[must_use]
     pub fn traces(&self, query: &TraceQuery) -> (Vec<Trace>, u64) {
-        let kept = self.kept.values().filter_map(|(_, stored)| stored.as_ref());
-        let traces = trace::find(kept.chain(&self.spans), query);
+        let traces = trace::find(self.kept.stored().chain(&self.spans), query);
         let next = match (query.after, traces.last()) {
             (Some(_), Some(last)) if traces.len() == query.limit => last.last,
             _ => self.last,
@@ -192,19 +224,28 @@ impl Store {
     }
 
     fn evict(&mut self) {
-        let Some(Stored { sequence, span }) = self.spans.pop_front() else { return };
-        let size = size(&span);
+        let Some(stored) = self.spans.pop_front() else { return };
+        let size = size(&stored.span);
         self.bytes -= size;
-        if !self.kept.is_empty()
-            && let Some((_, kept)) = self.kept.get_mut(&sequence)
-        {
-            *kept = Some(Stored { sequence, span });
-            return;
-        }
+        let Some(Stored { span, .. }) = self.kept.take(stored, size) else { return };
         if self.spares.len() < MAX_SPARES && size - size_of::<Stored>() <= MAX_SPARE_BYTES {
             self.spares.push(span);
         }
     }
+}
+
+/// Those that took longest; of equal ones the newer first.
+fn slowest<'a>(spans: impl Iterator<Item = &'a Stored>, limit: usize) -> Vec<Stored> {
+    let rank =
+        |stored: &&Stored| Reverse((stored.span.end.saturating_sub(stored.span.start), stored.sequence));
+    let mut found: Vec<&Stored> = spans.collect();
+    // Only what is asked for is put in order: there may be a hundred thousand.
+    if (1..found.len()).contains(&limit) {
+        found.select_nth_unstable_by_key(limit - 1, rank);
+    }
+    found.truncate(limit);
+    found.sort_unstable_by_key(rank);
+    found.into_iter().cloned().collect()
 }
 
 /// Bytes a span occupies; the service and the route are shared and belong to their tables.

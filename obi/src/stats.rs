@@ -180,6 +180,8 @@ pub struct Stats {
     pub is_spool_usable: Option<bool>,
     /// Spans that sampling kept from being exported; `None` when no spans are.
     pub unsampled: Option<u64>,
+    /// What shows where objectives burn; `None` without objectives.
+    pub evidence: Option<Evidence>,
     /// TLS libraries; `None` when they are not probed.
     pub tls: Option<Arc<Tls>>,
     /// What CPUs do is sampled; `None` when it is not.
@@ -203,6 +205,17 @@ pub struct Stats {
     lost_times: Vec<(&'static str, Counter)>,
     reloads: Reloads,
     snapshots: u64,
+}
+
+/// Traces that are kept whole, as they show why an objective burns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Evidence {
+    /// Traces that are kept now.
+    pub traces: u64,
+    /// Bytes of their spans that the ring of recent spans has given up.
+    pub bytes: u64,
+    /// Spans of them that found no room, since the start.
+    pub refused: u64,
 }
 
 /// Times that the configuration was read again.
@@ -296,6 +309,7 @@ impl Stats {
             lanes: self.lanes.clone(),
             is_spool_usable: self.is_spool_usable,
             unsampled: self.unsampled,
+            evidence: self.evidence,
             tls: self.tls.clone(),
             profile: self.profile.clone(),
             sent_to_us: self.sent_to_us.clone(),
@@ -356,6 +370,8 @@ pub struct Snapshot {
     pub is_spool_usable: Option<bool>,
     /// Spans that sampling kept from being exported; `None` when no spans are.
     pub unsampled: Option<u64>,
+    /// What shows where objectives burn; `None` without objectives.
+    pub evidence: Option<Evidence>,
     /// TLS libraries; `None` when they are not probed.
     pub tls: Option<Arc<Tls>>,
     /// What CPUs do is sampled; `None` when it is not.

@@ -75,5 +75,8 @@ fn nothing_is_privileged() {
         .map(str::trim)
         .filter(|line| line.starts_with("resources:") || line.starts_with("verbs:"))
         .collect();
-    assert_eq!(rules, ["resources: [\"pods\"]", "verbs: [\"list\", \"watch\"]"]);
+    let reads = "verbs: [\"list\", \"watch\"]";
+    let expected =
+        ["pods", "services", "endpointslices"].map(|kind| [format!("resources: [\"{kind}\"]"), reads.into()]);
+    assert_eq!(rules, expected.concat());
 }

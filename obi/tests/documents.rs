@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 /// Folders in which documents are.
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     "",
     "dashboards",
     "deploy",
@@ -20,6 +20,7 @@ const FOLDERS: [&str; 8] = [
     "deploy/helm/obi",
     "docs",
     "docs/decisions",
+    "docs/internals",
     "integration",
 ];
 

@@ -8,12 +8,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// In flow order, what everyone may know first; each may use only those before it.
-const STAGES: [&str; 18] = [
+const STAGES: [&str; 19] = [
     "clock",
     "counter",
     "shutdown",
     "privilege",
     "config",
+    "listener",
     "kubernetes",
     "capture",
     "protocol",

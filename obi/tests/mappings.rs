@@ -279,7 +279,7 @@ fn what_is_kept_after_the_start_is_enough() {
     let work = move || {
         let mut agent = Agent::start_with(|| {
             let kept = obi::privilege::reduce(false, || Ok::<_, std::io::Error>(())).unwrap().to_string();
-            assert_eq!(kept, "CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE");
+            assert_eq!(kept, "CAP_CHECKPOINT_RESTORE, CAP_DAC_READ_SEARCH, CAP_SYS_PTRACE");
         });
         let mut program = Program::start(&path);
         let told = program.told();

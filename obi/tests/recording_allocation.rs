@@ -84,7 +84,7 @@ fn no_allocation_in_steady_state() {
     // With the small limit most spans go to overflow series.
     for series in [10_000, 500] {
         let mut registry = Registry::new(Limits { series, ..Limits::default() });
-        let mut store = Store::new(StoreLimits { spans: 1_000, bytes: 16 << 20 });
+        let mut store = Store::new(StoreLimits { spans: 1_000, bytes: 16 << 20, kept_bytes: 1 << 20 });
         let mut spare = None;
         let mut made = 0;
         let mut run = |from: usize, to: usize| {

@@ -51,11 +51,11 @@ fn samples_are_worth_their_period_and_that_of_lost_ones() {
         let busy = Busy::compile(&deep(400), &["-O2", "-fomit-frame-pointer"]);
         install(&mut maps, busy.pid(), 1);
         let started = Instant::now();
-        while profiler.counts().unwrap().lost < 100 {
+        while profiler.counts().unwrap().cpu.lost < 100 {
             assert!(started.elapsed() < PATIENCE, "{:?}", profiler.counts());
             std::thread::sleep(Duration::from_millis(10));
         }
-        let looks = || profiler.counts().map(|counts| counts.told + counts.lost).unwrap();
+        let looks = || profiler.counts().map(|counts| counts.cpu.told + counts.cpu.lost).unwrap();
         let (mut periods, mut largest) = (0, 0);
         loop {
             let before = looks();

@@ -5,7 +5,7 @@ use libfuzzer_sys::fuzz_target;
 use obi::capture::guest::hotspot::{Compiled, Layout, Parts};
 use obi::capture::guest::memory::Piece;
 use obi::capture::guest::{Build, Kind, Told, recognise};
-use obi::profile::symbol::function::{Code, Function, Object};
+use obi::profile::symbol::function::{Code, Function, Object, Sources};
 use obi::profile::symbol::java::{COMPILATION, Place};
 
 const COMPILED: Compiled = Compiled {
@@ -68,11 +68,14 @@ fuzz_target!(|input: (bool, bool, u16, u16, &[u8])| {
     if let Some(scopes) = place.scopes(&memory, &layout) {
         assert!(scopes.methods.last().is_some_and(|(outermost, _)| *outermost == scopes.method));
     }
+    let sources = Sources::default();
     for compiled in [None, Some(place)] {
         let object = Object { kind: Kind::HotSpot, address: method.into(), compiled };
         let layout = obi::capture::guest::Layout::HotSpot(layout);
-        let code = Code::read(&memory, &layout, &object);
-        assert!(code.as_ref().is_ok_and(|code| code.is_at(&memory, &layout, &object)) || code.is_err());
+        let code = Code::read(&memory, &layout, &sources, &object);
+        if let Ok(code) = &code {
+            assert!(code.is_at(&memory, &layout, &sources, &object));
+        }
         let function = Function::new(object);
         function.tell(code);
         for position in [None, Some(0), Some(97), Some(4000)] {

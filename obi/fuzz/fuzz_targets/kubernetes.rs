@@ -33,7 +33,7 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(PodUid::parse(&uid.to_string()), Some(uid));
     }
     let pods = Pods::default();
-    let _ = message::list(rest, |pod| check(pod, &pods));
+    let _ = message::list::<Pod>(rest, |pod| check(pod, &pods));
     let prefix = if first & 1 == 0 { Prefix::Length } else { Prefix::Grpc };
     let mut frames = Frames::new(prefix);
     for piece in rest.chunks(usize::from(*first) + 1) {
@@ -42,13 +42,13 @@ fuzz_target!(|input: &[u8]| {
             match frames.message() {
                 Ok(Some(bytes)) => match prefix {
                     Prefix::Length => match message::watched(bytes) {
-                        Ok(Watched::Put(sent)) => check(sent.pod, &pods),
-                        Ok(Watched::Gone(sent)) => pods.gone(&sent.pod, 2),
+                        Ok(Watched::Put(sent)) => check(sent.object, &pods),
+                        Ok(Watched::Gone(sent)) => pods.gone(&sent.object, 2),
                         _ => {}
                     },
                     Prefix::Grpc => match message::told(bytes) {
-                        Ok(Told::Put(sent)) => check(sent.pod, &pods),
-                        Ok(Told::Gone(sent)) => pods.gone(&sent.pod, 2),
+                        Ok(Told::Put(sent)) => check(sent.object, &pods),
+                        Ok(Told::Gone(sent)) => pods.gone(&sent.object, 2),
                         _ => {}
                     },
                 },

@@ -173,6 +173,7 @@ fn outlet(
         store: Store::new(crate::span_store::Limits {
             spans: config.web.spans as usize,
             bytes: config.web.span_bytes as usize,
+            kept_bytes: config.slo.evidence_bytes as usize / 2,
         }),
         tap,
         stats: Stats::default(),

@@ -18,8 +18,8 @@ use crate::red::{ActiveLabels, Registry};
 use crate::span::assemble::{Assembler, scheme, server_of};
 use crate::span::service::{Peer, Peers};
 use crate::span::{Detail, Span, SpanKind, Spent};
-use crate::span_store::Store;
-use crate::stats::{self, Stage, Stats};
+use crate::span_store::{Store, Usage};
+use crate::stats::{self, Evidence, Stage, Stats};
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
 
@@ -77,6 +77,9 @@ impl Outlet {
                 }
             }
         }
+        if let Some(traces) = self.store.kept_traces() {
+            profile.keeps(traces);
+        }
         profile.flush();
         self.profile = Some(profile);
     }
@@ -84,8 +87,16 @@ impl Outlet {
     /// Gives the objectives' thread what it has not got yet.
     pub(super) fn hand_over(&mut self) {
         if let Some(objectives) = &mut self.objectives {
+            objectives.tick(self.clock.unix(monotonic_ns()), &mut self.store);
             objectives.flush();
         }
+    }
+
+    /// The traces that are kept whole; `None` without objectives.
+    pub(super) fn evidence(&self) -> Option<Evidence> {
+        let Usage { traces, bytes, refused } = self.store.kept_usage();
+        let evidence = Evidence { traces: traces as u64, bytes: bytes as u64, refused };
+        self.objectives.is_some().then_some(evidence)
     }
 
     /// Whether the kernel side books where the time of serving threads goes, or why not.
@@ -130,7 +141,7 @@ impl Outlet {
     fn peer_by_address(&self, exchange: &Exchange<'_>) -> Option<Peer> {
         match (exchange.side, exchange.endpoints) {
             (Side::Client, Endpoints::Ip { remote, .. }) => {
-                self.peers.as_ref()?.at(remote.ip(), (exchange.started, exchange.ended))
+                self.peers.as_ref()?.at(remote, (exchange.started, exchange.ended))
             }
             _ => None,
         }

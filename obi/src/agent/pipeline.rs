@@ -336,11 +336,13 @@ impl Pipeline {
     /// What the agent costs in the kernel.
     fn measure(&mut self) {
         let (capture, discover) = self.map_bytes();
+        let evidence = self.outlet.evidence();
         let stats = &mut self.outlet.stats;
         stats.watched_processes = self.outlet.processes.table().watched() as u64;
         stats.lanes = self.outlet.tap.lanes();
         stats.is_spool_usable = self.outlet.tap.is_spool_usable();
         stats.unsampled = self.outlet.tap.unsampled();
+        stats.evidence = evidence;
         stats.kubernetes = self.outlet.peers.as_ref().map(|peers| Arc::new(peers.pods().view()));
         stats.sent_to_us = self.outlet.intake.as_ref().map(|intake| Arc::new(intake.view()));
         stats.tls = self.tls.as_ref().map(Watch::view);

@@ -15,11 +15,12 @@ mod find;
 mod guests;
 mod namer;
 mod place;
+mod releases;
 mod sampler;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -28,6 +29,7 @@ use tokio::sync::mpsc;
 
 use self::guests::Guests;
 use self::namer::{Namer, NamerView};
+use self::releases::Releases;
 use self::sampler::{MAPPING_BLOCKS, Rhythm, Sampler, State};
 use super::part::{self, Ending};
 use super::wait::Wait;
@@ -37,11 +39,13 @@ use crate::capture::mapping::kernel::{Blocks, Chunks};
 use crate::capture::mapping::resolver::Resolver;
 use crate::capture::mapping::survey::Survey;
 use crate::capture::mapping::tables::Tables;
-use crate::capture::program::profile::{ProfileMaps, Profiler, ProfilerSettings, online_cpus, ring_bytes};
+use crate::capture::program::profile::{
+    PAGE_FAULT_PERIOD, ProfileMaps, Profiler, ProfilerSettings, Waits, online_cpus, ring_bytes,
+};
 use crate::capture::program::{LoadError, Measured, Settings, SharedMaps};
 use crate::capture::unwind;
 use crate::config;
-use crate::profile::ask::Handle;
+use crate::profile::ask::{Handle, Missing};
 use crate::profile::join::Ended;
 use crate::profile::store::Store;
 use crate::profile::symbol::{Bounds, Symbols};
@@ -59,6 +63,8 @@ enum Notice {
     Called(u32, Arc<Origin>),
     /// A process is another one, or runs another program, since a monotonic time.
     Renewed(u32, u64),
+    /// The traces whose samples stay, all of them.
+    Kept(Vec<[u8; 16]>),
 }
 
 /// What the pipeline is told.
@@ -90,6 +96,8 @@ pub(super) struct Prepared {
     survey: Survey,
     symbols: Symbols,
     config: config::Profile,
+    /// For samples of kept traces.
+    kept_bytes: usize,
 }
 
 /// The pipeline's end.
@@ -104,6 +112,8 @@ pub(super) struct Tell {
     waiting: Arc<AtomicUsize>,
     /// Spans, and other messages, that found no room.
     untold: u64,
+    /// Traces whose samples stay, until that has been told.
+    kept: Option<Vec<[u8; 16]>>,
 }
 
 /// Everything that has been started.
@@ -160,31 +170,42 @@ pub(super) fn open(
         table_bytes: config.table_bytes.into(),
         mapping_blocks: MAPPING_BLOCKS,
         statistics,
+        off_cpu: config.off_cpu,
+        page_faults: config.page_faults,
     };
     // Opened first: what is mapped from now on is told.
     let survey = Survey::open().context("failed to open the events of mappings")?;
     let (profiler, maps) =
         Profiler::load(&settings, shared, types).context("failed to load the sampler of stacks")?;
     let bounds = Bounds { cache_bytes: config.symbol_bytes as usize, ..Bounds::default() };
-    Ok(Prepared { profiler, maps, survey, symbols: Symbols::open(bounds), config: config.clone() })
+    let (symbols, config) = (Symbols::open(bounds), config.clone());
+    Ok(Prepared { profiler, maps, survey, symbols, config, kept_bytes: 0 })
 }
 
 impl Prepared {
+    /// The same with room for samples of traces that are kept beyond their time.
+    pub(super) fn keeping(self, kept_bytes: usize) -> Self {
+        Self { kept_bytes, ..self }
+    }
+
     /// Begins the threads, with the privileges that their starter has left. Samples are exported while it is `wanted`.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub(super) fn start(self, wanted: Arc<AtomicBool>) -> anyhow::Result<Started> {
-        let Self { profiler, maps, survey, symbols, config } = self;
+        let Self { profiler, maps, survey, symbols, config, kept_bytes } = self;
         tracing::debug!(cpus = profiler.n_cpus(), hertz = config.frequency, "stacks are sampled");
-        let ProfileMaps { stacks, chunks, mappings, guests, jvms, table_bytes, fixed_bytes } = maps;
+        tell_of_waits(&config, &profiler);
+        let ProfileMaps { stacks, chunks, mappings, guests, jvms, v8s, table_bytes, fixed_bytes } = maps;
         let tables = Tables::new(Chunks::new(chunks), unwind::build, table_bytes);
-        let interpreters = Interpreters::new(Maps { guests, jvms });
+        let interpreters = Interpreters::new(Maps { guests, jvms, v8s });
         let resolver = Resolver::start(survey, tables, Blocks::new(mappings), interpreters)
             .context("failed to start the threads that look at files")?;
-        let rhythm = Rhythm { hertz: config.frequency, interval: config.interval };
-        // What is sampled, with the period of what has a clock.
-        let types = vec![SampleType { kind: SampleKind::Cpu, period: config.period() }];
+        let (types, missing) = types(&config, &profiler);
+        let on = types.iter().map(|of| (of.row().name, "on".into()));
+        let off = missing.iter().map(|(kind, reason)| (kind.row().name, Arc::clone(reason)));
+        let told = on.chain(off).collect();
+        let rhythm = Rhythm { types: told, hertz: config.frequency, interval: config.interval };
         let (notices, noticed) = sync_channel(NOTICES);
         let (reports, reported) = sync_channel(NOTICES);
         let (jobs, asked) = sync_channel(JOBS);
@@ -205,7 +226,9 @@ impl Prepared {
             wait,
             resolver,
             guests: Guests::start().context("failed to start the thread that looks into interpreters")?,
-            store: Store::new(config.store_bytes as usize).keeping(config.retention),
+            store: Store::new(config.store_bytes as usize)
+                .keeping(config.retention)
+                .with_room_for_traces(kept_bytes),
             notices: noticed,
             waiting: Arc::clone(&waiting),
             reports,
@@ -217,13 +240,52 @@ impl Prepared {
             wanted,
             fixed_bytes,
             rhythm,
+            releases: Releases::default(),
             state: State::default(),
         };
         let spawned = [spawn("profile", move || sampler.run())?, spawn("namer", move || namer.run(&asked))?];
-        let handle = Handle::new(questions, Arc::new(move || bell.ring()));
-        let tell = Tell { notices, reports: reported, view, programs, spans: Vec::new(), waiting, untold: 0 };
+        let handle = Handle::new(questions, Arc::new(move || bell.ring()), missing);
+        let (reports, spans) = (reported, Vec::new());
+        let tell = Tell { notices, reports, view, programs, spans, waiting, untold: 0, kept: None };
         Ok(Started { tell, handle, running: spawned, exports: exported })
     }
+}
+
+/// Why waits are not sampled, or not all that is to be known of them, said once.
+fn tell_of_waits(config: &config::Profile, profiler: &Profiler) {
+    match &profiler.waits {
+        Err(reason) if config.off_cpu => tracing::info!(reason, "waits are not sampled"),
+        Ok(Waits { no_releases: Some(reason), .. }) => {
+            tracing::info!(reason, "who ends waits for locks is not known");
+        }
+        _ => {}
+    }
+    if let (Err(reason), true) = (&profiler.page_faults, config.page_faults) {
+        tracing::warn!(reason, "page faults are not sampled");
+    }
+}
+
+/// What is sampled, with the period of what has a clock; and what is not, and why.
+fn types(config: &config::Profile, profiler: &Profiler) -> (Vec<SampleType>, Vec<Missing>) {
+    let of = |kind, period| SampleType { kind, period };
+    let mut types = vec![of(SampleKind::Cpu, config.period())];
+    let mut missing = Vec::new();
+    match &profiler.waits {
+        Ok(_) => types.extend([
+            of(SampleKind::OffCpu, 0),
+            of(SampleKind::Wall, config.period()),
+            of(SampleKind::Lock, 0),
+        ]),
+        Err(reason) => {
+            let kinds = [SampleKind::OffCpu, SampleKind::Wall, SampleKind::Lock];
+            missing.extend(kinds.map(|kind| (kind, reason.as_str().into())));
+        }
+    }
+    match &profiler.page_faults {
+        Ok(_) => types.push(of(SampleKind::PageFaults, PAGE_FAULT_PERIOD.into())),
+        Err(reason) => missing.push((SampleKind::PageFaults, reason.as_str().into())),
+    }
+    (types, missing)
 }
 
 fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> anyhow::Result<part::Running> {
@@ -257,8 +319,18 @@ impl Tell {
         });
     }
 
+    /// The traces whose samples stay from now on; all others' go when their time has come.
+    pub(super) fn keeps(&mut self, traces: Vec<[u8; 16]>) {
+        self.kept = Some(traces);
+    }
+
     /// Hands over the spans since the last call.
     pub(super) fn flush(&mut self) {
+        if let Some(traces) = self.kept.take()
+            && let Err(TrySendError::Full(Notice::Kept(traces))) = self.notices.try_send(Notice::Kept(traces))
+        {
+            self.kept = Some(traces);
+        }
         if self.spans.is_empty() {
             return;
         }

@@ -53,18 +53,14 @@ pub(super) struct Prepared {
     running: Vec<u32>,
 }
 
-/// Probes the libraries in the usual places, and deleted ones of running processes, which only a start with all
-/// privileges can open. `running`: the processes that are watched now.
+/// Probes the libraries in the usual places. `running`: the processes that are watched now.
 pub(super) fn prepare(programs: UserPrograms, running: Vec<u32>) -> Prepared {
     raise_descriptor_limit();
     let mut finder = Finder::new(Attacher::new(programs));
     finder.look_in_usual_places();
-    for tgid in &running {
-        match finder.is_multi() {
-            true => finder.look_for_deleted(*tgid),
-            // Where events need more than is kept, what runs now is all that is probed.
-            false => finder.begun(*tgid, None, Instant::now()),
-        }
+    if !finder.is_multi() {
+        // Where events need more than is kept, what runs now is all that is probed.
+        running.iter().for_each(|tgid| finder.begun(*tgid, None, Instant::now()));
     }
     Prepared { finder, running }
 }

@@ -268,7 +268,7 @@ impl Programs {
     /// # Errors
     /// When asked later, or when the object was built wrongly.
     pub fn shared_maps(&self) -> Result<SharedMaps, LoadError> {
-        SharedMaps::of(&self.loaded.ebpf)
+        SharedMaps::of(&self.loaded.ebpf, self.keeps_accounts())
     }
 
     /// The programs for TLS libraries, once: whoever gets them attaches them. What they cost is still told here.

@@ -5,9 +5,10 @@
 //! address.
 
 use obi_ebpf::{
-    FRAME_CODE, FRAME_JAVA, FRAME_MARK, FRAME_NATIVE, FRAME_PYTHON, GUEST_NO_POSITION, GUEST_POSITION_BITS,
-    JVM_ADDRESS_BITS, JVM_COMPILATION_BITS, SAMPLE_KINDS, STACK_ADDRESS_BITS, STACK_BY_POINTER_BIT,
-    STACK_EXACT_BIT, STACK_FRAMES_KERNEL, STACK_FRAMES_USER, STACK_KIND_BITS, stack_event,
+    FRAME_CODE, FRAME_JAVA, FRAME_JAVASCRIPT, FRAME_MARK, FRAME_NATIVE, FRAME_PYTHON, GUEST_NO_POSITION,
+    GUEST_POSITION_BITS, JVM_ADDRESS_BITS, JVM_COMPILATION_BITS, SAMPLE_KINDS, STACK_ADDRESS_BITS,
+    STACK_BY_POINTER_BIT, STACK_EXACT_BIT, STACK_FRAMES_KERNEL, STACK_FRAMES_USER, STACK_KIND_BITS,
+    stack_event,
 };
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -43,7 +44,7 @@ pub enum UserFrame {
     Function {
         /// Of which.
         kind: Kind,
-        /// Of its object: CPython's code, HotSpot's method.
+        /// Of its object: CPython's code, HotSpot's method, what functions of the same text share in V8.
         address: u64,
         /// Of the instruction there, in units of two bytes (CPython) or bytes; `None`: not known.
         position: Option<u32>,
@@ -150,8 +151,12 @@ fn user_frame(word: u64) -> Option<UserFrame> {
             is_exact: word >> STACK_EXACT_BIT & 1 != 0,
             by_pointer: word >> STACK_BY_POINTER_BIT & 1 != 0,
         })),
-        kind @ (FRAME_PYTHON | FRAME_JAVA) => {
-            let kind = if kind == FRAME_PYTHON { Kind::Cpython } else { Kind::HotSpot };
+        kind @ (FRAME_PYTHON | FRAME_JAVA | FRAME_JAVASCRIPT) => {
+            let kind = match kind {
+                FRAME_PYTHON => Kind::Cpython,
+                FRAME_JAVA => Kind::HotSpot,
+                _ => Kind::V8,
+            };
             let position = payload as u32 & GUEST_NO_POSITION;
             let position = (position != GUEST_NO_POSITION).then_some(position);
             Some(UserFrame::Function { kind, address: payload >> GUEST_POSITION_BITS << 3, position })
@@ -202,7 +207,8 @@ mod tests {
 
     #[test]
     fn functions_of_an_interpreter_have_a_place_in_their_code() {
-        let kinds = [(FRAME_PYTHON, Kind::Cpython), (FRAME_JAVA, Kind::HotSpot)];
+        let kinds =
+            [(FRAME_PYTHON, Kind::Cpython), (FRAME_JAVA, Kind::HotSpot), (FRAME_JAVASCRIPT, Kind::V8)];
         let check = |address: u64, at: u64, position: Option<u32>| {
             for (number, kind) in kinds {
                 let kind_bits = u64::from(number) << STACK_ADDRESS_BITS;
@@ -251,7 +257,7 @@ mod tests {
             assert_eq!(decoded, expected.map_or(Ok(()), |kind| Err(StackError::Frame(kind))), "{words:x?}");
         };
         check(1, [kernel, 7], None);
-        check(0, [7, 4 << STACK_ADDRESS_BITS | 7], Some(4));
+        check(0, [7, 5 << STACK_ADDRESS_BITS | 7], Some(5));
         check(0, [7, u64::from(FRAME_MARK) << STACK_ADDRESS_BITS | 7], None);
         check(0, [7, 1 << STACK_EXACT_BIT | 1 << STACK_BY_POINTER_BIT | 7], None);
         check(0, [7, kernel], Some(FRAME_KERNEL));

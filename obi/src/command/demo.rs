@@ -12,6 +12,8 @@ mod child;
 mod children;
 mod frontend;
 mod inventory;
+mod promise;
+mod search;
 mod service;
 mod shopper;
 mod similar;
@@ -187,14 +189,15 @@ fn rate(text: &str) -> Result<f64, String> {
 
 fn intro(agent: SocketAddr) -> String {
     format!(
-        "\nthe agent is ready; look at\n  \
-         http://{agent}/ in a browser\n  \
+        "\nthe agent is ready\n  \
          curl -s 'http://{agent}/api/v1/spans?service=frontend&limit=3' | jq .\n  \
          curl -s 'http://{agent}/api/v1/spans?error=true&limit=3' | jq .\n  \
          curl -s 'http://{agent}/api/v1/spans?min_duration_ms=300&limit=3' | jq .\n  \
          curl -s http://{agent}/metrics | grep http_server_request_duration_seconds_count\n  \
          curl -s -H 'Accept: application/openmetrics-text' http://{agent}/metrics | grep trace_id\n\
-         stop with Ctrl-C\n"
+         stop with Ctrl-C\n\n\
+         in some seconds something is wrong in the shop; the page leads to the function that is to blame:\n  \
+         http://{agent}/ in a browser\n"
     )
 }
 

@@ -20,7 +20,7 @@ use super::slo::agent::{Place, Reached, Refusal, ask_bytes, reach};
 use crate::agent::profile::alone;
 use crate::cause::context::parse_id;
 use crate::config;
-use crate::export::{flame, otlp, pprof};
+use crate::export::{flame, folded, otlp, pprof};
 use crate::profile::Selection;
 use crate::profile::choose::Filter;
 use crate::profile::sample_type::{ROWS, SampleKind};
@@ -49,7 +49,7 @@ pub struct ProfileArgs {
     /// How long; a span that has ended is not waited for
     #[arg(long, value_name = "N", required_unless_present = "span", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: Option<u64>,
-    /// Where to; ends with .svg, .pb.gz or .otlp
+    /// Where to; ends with .svg, .pb.gz, .otlp or .folded
     #[arg(long, value_name = "FILE")]
     pub output: PathBuf,
     /// Only requests of this route
@@ -76,7 +76,7 @@ pub struct ProfileArgs {
 #[derive(Debug, Error)]
 pub enum UsageError {
     /// The ending of the output says nothing.
-    #[error("--output {0}: expected a file that ends with .svg, .pb.gz or .otlp")]
+    #[error("--output {0}: expected a file that ends with .svg, .pb.gz, .otlp or .folded")]
     Output(String),
     /// Only pictures compare.
     #[error("--diff writes a differential flame graph: --output {0} does not end with .svg")]
@@ -173,6 +173,9 @@ fn sample_here(args: &ProfileArgs, address: SocketAddr, duration: Duration) -> a
     let needing = [("--route", args.route.is_some()), ("--span", args.span.is_some()), ("--slow", args.slow)];
     if let Some((flag, _)) = needing.into_iter().find(|(_, is_given)| *is_given) {
         anyhow::bail!("{flag} needs the agent, and none answers at {address}");
+    }
+    if kind(args).is_made_of(SampleKind::OffCpu) {
+        anyhow::bail!("--type {} needs the agent, and none answers at {address}", args.kind);
     }
     eprintln!("no agent answers at {address}: sampling here");
     let config = config::load(args.place.config.as_deref())?;
@@ -318,6 +321,7 @@ fn write(kind: Kind, title: &str, selection: &Selection, base: Option<&Selection
         }
         (Kind::Svg, None) => flame::graph(title, selection).into_bytes(),
         (Kind::Pprof, _) => pprof::encode(selection),
+        (Kind::Folded, _) => folded::encode(selection).into_bytes(),
         (Kind::Otlp, _) => otlp::profile::encode_within(selection, usize::MAX)
             .into_iter()
             .flat_map(|request| request.bytes)

@@ -6,6 +6,7 @@
 pub mod agent;
 pub mod evaluate;
 pub mod lint;
+mod pinned;
 pub mod rules;
 pub mod status;
 pub mod suggest;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::export::{period, write_period};
-use super::value::{self, Metadata};
+use super::value::{self, Metadata, PeerNames};
 
 /// Section `kubernetes`. Processes in pods are told by their control groups; what the pods are called is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +29,10 @@ pub struct Kubernetes {
     /// `app.kubernetes.io/version` their versions. With Helm, all components of a release have one instance. Default:
     /// `false`. Example: `true`.
     pub use_labels: bool,
+    /// Who answers at addresses that are no pod of this node: `pods` (no name), or `services`, by the
+    /// cluster's Services and EndpointSlices, which the API server is then asked for: more with each service
+    /// of the cluster, and two more rights. Default: `pods`. Example: `services`.
+    pub peers: PeerNames,
     /// The kubelet's socket on the node. Default: `/var/lib/kubelet/pods-api/pods-api.sock`. Example:
     /// `/data/kubelet/pods-api/pods-api.sock`.
     #[serde(deserialize_with = "value::node_path")]
@@ -57,6 +61,7 @@ impl Default for Kubernetes {
             node: String::new(),
             cluster: String::new(),
             use_labels: false,
+            peers: PeerNames::Pods,
             kubelet_socket: PathBuf::from("/var/lib/kubelet/pods-api/pods-api.sock"),
             api_server: String::new(),
             credentials: PathBuf::from("/var/run/secrets/kubernetes.io/serviceaccount"),

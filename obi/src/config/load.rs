@@ -154,6 +154,9 @@ fn refuse_contradiction(place: &Place<'_>, config: &Config) -> Result<(), Config
     if let Some((key, problem)) = export::contradiction(&config.export) {
         return Err(place.refuse(&key, problem));
     }
+    if let Some((key, problem)) = config.web.contradiction() {
+        return Err(place.refuse(key, problem.to_owned()));
+    }
     if let Some((key, problem)) = receive::contradiction(&config.receive) {
         return Err(place.refuse(&key, problem));
     }

@@ -23,6 +23,15 @@ pub struct Profile {
     /// more.
     #[serde(serialize_with = "write_switch", deserialize_with = "switch")]
     pub waiting: bool,
+    /// Sample waits of threads that serve requests, with the stacks that they wait in, and of locks with the
+    /// stack of who has ended the wait (`on`, `off`): types `off_cpu`, `wall` and `lock`. Needs `waiting`;
+    /// a program more at each switch of threads. Default: `off`. Example: `on`.
+    #[serde(serialize_with = "write_switch", deserialize_with = "switch")]
+    pub off_cpu: bool,
+    /// Sample page faults, every 64th of each CPU, with their stacks (`on`, `off`): type `page_faults`. Makes each page
+    /// fault of the machine a little slower. Default: `off`. Example: `on`, to find out who makes memory grow.
+    #[serde(serialize_with = "write_switch", deserialize_with = "switch")]
+    pub page_faults: bool,
     /// Looks at each CPU per second, 1 to 1000. A number that other clocks do not have, too, falls into step with none
     /// of them. Default: `99`. Example: `19`, on machines with very many CPUs.
     #[serde(deserialize_with = "value::number::<_, 1, 1_000>")]
@@ -54,6 +63,8 @@ impl Default for Profile {
         Self {
             enabled: true,
             waiting: true,
+            off_cpu: false,
+            page_faults: false,
             frequency: 99,
             interval: Duration::from_secs(10),
             store_bytes: 32 << 20,

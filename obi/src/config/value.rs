@@ -51,6 +51,52 @@ impl<'de> Deserialize<'de> for Hooks {
     }
 }
 
+/// One of several words: how it is read and written, from a table of the words.
+macro_rules! choice {
+    ($type:ty, $all:expr) => {
+        impl Choice for $type {
+            const ALL: &'static [(Self, &'static str)] = &$all;
+        }
+
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.word())
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Self::read(deserializer)
+            }
+        }
+    };
+}
+
+/// One of several words.
+trait Choice: Copy + PartialEq + 'static {
+    /// The words, in the order in which they are listed to users.
+    const ALL: &'static [(Self, &'static str)];
+
+    fn word(self) -> &'static str {
+        Self::ALL.iter().find(|(choice, _)| *choice == self).map_or("", |(_, word)| *word)
+    }
+
+    fn read<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let written = match scalar(deserializer)? {
+            // YAML takes these words for truth values.
+            Some(Scalar::Truth(truth)) => String::from(if truth { "on" } else { "off" }),
+            Some(Scalar::Text(text)) => text,
+            _ => String::new(),
+        };
+        let found = Self::ALL.iter().find(|(_, word)| *word == written).map(|(choice, _)| *choice);
+        found.ok_or_else(|| {
+            let words: Vec<&str> = Self::ALL.iter().map(|(_, word)| *word).collect();
+            let (last, others) = words.split_last().expect("a choice has words");
+            D::Error::custom(format_args!("is not valid, expected {} or {last}", others.join(", ")))
+        })
+    }
+}
+
 /// `trace.parents`: which parents of calls are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Parents {
@@ -63,31 +109,7 @@ pub enum Parents {
     Off,
 }
 
-impl Parents {
-    const ALL: [(Self, &str); 3] = [(Self::On, "on"), (Self::Certain, "certain"), (Self::Off, "off")];
-}
-
-impl Serialize for Parents {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let name = Self::ALL.iter().find(|(parents, _)| parents == self).map_or("", |(_, name)| *name);
-        serializer.serialize_str(name)
-    }
-}
-
-impl<'de> Deserialize<'de> for Parents {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str = "on, certain or off";
-        let found = match scalar(deserializer)? {
-            Some(Scalar::Truth(true)) => Some(Self::On),
-            Some(Scalar::Truth(false)) => Some(Self::Off),
-            Some(Scalar::Text(written)) => {
-                Self::ALL.into_iter().find(|(_, name)| *name == written).map(|(parents, _)| parents)
-            }
-            _ => None,
-        };
-        found.ok_or_else(|| D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
-    }
-}
+choice!(Parents, [(Self::On, "on"), (Self::Certain, "certain"), (Self::Off, "off")]);
 
 /// `kubernetes.metadata`: who is asked for the names of pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -105,36 +127,28 @@ pub enum Metadata {
     Off,
 }
 
-impl Metadata {
-    const ALL: [(Self, &str); 5] = [
+choice!(
+    Metadata,
+    [
         (Self::Auto, "auto"),
         (Self::Kubelet, "kubelet"),
         (Self::Api, "api"),
         (Self::Logs, "logs"),
         (Self::Off, "off"),
-    ];
+    ]
+);
+
+/// `kubernetes.peers`: which other ends of calls have names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PeerNames {
+    /// Pods of this node.
+    #[default]
+    Pods,
+    /// And what answers at the addresses of the cluster's services and their endpoints.
+    Services,
 }
 
-impl Serialize for Metadata {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let name = Self::ALL.iter().find(|(metadata, _)| metadata == self).map_or("", |(_, name)| *name);
-        serializer.serialize_str(name)
-    }
-}
-
-impl<'de> Deserialize<'de> for Metadata {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        const EXPECTED: &str = "auto, kubelet, api, logs or off";
-        let found = match scalar(deserializer)? {
-            Some(Scalar::Truth(false)) => Some(Self::Off),
-            Some(Scalar::Text(written)) => {
-                Self::ALL.into_iter().find(|(_, name)| *name == written).map(|(metadata, _)| metadata)
-            }
-            _ => None,
-        };
-        found.ok_or_else(|| D::Error::custom(format_args!("is not valid, expected {EXPECTED}")))
-    }
-}
+choice!(PeerNames, [(Self::Pods, "pods"), (Self::Services, "services")]);
 
 /// A whole number from `MIN` to `MAX`.
 pub(super) fn number<'de, D: Deserializer<'de>, const MIN: u64, const MAX: u64>(
@@ -233,9 +247,18 @@ fn absolute_path<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> 
 
 /// A path that does not depend on where we were started, or the empty one.
 pub(super) fn optional_path<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
-    const EXPECTED: &str = "an absolute path, such as /var/lib/obi/routes.json, or an empty text";
-    let written = PathBuf::from(text(deserializer, EXPECTED)?);
-    let refuse = || D::Error::custom(format_args!("is not valid, expected {EXPECTED}"));
+    path_or_nothing(deserializer, "an absolute path, such as /var/lib/obi/routes.json, or an empty text")
+}
+
+/// The same of a file that is read; none for an empty text.
+pub(super) fn optional_file<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PathBuf>, D::Error> {
+    let path = path_or_nothing(deserializer, "an absolute path, such as /etc/obi/web.pem, or an empty text")?;
+    Ok(Some(path).filter(|path| !path.as_os_str().is_empty()))
+}
+
+fn path_or_nothing<'de, D: Deserializer<'de>>(deserializer: D, expected: &str) -> Result<PathBuf, D::Error> {
+    let written = PathBuf::from(text(deserializer, expected)?);
+    let refuse = || D::Error::custom(format_args!("is not valid, expected {expected}"));
     (written.is_absolute() || written.as_os_str().is_empty()).then_some(written).ok_or_else(refuse)
 }
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod flame;
+pub mod folded;
 pub mod otlp;
 pub mod pprof;
 pub mod prometheus;

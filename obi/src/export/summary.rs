@@ -10,7 +10,9 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::flame::Total;
+use crate::profile::sample_type::SampleUnit;
 use crate::profile::unnamed::shown;
+use crate::profile::waits::{Said, own_frames, said};
 use crate::profile::{Fidelity, Link, Runtime, Sample, SampleType, Selection};
 
 /// Entries of each list.
@@ -39,6 +41,9 @@ pub struct Summary {
     pub truncated: BTreeMap<String, u64>,
     /// Frames by how they are named: `lines`, `function`, `address`.
     pub frames: BTreeMap<&'static str, u64>,
+    /// Of waits: by reason, the most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<ReasonTime>,
     /// By service, the most first.
     pub services: Vec<ServiceTime>,
     /// By service and route, the most first.
@@ -65,9 +70,20 @@ impl Serialize for Time {
         let mut fields = out.serialize_map(Some(3))?;
         fields.serialize_entry("samples", &self.total.samples)?;
         fields.serialize_entry(self.of.row().field, &self.total.sum)?;
-        fields.serialize_entry("standard_error_seconds", &self.total.error)?;
+        let error = format!("standard_error{}", self.of.row().unit.suffix());
+        fields.serialize_entry(&error, &self.total.error)?;
         fields.end()
     }
+}
+
+/// Of a reason to wait.
+#[derive(Debug, Serialize)]
+pub struct ReasonTime {
+    /// As in the attributes of spans (`obi.blocked.<reason>_ns`); `running`: it is none.
+    pub reason: String,
+    /// Its time.
+    #[serde(flatten)]
+    pub time: Time,
 }
 
 /// Of a service.
@@ -115,7 +131,7 @@ pub struct SpanTime {
 }
 
 /// Of a function.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct FunctionTime {
     /// Its name.
     pub function: String,
@@ -123,10 +139,26 @@ pub struct FunctionTime {
     pub file: String,
     /// Whose code.
     pub runtime: Runtime,
+    /// Of the following.
+    pub unit: SampleUnit,
     /// In itself.
-    pub self_seconds: f64,
+    pub own: f64,
     /// In itself and all that it calls.
-    pub total_seconds: f64,
+    pub total: f64,
+}
+
+impl Serialize for FunctionTime {
+    /// Names of values end as their unit has it: `self_seconds`.
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        let Self { function, file, runtime, unit, own, total } = self;
+        let mut fields = out.serialize_map(Some(5))?;
+        fields.serialize_entry("function", function)?;
+        fields.serialize_entry("file", file)?;
+        fields.serialize_entry("runtime", runtime)?;
+        fields.serialize_entry(&format!("self{}", unit.suffix()), own)?;
+        fields.serialize_entry(&format!("total{}", unit.suffix()), total)?;
+        fields.end()
+    }
 }
 
 /// Path of a span's profile.
@@ -156,6 +188,11 @@ impl Summary {
             let service = &sample.origin.service;
             Some((service.name.clone(), service.namespace.clone()))
         }));
+        let reasons = most(group(&all, |sample| match said(sample.stack.frames.last()?)? {
+            Said::Waiting(reason) => Some(reason.replace(' ', "_")),
+            Said::Running => Some("running".to_owned()),
+            Said::Other => None,
+        }));
         let routes = most(group(&linked, |sample| {
             let link = sample.link.as_ref()?;
             Some((sample.origin.service.name.clone(), Arc::clone(&link.route)))
@@ -175,6 +212,10 @@ impl Summary {
             linked: time(&linked),
             truncated,
             frames,
+            reasons: reasons
+                .into_iter()
+                .map(|(reason, samples)| ReasonTime { reason, time: time(&samples) })
+                .collect(),
             services: services
                 .into_iter()
                 .map(|((service, namespace), samples)| ServiceTime {
@@ -234,6 +275,9 @@ fn frames(selection: &Selection) -> (BTreeMap<&'static str, u64>, BTreeMap<Strin
     let (mut frames, mut truncated) = (BTreeMap::new(), BTreeMap::new());
     for sample in selection.shown() {
         for frame in &sample.stack.frames {
+            if said(frame).is_some() {
+                continue;
+            }
             let word = match frame.symbol.fidelity {
                 Fidelity::Lines => "lines",
                 Fidelity::Function => "function",
@@ -258,7 +302,7 @@ fn functions(selection: &Selection) -> Vec<FunctionTime> {
         // A function that calls itself is there once.
         let mut seen = BTreeSet::new();
         let mut is_leaf = true;
-        for frame in &sample.stack.frames {
+        for frame in own_frames(&sample.stack.frames) {
             let shown = shown(frame, &sample.origin.executable);
             // Callers that are not known are no function, unless nothing else is known of a sample.
             if frame.symbol.fidelity == Fidelity::Marker && !is_leaf {
@@ -286,8 +330,9 @@ fn functions(selection: &Selection) -> Vec<FunctionTime> {
         function: function.to_string(),
         file: file.to_owned(),
         runtime,
-        self_seconds: seconds(own),
-        total_seconds: seconds(total),
+        unit,
+        own: seconds(own),
+        total: seconds(total),
     };
     times.into_iter().map(function).collect()
 }
@@ -342,7 +387,7 @@ mod tests {
         let functions: Vec<_> = summary
             .functions
             .iter()
-            .map(|function| (function.function.as_str(), function.self_seconds, function.total_seconds))
+            .map(|function| (function.function.as_str(), function.own, function.total))
             .collect();
         // Code without a name is there, too: what functions took in themselves adds up to all time.
         let nameless = "[code without a file and without names]";
@@ -351,7 +396,7 @@ mod tests {
             [("walk", 3.0, 4.0), (nameless, 1.0, 1.0), ("inner", 1.0, 1.0), ("main", 0.0, 4.0)]
         );
         assert_eq!(functions.iter().map(|function| function.1).sum::<f64>(), summary.total.total.sum);
-        assert!(summary.warning.is_some_and(|warning| warning.contains("too few")));
+        assert!(summary.warning.is_some_and(|warning| warning.contains("few samples")));
         assert_eq!((summary.total.total.samples, summary.total.total.sum, summary.lost), (3, 5.0, 7));
         assert!((summary.total.total.error - 11_f64.sqrt()).abs() < 1e-9);
         assert_eq!((summary.linked.total.samples, summary.linked.total.sum), (2, 4.0));

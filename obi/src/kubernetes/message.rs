@@ -1,7 +1,10 @@
 //! Kubernetes' protobuf messages to what the agent wants of them.
 //!
-//! In: bytes of `v1.Pod`, of events and statuses. Out: [`Pod`]s, resource versions, refusals. Only the fields that are
-//! wanted are declared; everything else of a message is passed over. Refuses to know how the bytes came.
+//! In: bytes of objects, of events and statuses. Out: [`Pod`]s, what [`service`] knows, resource versions, refusals.
+//! Only the fields that are wanted are declared; everything else of a message is passed over. Refuses to know how the
+//! bytes came.
+
+pub mod service;
 
 use std::collections::HashMap;
 
@@ -13,22 +16,31 @@ use super::{Error, PodUid};
 /// What begins every message of the API server.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// A pod as it was sent.
+/// An object as it was sent.
 #[derive(Debug)]
-pub struct Sent {
+pub struct Sent<T> {
     /// What is wanted of it.
-    pub pod: Pod,
+    pub object: T,
     /// `metadata.resourceVersion`; empty at the kubelet's stream.
     pub resource_version: String,
 }
 
+/// A kind of object that the API server has.
+pub trait Object: Sized {
+    /// What is wanted of one.
+    ///
+    /// # Errors
+    /// When the bytes are no such message.
+    fn decode(bytes: &[u8]) -> Result<Sent<Self>, Error>;
+}
+
 /// An event of the API server's watch.
 #[derive(Debug)]
-pub enum Watched {
+pub enum Watched<T> {
     /// The object is there, in this form.
-    Put(Box<Sent>),
+    Put(Box<Sent<T>>),
     /// It is no more.
-    Gone(Box<Sent>),
+    Gone(Box<Sent<T>>),
     /// Nothing but a newer version; `is_initial_end` when it ends what was there at first.
     Bookmark {
         /// To go on from.
@@ -51,20 +63,26 @@ pub enum Watched {
 #[derive(Debug)]
 pub enum Told {
     /// The pod is there, in this form.
-    Put(Box<Sent>),
+    Put(Box<Sent<Pod>>),
     /// It is no more.
-    Gone(Box<Sent>),
+    Gone(Box<Sent<Pod>>),
     /// All that was there has been sent.
     Complete,
     /// A kind of event that is not known.
     Other,
 }
 
+impl Object for Pod {
+    fn decode(bytes: &[u8]) -> Result<Sent<Self>, Error> {
+        pod(bytes)
+    }
+}
+
 /// A pod out of `v1.Pod`.
 ///
 /// # Errors
 /// When the bytes are no such message.
-pub fn pod(bytes: &[u8]) -> Result<Sent, Error> {
+pub fn pod(bytes: &[u8]) -> Result<Sent<Pod>, Error> {
     let RawPod { metadata, spec, status } = RawPod::decode(bytes)?;
     let (metadata, spec) = (metadata.unwrap_or_default(), spec.unwrap_or_default());
     let status = status.unwrap_or_default();
@@ -101,7 +119,7 @@ pub fn pod(bytes: &[u8]) -> Result<Sent, Error> {
         let further = status.pod_ips.iter().map(|address| &address.ip);
         std::iter::once(&status.pod_ip).chain(further).for_each(|address| pod.add_address(address));
     }
-    Ok(Sent { pod, resource_version: metadata.resource_version })
+    Ok(Sent { object: pod, resource_version: metadata.resource_version })
 }
 
 /// The hash of a static pod's manifest, by which its control groups go. Its copy at the API server is made by the
@@ -116,14 +134,14 @@ fn manifest(metadata: &RawMetadata) -> Option<PodUid> {
 ///
 /// # Errors
 /// When the bytes are no such message.
-pub fn watched(bytes: &[u8]) -> Result<Watched, Error> {
+pub fn watched<T: Object>(bytes: &[u8]) -> Result<Watched<T>, Error> {
     let RawWatchEvent { kind, object } = RawWatchEvent::decode(bytes)?;
     let object = unwrapped(&object.unwrap_or_default().raw)?;
     Ok(match &*kind {
-        "ADDED" | "MODIFIED" => Watched::Put(Box::new(pod(&object)?)),
-        "DELETED" => Watched::Gone(Box::new(pod(&object)?)),
+        "ADDED" | "MODIFIED" => Watched::Put(Box::new(T::decode(&object)?)),
+        "DELETED" => Watched::Gone(Box::new(T::decode(&object)?)),
         "BOOKMARK" => {
-            let metadata = RawPod::decode(&*object)?.metadata.unwrap_or_default();
+            let metadata = RawObject::decode(&*object)?.metadata.unwrap_or_default();
             let is_initial_end =
                 metadata.annotations.get("k8s.io/initial-events-end").is_some_and(|value| value == "true");
             Watched::Bookmark { resource_version: metadata.resource_version, is_initial_end }
@@ -143,14 +161,14 @@ fn unwrapped(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(RawUnknown::decode(bytes)?.raw)
 }
 
-/// A list of pods, as the API server sends it whole: each item to `take`, one at a time.
+/// A list of objects, as the API server sends it whole: each item to `take`, one at a time.
 ///
 /// # Errors
-/// When the bytes are no such message, or an item is no pod.
-pub fn list(bytes: &[u8], mut take: impl FnMut(Pod)) -> Result<String, Error> {
+/// When the bytes are no such message, or an item is of another kind.
+pub fn list<T: Object>(bytes: &[u8], mut take: impl FnMut(T)) -> Result<String, Error> {
     let RawList { metadata, items } = RawList::decode(&*unwrapped(bytes)?)?;
     for item in items {
-        take(pod(&item)?.pod);
+        take(T::decode(&item)?.object);
     }
     Ok(metadata.unwrap_or_default().resource_version)
 }
@@ -218,6 +236,13 @@ struct RawPodsEvent {
     kind: i32,
     #[prost(bytes = "vec", tag = "2")]
     pod: Vec<u8>,
+}
+
+/// What all objects begin with.
+#[derive(Clone, PartialEq, Message)]
+struct RawObject {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<RawMetadata>,
 }
 
 #[derive(Clone, PartialEq, Message)]

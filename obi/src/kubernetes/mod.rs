@@ -11,13 +11,14 @@
 //!
 //! - [`pod`]: what is kept of a pod, bounded. [`workload`]: what owns it.
 //! - [`message`], [`frame`]: bytes to pods, pure.
-//! - [`table`]: the pods that are known, and since when which address is whose.
+//! - [`table`]: the pods that are known, and since when which address is whose. [`services`]: the same of services.
 //! - [`source`]: how they are asked, in which order, and how often again.
 #![forbid(unsafe_code)]
 
 pub mod frame;
 pub mod message;
 pub mod pod;
+pub mod services;
 pub mod source;
 pub mod table;
 mod uid;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
 
+use super::services::Services;
 use super::view::{Counts, SourceState, View};
 use super::{Pod, PodUid};
 use claims::Claims;
@@ -44,6 +45,8 @@ struct Shared {
     heard: AtomicU64,
     /// What sources sent, what could not be named.
     counts: Counts,
+    /// Of the whole cluster, where they are asked for.
+    services: Services,
 }
 
 impl Default for Shared {
@@ -57,6 +60,7 @@ impl Default for Shared {
             round: AtomicU64::new(0),
             heard: AtomicU64::new(0),
             counts: Counts::default(),
+            services: Services::default(),
         }
     }
 }
@@ -122,6 +126,12 @@ impl Pods {
         std::mem::take(&mut *self.changed())
     }
 
+    /// The services of the cluster; empty unless they are asked for.
+    #[must_use]
+    pub fn services(&self) -> &Services {
+        &self.0.services
+    }
+
     /// What there is to count.
     #[must_use]
     pub fn counts(&self) -> &Counts {
@@ -133,7 +143,8 @@ impl Pods {
     pub fn view(&self) -> View {
         let ended = self.0.pods.iter().filter(|known| known.gone.is_some()).count();
         let state = self.state().clone();
-        View::new(state, &self.0.counts, (self.0.pods.len() - ended, ended), self.is_live())
+        let view = View::new(state, &self.0.counts, (self.0.pods.len() - ended, ended), self.is_live());
+        view.with_services(&self.0.services)
     }
 
     // === for the thread that asks ===

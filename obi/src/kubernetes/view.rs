@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::Serialize;
 
+use super::services::Services;
+
 /// What is counted, from any thread.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -54,6 +56,10 @@ pub struct View {
     pub pods: usize,
     /// Pods that ended a moment ago.
     pub ended: usize,
+    /// Services of the cluster; 0 unless they are asked for.
+    pub services: usize,
+    /// Parts of their endpoints.
+    pub slices: usize,
     /// Messages of sources.
     pub events: u64,
     /// Messages that could not be decoded.
@@ -62,7 +68,7 @@ pub struct View {
     pub streams: u64,
     /// Streams that could not begin or broke.
     pub failures: u64,
-    /// Pods that found no room, or had no UID that could be read.
+    /// Pods that found no room, or had no UID that could be read; addresses of services that found none.
     pub refused: u64,
     /// Processes of pods that were not known, by reason.
     pub unresolved: Unresolved,
@@ -92,6 +98,8 @@ impl View {
             live: is_live,
             pods,
             ended,
+            services: 0,
+            slices: 0,
             events: read(&counts.events),
             undecodable: read(&counts.undecodable),
             streams: read(&counts.streams),
@@ -103,5 +111,10 @@ impl View {
             },
             error: state.error,
         }
+    }
+
+    pub(super) fn with_services(self, known: &Services) -> Self {
+        let (services, slices, refused) = known.counts();
+        Self { services, slices, refused: self.refused + refused, ..self }
     }
 }

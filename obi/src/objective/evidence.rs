@@ -1,7 +1,8 @@
 //! What shows people where an objective burns: the route with most bad events, and traces of some of them.
 //!
 //! In: bad spans as they are stored. Out: for each objective its worst route and up to three traces, all of which the
-//! store still has. Bounded per objective; a flood of bad events costs a comparison each. Refuses to know burn rates.
+//! store still has: whole, with all spans that this machine saw of them, until [`AFTER`] the alert has ended. Bounded
+//! per objective; a flood of bad events costs a comparison each. Refuses to know burn rates.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,6 +23,10 @@ const PACE: u64 = 1_000_000_000;
 const ROUTES: usize = 32;
 /// The counts of routes are halved this often, so that they tell of the last minutes; nanoseconds.
 const HALF_LIFE: u64 = 300_000_000_000;
+
+/// Traces stay whole for so long after their alert has ended, or after they were noted if none fires; nanoseconds. Then
+/// their bad spans are left.
+pub const AFTER: u64 = 900_000_000_000;
 
 /// A bad span.
 #[derive(Debug, Clone)]
@@ -54,6 +59,8 @@ pub struct Evidence {
     kept: VecDeque<Kept>,
     routes: Vec<RouteCount>,
     halved_at: u64,
+    /// Until when traces stay whole, Unix nanoseconds; 0: none is.
+    whole_until: u64,
     is_frozen: bool,
     is_changed: bool,
 }
@@ -63,6 +70,8 @@ struct Kept {
     sequence: u64,
     trace_id: [u8; 16],
     at: u64,
+    /// Its whole trace is kept.
+    is_whole: bool,
 }
 
 #[derive(Debug)]
@@ -85,9 +94,32 @@ impl Evidence {
         }
         if is_full && let Some(oldest) = self.kept.pop_front() {
             store.release(oldest.sequence);
+            if oldest.is_whole {
+                store.release_trace(&oldest.trace_id);
+            }
         }
         store.keep(bad.sequence);
-        self.kept.push_back(Kept { sequence: bad.sequence, trace_id: bad.trace_id, at: bad.at });
+        store.keep_trace(bad.trace_id);
+        let Bad { sequence, trace_id, at, .. } = *bad;
+        self.whole_until = self.whole_until.max(at.saturating_add(AFTER));
+        self.kept.push_back(Kept { sequence, trace_id, at, is_whole: true });
+    }
+
+    /// To be called now and then: some time after the alert has ended, traces are no longer kept whole.
+    pub fn tick(&mut self, is_firing: bool, now: u64, store: &mut Store) {
+        self.is_frozen = is_firing;
+        if self.whole_until == 0 {
+            return;
+        }
+        if is_firing {
+            self.whole_until = now.saturating_add(AFTER);
+        } else if now >= self.whole_until {
+            self.whole_until = 0;
+            for kept in self.kept.iter_mut().filter(|kept| kept.is_whole) {
+                kept.is_whole = false;
+                store.release_trace(&kept.trace_id);
+            }
+        }
     }
 
     /// While an alert fires, the spans it names stay.
@@ -201,6 +233,38 @@ mod tests {
         evidence.freeze(false);
         note(&mut evidence, &mut store, 203, "/a", 10 * SECOND);
         assert_eq!(traces(&evidence), [203, 201, 5]);
+    }
+
+    #[test]
+    fn traces_stay_whole_until_some_time_after_the_alert() {
+        let mut store = Store::new(Limits { spans: 1, ..Limits::default() });
+        let mut evidence = Evidence::default();
+        let mut other = span(SpanKind::Client);
+        other.trace_id = [7; 16];
+        store.push(other.clone());
+        note(&mut evidence, &mut store, 7, "/a", SECOND);
+        // Its root ends later, and much else comes.
+        store.push(other);
+        (0..9).for_each(|_| drop(store.push(span(SpanKind::Server))));
+        let held = |store: &Store| {
+            let filter = Filter { trace_id: Some([7; 16]), ..Filter::default() };
+            store.page(&Query { filter, order: Order::Newest, limit: 9 }).spans.len()
+        };
+        // The first had left the ring of one span before it was known that its trace fails.
+        assert_eq!(held(&store), 2);
+        let end = 10 * AFTER;
+        evidence.tick(true, end, &mut store);
+        evidence.tick(false, end + AFTER - 1, &mut store);
+        assert_eq!(held(&store), 2);
+        evidence.tick(false, end + AFTER, &mut store);
+        assert_eq!((held(&store), traces(&evidence)), (1, vec![7]), "the bad span itself stays");
+        // A trace that is noted later is kept again, and let go when newer ones push it out.
+        for n in 10..30 {
+            note(&mut evidence, &mut store, n, "/a", end + 2 * AFTER + u64::from(n) * SECOND);
+        }
+        assert_eq!(store.kept_usage().traces, KEPT);
+        evidence.tick(false, u64::MAX, &mut store);
+        assert_eq!(store.kept_usage().traces, 0);
     }
 
     #[test]

@@ -133,6 +133,13 @@ impl Recorder {
         self.bad = None;
     }
 
+    /// To be called now and then, with the time in Unix nanoseconds: lets go of evidence that is no longer needed.
+    pub fn tick(&mut self, now: u64, store: &mut Store) {
+        for (evidence, is_firing) in self.evidence.iter_mut().zip(&*self.firing) {
+            evidence.tick(is_firing.load(Ordering::Relaxed), now, store);
+        }
+    }
+
     /// Hands over what there is, if the other side can take it.
     pub fn flush(&mut self) {
         for objective in self.noted.drain(..) {

@@ -50,6 +50,8 @@ pub struct ObjectiveView {
     pub error_budget_remaining_ratio: f64,
     /// Seconds until the budget is gone at the pace of the last hour; absent while it is not being used up, 0 when gone.
     pub exhausted_in_seconds: Option<f64>,
+    /// How the budget was spent along the period, oldest first.
+    pub burn_down: Vec<MomentView>,
     /// Burn rates, shortest window first.
     pub burn_rates: Vec<BurnRateView>,
     /// Alerts by severity.
@@ -72,6 +74,19 @@ pub struct WindowView {
     /// Its end; now if it rolls.
     pub end: String,
     /// Part of it so far in which the agent counted.
+    pub coverage: f64,
+}
+
+/// What was left of a budget at a moment of its period.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MomentView {
+    /// RFC 3339.
+    pub at: String,
+    /// Part of the period that had passed.
+    pub elapsed_ratio: f64,
+    /// Of the budget of now: it never rises, and ends with the objective's own.
+    pub error_budget_remaining_ratio: f64,
+    /// Part of the time since the moment before in which the agent counted.
     pub coverage: f64,
 }
 
@@ -161,6 +176,11 @@ impl StoreCounts {
 pub(crate) mod tests {
     use super::*;
 
+    fn moment(elapsed_ratio: f64, left: f64, coverage: f64) -> MomentView {
+        let at = "2026-11-24T22:00:00Z".to_owned();
+        MomentView { at, elapsed_ratio, error_budget_remaining_ratio: left, coverage }
+    }
+
     /// An objective on fire.
     pub(crate) fn objective(name: &str) -> ObjectiveView {
         let window = WindowView {
@@ -184,6 +204,7 @@ pub(crate) mod tests {
             ratio: Some(0.9999),
             error_budget_remaining_ratio: 0.9,
             exhausted_in_seconds: Some(100_000.0),
+            burn_down: vec![moment(0.5, 1.0, 0.0), moment(0.75, 1.0, 1.0), moment(1.0, 0.9, 1.0)],
             burn_rates: vec![rate],
             alerts: vec![SeverityView { severity: "page".to_owned(), is_firing: true }],
             evidence: Exhibit::default(),

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::choose::Filter;
 use super::sample::Selection;
+use super::sample_type::SampleKind;
 
 /// How long an answer may take: functions of files that were never asked for are looked up first.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,6 +22,14 @@ pub enum AskError {
     /// Nothing is sampled.
     #[error("no profiles: {0}")]
     Off(Arc<str>),
+    /// Other kinds are.
+    #[error("no profiles of type {name}: {reason}")]
+    TypeOff {
+        /// As it is asked for.
+        name: &'static str,
+        /// Why.
+        reason: Arc<str>,
+    },
     /// The answer did not come in time, or others are being made.
     #[error(
         "samples could not be named in {max} s; names that were found are kept, so asking again is faster",
@@ -28,6 +37,9 @@ pub enum AskError {
     )]
     Unanswered,
 }
+
+/// A kind that is not sampled, and why.
+pub type Missing = (SampleKind, Arc<str>);
 
 /// What somebody wants to know.
 #[derive(Debug)]
@@ -46,6 +58,7 @@ pub struct Handle(Result<Asking, Arc<str>>);
 struct Asking {
     sender: mpsc::Sender<Question>,
     waker: Arc<dyn Fn() + Send + Sync>,
+    missing: Arc<[Missing]>,
 }
 
 impl fmt::Debug for Handle {
@@ -56,10 +69,14 @@ impl fmt::Debug for Handle {
 }
 
 impl Handle {
-    /// `waker` makes the owner look at its channel; it must not block.
+    /// `waker` makes the owner look at its channel; it must not block. Of kinds that are `missing` there is nothing.
     #[must_use]
-    pub fn new(sender: mpsc::Sender<Question>, waker: Arc<dyn Fn() + Send + Sync>) -> Self {
-        Self(Ok(Asking { sender, waker }))
+    pub fn new(
+        sender: mpsc::Sender<Question>,
+        waker: Arc<dyn Fn() + Send + Sync>,
+        missing: Vec<Missing>,
+    ) -> Self {
+        Self(Ok(Asking { sender, waker, missing: missing.into() }))
     }
 
     /// Nothing is sampled, for this reason.
@@ -74,12 +91,21 @@ impl Handle {
         self.0.is_ok()
     }
 
+    /// Whether there are samples of a kind to ask for.
+    #[must_use]
+    pub fn has(&self, kind: SampleKind) -> bool {
+        self.0.as_ref().is_ok_and(|asking| asking.missing.iter().all(|(missing, _)| *missing != kind))
+    }
+
     /// Asks and waits.
     ///
     /// # Errors
     /// When nothing is sampled, or no answer comes within [`TIMEOUT`].
     pub async fn ask(&self, filter: Filter) -> Result<Selection, AskError> {
         let asking = self.0.as_ref().map_err(|reason| AskError::Off(Arc::clone(reason)))?;
+        if let Some((kind, reason)) = asking.missing.iter().find(|(missing, _)| *missing == filter.kind) {
+            return Err(AskError::TypeOff { name: kind.row().name, reason: Arc::clone(reason) });
+        }
         let (reply, answer) = oneshot::channel();
         let exchange = async {
             asking.sender.send(Question { filter, reply }).await.map_err(|_| AskError::Unanswered)?;
@@ -99,7 +125,11 @@ mod tests {
         let reason = Handle::off("profile.enabled is false").ask(Filter::default()).await.unwrap_err();
         assert_eq!(reason.to_string(), "no profiles: profile.enabled is false");
         let (sender, mut questions) = mpsc::channel(1);
-        let handle = Handle::new(sender, Arc::new(|| ()));
+        let missing = vec![(SampleKind::OffCpu, "profile.off_cpu is off".into())];
+        let handle = Handle::new(sender, Arc::new(|| ()), missing);
+        assert!(handle.has(SampleKind::Cpu) && !handle.has(SampleKind::OffCpu));
+        let reason = handle.ask(Filter { kind: SampleKind::OffCpu, ..Filter::default() }).await.unwrap_err();
+        assert_eq!(reason.to_string(), "no profiles of type off_cpu: profile.off_cpu is off");
         let answering = tokio::spawn(async move {
             let question: Question = questions.recv().await.unwrap();
             question.reply.send(Selection { lost: question.filter.start, ..Selection::default() }).unwrap();

@@ -7,6 +7,7 @@ use std::hash::Hash;
 use super::join::EXPORT_WAIT;
 use super::sample_type::SampleKind;
 use super::store::{Chosen, ChosenSample, Held, Store};
+use super::waits::is_for_thread;
 use crate::red::RouteRef;
 
 /// Requests that take at least as long as so many of their route's are slow.
@@ -32,6 +33,8 @@ pub struct Filter {
     pub end: u64,
     /// `service.name`.
     pub service: Option<String>,
+    /// `service.version`.
+    pub version: Option<String>,
     /// Route, or method of a call.
     pub route: Option<String>,
     /// Span.
@@ -60,9 +63,11 @@ impl<P: Clone + Eq + Hash> Store<P> {
             lost: self.lost_in(filter.start, filter.end, Some(filter.kind)),
             thresholds,
         };
-        for held in &self.samples {
+        for held in self.kept.samples().chain(&self.samples) {
             if self.wants(filter, held) {
-                let sample = self.chosen(held);
+                let release = (filter.kind == SampleKind::Lock).then(|| self.release(held)).flatten();
+                let release = release.map(Box::new);
+                let sample = ChosenSample { kind: filter.kind, release, ..self.chosen(held) };
                 if filter.pace.is_none_or(|pace| chosen.pace(&sample) == Some(pace)) {
                     chosen.samples.push(sample);
                 }
@@ -101,13 +106,19 @@ impl<P: Clone + Eq + Hash> Store<P> {
 
     fn wants(&self, filter: &Filter, held: &Held<P>) -> bool {
         let link = held.served.as_ref().map(|served| &served.link);
-        held.kind == filter.kind
+        let is_for_thread = || held.wait.as_ref().is_some_and(|wait| is_for_thread(wait.reason));
+        filter.kind.is_made_of(held.kind)
+            && (filter.kind != SampleKind::Lock || is_for_thread())
             && (filter.start..filter.end).contains(&held.time)
             && filter.pid.is_none_or(|pid| pid == held.stack.pid)
             && filter.span_id.is_none_or(|id| link.is_some_and(|link| link.span_id == id))
             && filter.trace_id.is_none_or(|id| link.is_some_and(|link| link.trace_id == id))
             && filter.route.as_ref().is_none_or(|route| link.is_some_and(|link| *link.route == **route))
             && filter.service.as_ref().is_none_or(|name| self.origins.get(held.origin).service.name == *name)
+            && filter
+                .version
+                .as_ref()
+                .is_none_or(|wanted| self.origins.get(held.origin).version() == Some(wanted))
     }
 }
 

@@ -9,12 +9,14 @@
 //! - [`store`]: those of the last minutes, without names; whose they are; [`join`]: the spans they were taken in.
 //! - [`choose`]: which of them somebody wants; [`rank`]: which requests of a route are slow.
 //! - [`naming`]: chosen samples get names. [`ask`]: how anybody asks for them. [`view`]: numbers about all this.
+//! - [`waits`]: what waits are called.
 //! - [`symbol`]: what the code at an address is called.
 #![forbid(unsafe_code)]
 
 pub mod ask;
 pub mod choose;
 pub mod join;
+mod kept;
 mod name;
 pub mod naming;
 mod origins;
@@ -25,6 +27,7 @@ pub mod store;
 pub mod symbol;
 pub mod unnamed;
 pub mod view;
+pub mod waits;
 
 pub use sample::{Fidelity, Frame, Line, Link, Mapping, Origin, Runtime, Sample, Selection, Stack, Symbol};
 pub use sample_type::{SampleKind, SampleType};

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::{Fidelity, Origin, Runtime, Selection};
 use crate::span::{AttributeValue, Instance, Service};
 
+const VERSION: &str = "service.version";
 const PID: &str = "process.pid";
 const EXECUTABLE: &str = "process.executable.name";
 
@@ -60,6 +61,12 @@ impl Fidelity {
 }
 
 impl Origin {
+    /// `service.version`, of this process or of all of its service.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.instance.attributes.get(VERSION).or_else(|| self.service.attributes.get(VERSION))
+    }
+
     /// Calls `visit` with each attribute of the process's resource: those of its spans, and its number and executable
     /// where these are not among them.
     pub fn attributes(&self, mut visit: impl FnMut(&str, AttributeValue<'_>)) {

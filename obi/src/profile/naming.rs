@@ -10,14 +10,16 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use obi_ebpf::{
-    GUEST_APART, GUEST_NO_BLOB, GUEST_NO_CALLER, GUEST_NO_CODE, GUEST_NO_METHOD, GUEST_NO_THREAD,
-    GUEST_UNREADABLE, STACK_COMPLETE, STACK_FOREIGN_MODE, STACK_NO_MAPPING, STACK_NO_PROCESS,
-    STACK_NO_PROGRESS, STACK_NO_RULE, STACK_NO_TABLE, STACK_NO_USER, STACK_TOO_DEEP, STACK_UNREADABLE,
+    GUEST_APART, GUEST_NO_BLOB, GUEST_NO_CALLER, GUEST_NO_CODE, GUEST_NO_FUNCTION, GUEST_NO_METHOD,
+    GUEST_NO_THREAD, GUEST_NO_V8, GUEST_UNLINKED, GUEST_UNREADABLE, STACK_COMPLETE, STACK_FOREIGN_MODE,
+    STACK_NO_MAPPING, STACK_NO_PROCESS, STACK_NO_PROGRESS, STACK_NO_RULE, STACK_NO_TABLE, STACK_NO_USER,
+    STACK_TOO_DEEP, STACK_UNREADABLE,
 };
 
 use super::sample::{Fidelity, Frame, Line, Runtime, Sample, Selection, Stack, Symbol};
-use super::sample_type::SampleType;
-use super::store::{Chosen, Places};
+use super::sample_type::{SampleKind, SampleType};
+use super::store::{Chosen, ChosenSample, Places, Release};
+use super::waits;
 use crate::clock::Clock;
 
 /// Why the walk along a user's stack broke off, as a label's value; `None` when it came to the thread's first frame, or
@@ -46,9 +48,12 @@ pub fn guest_marker(failure: u32, end: u8) -> Frame {
         GUEST_NO_THREAD => "python_no_thread",
         GUEST_UNREADABLE => "python_unreadable",
         GUEST_NO_CODE => "python_no_code",
+        GUEST_UNLINKED => "python_unlinked",
         GUEST_NO_METHOD => "java_no_method",
         GUEST_NO_BLOB => "java_no_code",
         GUEST_NO_CALLER => "java_no_caller",
+        GUEST_NO_FUNCTION => "node_no_function",
+        GUEST_NO_V8 => "node_not_known",
         GUEST_APART => truncation(end).unwrap_or("python_apart"),
         _ => "unknown",
     })
@@ -70,15 +75,15 @@ pub fn selection<P: Eq + Hash>(
     types: &[SampleType],
     mut name: impl FnMut(u32, &P) -> Frame,
 ) -> Selection {
-    let mut stacks = HashMap::<*const Places<P>, Arc<Stack>, RandomState>::default();
+    let mut stacks = HashMap::<Identity<P>, Arc<Stack>, RandomState>::default();
     let mut threads = HashMap::<[u8; 16], Arc<str>, RandomState>::default();
+    let mut frames_of = |stack: &Places<P>| -> Vec<Frame> {
+        let frames = stack.places.iter().map(|place| name(stack.pid, place));
+        frames.chain(truncation(stack.end).map(marker)).collect()
+    };
     let samples = chosen.samples.iter().map(|sample| {
-        let stack = stacks.entry(Arc::as_ptr(&sample.stack)).or_insert_with(|| {
-            let pid = sample.stack.pid;
-            let frames = sample.stack.places.iter().map(|place| name(pid, place));
-            let frames = frames.chain(truncation(sample.stack.end).map(marker)).collect();
-            Arc::new(Stack { frames })
-        });
+        let identity = Identity::of(sample);
+        let stack = stacks.entry(identity).or_insert_with(|| Arc::new(stack_of(sample, &mut frames_of)));
         let thread = threads.entry(sample.comm).or_insert_with(|| thread_name(&sample.comm).into());
         Sample {
             kind: sample.kind,
@@ -94,8 +99,71 @@ pub fn selection<P: Eq + Hash>(
     });
     let samples = samples.collect();
     let (start, end) = (clock.unix(chosen.start), clock.unix(chosen.end));
-    let types = types.iter().filter(|taken| chosen.kind.is_none_or(|kind| kind == taken.kind));
+    let is_held = |of: SampleKind| !matches!(of, SampleKind::Wall | SampleKind::Lock);
+    let types = types.iter().filter(|taken| match chosen.kind {
+        Some(kind) => kind == taken.kind,
+        None => is_held(taken.kind),
+    });
     Selection { start, end, types: types.copied().collect(), samples, lost: chosen.lost }
+}
+
+/// Who has ended a wait: where, for which route, the name of the thread.
+type By<P> = (*const Places<P>, Option<Arc<str>>, [u8; 16]);
+
+/// What decides about the stack that is shown for a sample.
+#[derive(PartialEq, Eq, Hash)]
+struct Identity<P> {
+    stack: *const Places<P>,
+    is_wall: bool,
+    wait: Option<u32>,
+    object: u64,
+    release: Option<By<P>>,
+}
+
+impl<P> Identity<P> {
+    fn of(sample: &ChosenSample<P>) -> Self {
+        let route =
+            |release: &Release<P>| release.served.as_ref().map(|served| Arc::clone(&served.link.route));
+        let release = sample.release.as_deref();
+        Self {
+            stack: Arc::as_ptr(&sample.stack),
+            is_wall: sample.kind == SampleKind::Wall,
+            wait: sample.wait.map(|wait| wait.reason),
+            object: object_of(sample),
+            release: release.map(|release| (Arc::as_ptr(&release.stack), route(release), release.comm)),
+        }
+    }
+}
+
+/// The address of the lock, which separates stacks of different locks; 0 where other types are looked at.
+fn object_of<P>(sample: &ChosenSample<P>) -> u64 {
+    if sample.kind == SampleKind::Lock { sample.wait.map_or(0, |wait| wait.object) } else { 0 }
+}
+
+/// The frames of a sample; of a wait without those of the switch itself, with its reason for a root. Who has ended it
+/// stands above its leaf, leaf first: read from the root on, the function that has ended it comes first.
+fn stack_of<P>(sample: &ChosenSample<P>, frames_of: &mut impl FnMut(&Places<P>) -> Vec<Frame>) -> Stack {
+    let mut frames = Vec::new();
+    if let Some(release) = &sample.release {
+        // It is in the call that ends waits: the kernel's part says nothing.
+        let by =
+            frames_of(&release.stack).into_iter().filter(|frame| frame.symbol.runtime != Runtime::Kernel);
+        frames.extend(by);
+        frames.reverse();
+        let route = release.served.as_ref().map(|served| &*served.link.route);
+        frames.push(waits::released(route, &thread_name(&release.comm)));
+    }
+    let mut own = frames_of(&sample.stack);
+    if let Some(wait) = sample.wait {
+        own.drain(..waits::first_telling(&own));
+        frames.append(&mut own);
+        frames.extend(Some(object_of(sample)).filter(|object| *object != 0).map(waits::object));
+        frames.push(waits::waiting(wait.reason));
+    } else {
+        frames.append(&mut own);
+        frames.extend((sample.kind == SampleKind::Wall).then(waits::running));
+    }
+    Stack { frames }
 }
 
 fn thread_name(comm: &[u8; 16]) -> String {
@@ -108,7 +176,6 @@ mod tests {
     use obi_ebpf::STACK_ENDS;
 
     use super::*;
-    use crate::profile::SampleKind;
     use crate::profile::store::{Store, Taken};
 
     #[test]
@@ -132,7 +199,19 @@ mod tests {
             let end = if time < 5 { 0 } else { no_table };
             let places = [1_u64, 2];
             let (kind, value, exchange, pid, tid, cpu) = (SampleKind::Cpu, 10, 0, 7, 8, 0);
-            store.push(Taken { kind, value, time, exchange, pid, tid, cpu, comm, places: &places, end });
+            store.push(Taken {
+                kind,
+                value,
+                time,
+                exchange,
+                pid,
+                tid,
+                cpu,
+                comm,
+                places: &places,
+                end,
+                wait: None,
+            });
         }
         let chosen = store.choose(&crate::profile::choose::Filter { end: 100, ..Default::default() });
         let mut asked = Vec::new();

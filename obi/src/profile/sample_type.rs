@@ -5,7 +5,9 @@
 //!
 //! A value is in the unit of its kind: CPU time is nanoseconds, also where the clock's period has changed in between,
 //! or samples were lost before. The period of a [`SampleType`] only says how many samples such a value stands for.
-//! A new kind is a program that makes its records, a row here, and what switches it on.
+//! A new kind is a program that makes its records, a row here, and what switches it on. Two kinds are other views of
+//! samples that are there: [`SampleKind::Wall`] of CPU time and waits in one, [`SampleKind::Lock`] of waits for other
+//! threads.
 
 use super::{Sample, Selection};
 
@@ -15,6 +17,14 @@ pub enum SampleKind {
     /// Time on a CPU.
     #[default]
     Cpu,
+    /// Waits of threads that serve requests, for something else than a CPU.
+    OffCpu,
+    /// CPU time and such waits.
+    Wall,
+    /// Such waits for another thread. What is held of this kind is who has ended them.
+    Lock,
+    /// Memory that was touched and not there.
+    PageFaults,
 }
 
 /// What a value counts.
@@ -22,6 +32,8 @@ pub enum SampleKind {
 pub enum SampleUnit {
     /// Time.
     Nanoseconds,
+    /// Times that something has happened.
+    Count,
 }
 
 /// A value type as OTLP and pprof have it: type and unit.
@@ -32,7 +44,7 @@ pub type ValueName = (&'static str, &'static str);
 pub struct Row {
     /// The kind.
     pub kind: SampleKind,
-    /// In records: `enum sample_kind`.
+    /// In records: `enum sample_kind`; 0: no record is of this kind.
     pub record: u32,
     /// Value of the parameter `type` of `/api/v1/profiles`, and of `obi profile --type`.
     pub name: &'static str,
@@ -40,7 +52,7 @@ pub struct Row {
     pub label: &'static str,
     /// In titles: what the values are.
     pub quantity: &'static str,
-    /// In titles, behind the period: what is looked at so often.
+    /// In titles, behind the period: what is looked at so often; empty if nothing is.
     pub looked_at: &'static str,
     /// In JSON: the sum of values.
     pub field: &'static str,
@@ -53,18 +65,68 @@ pub struct Row {
 }
 
 /// The table.
-pub const ROWS: [Row; 1] = [Row {
-    kind: SampleKind::Cpu,
-    record: obi_ebpf::SAMPLE_CPU,
-    name: "cpu",
-    label: "CPU",
-    quantity: "CPU time",
-    looked_at: "each CPU",
-    field: "cpu_seconds",
-    unit: SampleUnit::Nanoseconds,
-    count: ("samples", "count"),
-    value: ("cpu", "nanoseconds"),
-}];
+pub const ROWS: [Row; 5] = [
+    Row {
+        kind: SampleKind::Cpu,
+        record: obi_ebpf::SAMPLE_CPU,
+        name: "cpu",
+        label: "CPU",
+        quantity: "CPU time",
+        looked_at: "each CPU",
+        field: "cpu_seconds",
+        unit: SampleUnit::Nanoseconds,
+        count: ("samples", "count"),
+        value: ("cpu", "nanoseconds"),
+    },
+    Row {
+        kind: SampleKind::OffCpu,
+        record: obi_ebpf::SAMPLE_OFF_CPU,
+        name: "off_cpu",
+        label: "off-CPU",
+        quantity: "waiting",
+        looked_at: "",
+        field: "off_cpu_seconds",
+        unit: SampleUnit::Nanoseconds,
+        count: ("off_cpu_samples", "count"),
+        value: ("off_cpu", "nanoseconds"),
+    },
+    Row {
+        kind: SampleKind::Wall,
+        record: 0,
+        name: "wall",
+        label: "wall-clock",
+        quantity: "running and waiting",
+        looked_at: "",
+        field: "wall_seconds",
+        unit: SampleUnit::Nanoseconds,
+        count: ("wall_samples", "count"),
+        value: ("wall", "nanoseconds"),
+    },
+    Row {
+        kind: SampleKind::Lock,
+        record: obi_ebpf::SAMPLE_RELEASE,
+        name: "lock",
+        label: "lock",
+        quantity: "waiting for other threads",
+        looked_at: "",
+        field: "lock_seconds",
+        unit: SampleUnit::Nanoseconds,
+        count: ("contention_samples", "count"),
+        value: ("delay", "nanoseconds"),
+    },
+    Row {
+        kind: SampleKind::PageFaults,
+        record: obi_ebpf::SAMPLE_PAGE_FAULTS,
+        name: "page_faults",
+        label: "page-fault",
+        quantity: "page faults",
+        looked_at: "each CPU",
+        field: "page_faults",
+        unit: SampleUnit::Count,
+        count: ("page_fault_samples", "count"),
+        value: ("page_faults", "count"),
+    },
+];
 
 impl SampleKind {
     /// What is said of it.
@@ -76,7 +138,8 @@ impl SampleKind {
     /// The kind of a record.
     #[must_use]
     pub fn of_record(kind: u8) -> Option<Self> {
-        ROWS.iter().find(|row| row.record == u32::from(kind)).map(|row| row.kind)
+        let kind = u32::from(kind);
+        ROWS.iter().find(|row| row.record == kind && kind != 0).map(|row| row.kind)
     }
 
     /// The kind that is asked for by this name.
@@ -84,14 +147,40 @@ impl SampleKind {
     pub fn of_name(name: &str) -> Option<Self> {
         ROWS.iter().find(|row| row.name == name).map(|row| row.kind)
     }
+
+    /// Whether it is made of samples of a kind, as they are held.
+    #[must_use]
+    pub fn is_made_of(self, held: Self) -> bool {
+        match self {
+            Self::Wall => matches!(held, Self::Cpu | Self::OffCpu),
+            Self::Lock => held == Self::OffCpu,
+            kind => kind == held,
+        }
+    }
+
+    /// Whether something is looked at now and then: then each sample stands for a period, and sums are off by chance.
+    #[must_use]
+    pub fn has_clock(self) -> bool {
+        !self.row().looked_at.is_empty()
+    }
 }
 
 impl SampleUnit {
-    /// As people read a value: in seconds.
+    /// As people read a value: in seconds, or as it is.
     #[must_use]
     pub fn shown(self, value: f64) -> f64 {
         match self {
             Self::Nanoseconds => value / 1e9,
+            Self::Count => value,
+        }
+    }
+
+    /// How a shown value's name ends in JSON.
+    #[must_use]
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Nanoseconds => "_seconds",
+            Self::Count => "_count",
         }
     }
 }
@@ -132,12 +221,28 @@ impl SampleType {
         count.min(MOST / period) * period
     }
 
+    /// Whether a value is off by chance, and by as much as itself: that of a clock is, and that of a wait
+    /// which was sampled for others as short, to the length of a threshold (`Waits::set_threshold`). A wait
+    /// that was longer is what it is; that one is a power of two of milliseconds to the nanosecond happens
+    /// once in many thousands.
+    #[must_use]
+    pub fn is_by_chance(self, value: u64) -> bool {
+        let is_threshold = value.is_multiple_of(MILLISECOND) && (value / MILLISECOND).is_power_of_two();
+        match self.kind {
+            SampleKind::Cpu | SampleKind::PageFaults => self.period > 0,
+            SampleKind::OffCpu | SampleKind::Lock => is_threshold,
+            SampleKind::Wall => is_threshold || (self.period > 0 && value.is_multiple_of(self.period)),
+        }
+    }
+
     /// What is said of its kind.
     #[must_use]
     pub fn row(self) -> &'static Row {
         self.kind.row()
     }
 }
+
+const MILLISECOND: u64 = 1_000_000;
 
 impl Selection {
     /// The type that pictures and sums are of: its first. Samples that are to be shown are asked for by kind.
@@ -183,6 +288,22 @@ mod tests {
         let mut names: Vec<_> = ROWS.iter().flat_map(|row| [row.count, row.value]).collect();
         names.sort_unstable();
         assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
+
+    #[test]
+    fn what_stands_for_others_is_off_by_chance() {
+        let check = |kind, value: u64, expected: bool| {
+            let of = SampleType { kind, period: 10_101_010 };
+            assert_eq!(of.is_by_chance(value), expected, "{kind:?} {value}");
+        };
+        check(SampleKind::Cpu, 7, true);
+        check(SampleKind::PageFaults, 7, true);
+        check(SampleKind::OffCpu, 8_000_000, true);
+        check(SampleKind::OffCpu, 8_000_001, false);
+        check(SampleKind::Lock, 12_000_000, false);
+        check(SampleKind::Wall, 20_202_020, true);
+        check(SampleKind::Wall, 64_000_000, true);
+        check(SampleKind::Wall, 64_000_003, false);
     }
 
     #[test]

@@ -15,6 +15,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::join::{Served, Waiting};
+use super::kept::Kept;
 use super::origins::{OriginId, Origins, UNDER_WAY};
 use super::rank::Ranks;
 use super::sample::Origin;
@@ -44,6 +45,19 @@ pub struct Taken<'a, P> {
     pub places: &'a [P],
     /// How the walk ended: `enum stack_end`.
     pub end: u8,
+    /// Of a wait: what for.
+    pub wait: Option<Wait>,
+}
+
+/// What a thread has waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wait {
+    /// `enum wait_reason`.
+    pub reason: u32,
+    /// Address of what it shares with the threads that it has waited for; 0: not known.
+    pub object: u64,
+    /// Number of the sample that shows who has ended the wait, see [`Store::push`].
+    pub release: Option<u64>,
 }
 
 /// A stack of places; of one process, since places may be.
@@ -72,6 +86,7 @@ pub(super) struct Held<P> {
     pub(super) cpu: u32,
     pub(super) comm: [u8; 16],
     pub(super) exported: bool,
+    pub(super) wait: Option<Box<Wait>>,
 }
 
 /// What became of samples; running totals, in samples.
@@ -111,6 +126,8 @@ pub struct Store<P> {
     pub(super) exported_at: u64,
     /// Samples that never came here.
     lost: VecDeque<Loss>,
+    /// Of traces that are kept beyond their time.
+    pub(super) kept: Kept<P>,
 }
 
 /// Samples that never came here.
@@ -142,6 +159,21 @@ pub struct ChosenSample<P> {
     /// CPU.
     pub cpu: u32,
     /// The span.
+    pub served: Option<Arc<Served>>,
+    /// Of a wait: what for.
+    pub wait: Option<Wait>,
+    /// Of one that another thread has ended: that thread.
+    pub release: Option<Box<Release<P>>>,
+}
+
+/// Who has ended a wait.
+#[derive(Debug, Clone)]
+pub struct Release<P> {
+    /// Where.
+    pub stack: Arc<Places<P>>,
+    /// The name of the thread, padded with zeros.
+    pub comm: [u8; 16],
+    /// The request that it served.
     pub served: Option<Arc<Served>>,
 }
 
@@ -186,6 +218,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
             unexported: 0,
             exported_at: 0,
             lost: VecDeque::new(),
+            kept: Kept::default(),
         }
     }
 
@@ -196,9 +229,9 @@ impl<P: Clone + Eq + Hash> Store<P> {
         Self { retention: u64::try_from(retention.as_nanos()).unwrap_or(u64::MAX), ..self }
     }
 
-    /// Keeps a sample; the oldest give way for it. Returns whether nobody has told yet who the process is: then
-    /// [`Self::is_called`] is to be called once that is known.
-    pub fn push(&mut self, taken: Taken<'_, P>) -> bool {
+    /// Keeps a sample; the oldest give way for it. Returns its number, and whether nobody has told yet who the process
+    /// is: then [`Self::is_called`] is to be called once that is known.
+    pub fn push(&mut self, taken: Taken<'_, P>) -> (u64, bool) {
         let stack = self.intern(&taken);
         let (origin, asks) = self.origins.of(taken.pid, taken.time);
         self.bytes += size_of::<Held<P>>();
@@ -207,7 +240,8 @@ impl<P: Clone + Eq + Hash> Store<P> {
         if taken.exchange != 0 {
             self.bytes += self.waiting.add(taken.exchange, number);
         }
-        let Taken { kind, value, time, exchange, tid, cpu, comm, .. } = taken;
+        let Taken { kind, value, time, exchange, tid, cpu, comm, wait, .. } = taken;
+        self.bytes += wait_bytes(wait.is_some());
         self.samples.push_back(Held {
             kind,
             value,
@@ -219,10 +253,12 @@ impl<P: Clone + Eq + Hash> Store<P> {
             tid,
             cpu,
             comm,
-            exported: false,
+            // Who has ended waits goes with them.
+            exported: kind == SampleKind::Lock,
+            wait: wait.map(Box::new),
         });
         self.fit();
-        asks
+        (number, asks)
     }
 
     /// Who the process is from now on, and was if nobody had told.
@@ -292,7 +328,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
     /// Samples lost in `start..end`, of one kind or all.
     pub(super) fn lost_in(&self, start: u64, end: u64, kind: Option<SampleKind>) -> u64 {
         let lost = self.lost.iter().filter(|lost| (start..end).contains(&lost.time));
-        lost.filter(|lost| kind.is_none_or(|kind| lost.kind == kind)).map(|lost| lost.n).sum()
+        lost.filter(|lost| kind.is_none_or(|kind| kind.is_made_of(lost.kind))).map(|lost| lost.n).sum()
     }
 
     /// A held sample as a selected one.
@@ -307,7 +343,17 @@ impl<P: Clone + Eq + Hash> Store<P> {
             comm: held.comm,
             cpu: held.cpu,
             served: held.served.clone(),
+            wait: held.wait.as_deref().copied(),
+            release: None,
         }
+    }
+
+    /// Who has ended a held wait, while that is held.
+    pub(super) fn release(&self, held: &Held<P>) -> Option<Release<P>> {
+        let number = held.wait.as_ref()?.release?;
+        let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
+        let by = self.samples.get(index).filter(|by| by.kind == SampleKind::Lock)?;
+        Some(Release { stack: Arc::clone(&by.stack), comm: by.comm, served: by.served.clone() })
     }
 
     fn intern(&mut self, taken: &Taken<'_, P>) -> Arc<Places<P>> {
@@ -329,12 +375,19 @@ impl<P: Clone + Eq + Hash> Store<P> {
         let Some(held) = self.samples.pop_front() else { return };
         let number = self.first;
         self.first += 1;
-        self.bytes -= size_of::<Held<P>>();
+        self.bytes -= size_of::<Held<P>>() + wait_bytes(held.wait.is_some());
         self.counts.evicted += 1;
         self.counts.unexported += u64::from(!held.exported);
         if held.exchange != 0 {
             self.bytes -= self.waiting.remove(held.exchange, number);
         }
+        if let Some(held) = self.kept.take(held) {
+            self.let_go(&held);
+        }
+    }
+
+    /// What a sample shares with others has one user less.
+    pub(super) fn let_go(&mut self, held: &Held<P>) {
         if held.served.as_ref().is_some_and(|served| served.release()) {
             self.bytes -= Served::BYTES;
         }
@@ -364,7 +417,12 @@ impl<P: Clone + Eq + Hash> Store<P> {
     }
 }
 
-fn stack_bytes<P>(stack: &Places<P>) -> usize {
+/// What a wait adds to its sample, with what an allocation takes.
+pub(super) fn wait_bytes(is_wait: bool) -> usize {
+    if is_wait { size_of::<Wait>() + 8 } else { 0 }
+}
+
+pub(super) fn stack_bytes<P>(stack: &Places<P>) -> usize {
     // Two counts of an `Arc`; the slot of the table.
     size_of::<Places<P>>() + 16 + size_of_val(&*stack.places) + TABLE_SLACK * size_of::<usize>()
 }

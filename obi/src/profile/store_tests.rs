@@ -14,6 +14,7 @@ const ALL: Filter = Filter {
     start: 0,
     end: u64::MAX,
     service: None,
+    version: None,
     route: None,
     span_id: None,
     trace_id: None,
@@ -23,7 +24,7 @@ const ALL: Filter = Filter {
 
 fn taken(time: u64, exchange: u64, pid: u32, places: &[u64]) -> Taken<'_, u64> {
     let (kind, value) = (SampleKind::Cpu, 10);
-    Taken { kind, value, time, exchange, pid, tid: pid, cpu: 0, comm: [0; 16], places, end: 0 }
+    Taken { kind, value, time, exchange, pid, tid: pid, cpu: 0, comm: [0; 16], places, end: 0, wait: None }
 }
 
 fn ended(exchange: u64, start: u64, end: u64, route: &str) -> Ended {
@@ -72,7 +73,7 @@ fn a_sample_is_linked_only_inside_its_span() {
 fn filters_hold_together() {
     let mut store = Store::new(1 << 20);
     for (time, pid) in [(10, 1), (20, 2), (30, 1), (40, 2)] {
-        let asks = store.push(taken(time, time, pid, &[1]));
+        let (_, asks) = store.push(taken(time, time, pid, &[1]));
         assert_eq!(asks, time <= 20, "each process is asked for once");
     }
     store.is_called(1, origin(1, "shop"));
@@ -159,14 +160,14 @@ fn losses_are_told_with_the_time_they_fall_in() {
 #[test]
 fn samples_around_an_exec_belong_to_the_program_of_their_time() {
     let mut store = Store::new(1 << 20);
-    assert!(store.push(taken(10, 0, 7, &[1])));
+    assert!(store.push(taken(10, 0, 7, &[1])).1);
     store.is_called(7, origin(7, "before"));
     // Taken in the next program, but read before anybody said so.
-    assert!(!store.push(taken(40, 0, 7, &[2])));
+    assert!(!store.push(taken(40, 0, 7, &[2])).1);
     assert!(store.renews(7, 30), "somebody has to say what it is now");
     // And one of the former program that was still waiting for its places.
-    assert!(!store.push(taken(20, 0, 7, &[3])));
-    assert!(!store.push(taken(50, 0, 7, &[4])));
+    assert!(!store.push(taken(20, 0, 7, &[3])).1);
+    assert!(!store.push(taken(50, 0, 7, &[4])).1);
     store.is_called(7, origin(7, "after"));
     let names = |store: &Store<u64>| -> Vec<(u64, String)> {
         let chosen = store.choose(&ALL);
@@ -262,4 +263,109 @@ fn old_samples_go_although_there_is_room() {
     check(200, 2);
     check(1_000, 0);
     assert_eq!(store.counts().evicted, 4);
+}
+
+#[test]
+fn samples_of_kept_traces_outlive_the_others() {
+    let sample = size_of::<Held<u64>>();
+    let mut store = Store::new(20 * sample).with_room_for_traces(1 << 16);
+    store.keep_traces(&[[7; 16]]);
+    let fill = |store: &mut Store<u64>, from: u64| {
+        for time in from..from + 100 {
+            store.push(taken(time, 0, 1, &[9]));
+        }
+    };
+    for time in [10, 11] {
+        store.push(taken(time, 5, 1, &[1]));
+    }
+    store.push(taken(12, 6, 1, &[2]));
+    store.ended(&ended(5, 0, 20, "/a"));
+    store.ended(&Ended { trace_id: [8; 16], ..ended(6, 0, 20, "/a") });
+    store.is_called(1, origin(1, "shop"));
+    fill(&mut store, 100);
+    let of_trace = Filter { trace_id: Some([7; 16]), ..ALL };
+    assert_eq!(times(&store, &of_trace), [10, 11]);
+    assert_eq!(times(&store, &Filter { span_id: Some(5_u64.to_be_bytes()), ..ALL }), [10, 11]);
+    assert_eq!(times(&store, &Filter { trace_id: Some([8; 16]), ..ALL }), [0; 0]);
+    assert_eq!(&*store.choose(&of_trace).samples[0].origin.service.name, "shop");
+    assert!(store.stacks().any(|stack| *stack.places == [1]), "its places are known while it is held");
+    let (bytes, refused) = store.kept_usage();
+    assert!(bytes > 0 && refused == 0);
+    // The same again is no change; without it everything goes.
+    store.keep_traces(&[[7; 16], [9; 16]]);
+    assert_eq!(times(&store, &of_trace).len(), 2);
+    store.keep_traces(&[]);
+    assert_eq!((times(&store, &of_trace).len(), store.kept_usage()), (0, (0, 0)));
+    assert!(store.stacks().all(|stack| *stack.places != [1]));
+}
+
+#[test]
+fn samples_of_kept_traces_that_find_no_room_are_counted() {
+    let mut store = Store::new(40 * size_of::<Held<u64>>()).with_room_for_traces(600);
+    store.keep_traces(&[[7; 16]]);
+    for time in 0..10 {
+        store.push(taken(time, 5, 1, &[1]));
+    }
+    store.ended(&ended(5, 0, 20, "/a"));
+    for time in 100..200 {
+        store.push(taken(time, 0, 1, &[9]));
+    }
+    let (bytes, refused) = store.kept_usage();
+    let stayed = times(&store, &Filter { trace_id: Some([7; 16]), ..ALL }).len() as u64;
+    assert!(bytes <= 600 && stayed > 0, "{bytes} {stayed}");
+    assert_eq!(stayed + refused, 10);
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_left_whatever_is_kept(steps in prop::collection::vec((0_u8..4, 1_u64..6), 1..60)) {
+        let mut store = Store::new(8 * size_of::<Held<u64>>()).with_room_for_traces(2_000);
+        let mut time = 0;
+        for (what, n) in steps {
+            time += 1;
+            match what {
+                0 => drop(store.push(taken(time, n, 1, &[n]))),
+                1 => drop(store.ended(&Ended { trace_id: [n as u8; 16], ..ended(n, 0, time, "/a") })),
+                2 => store.keep_traces(&[[n as u8; 16], [1; 16]]),
+                _ => store.keep_traces(&[]),
+            }
+        }
+        store.keep_traces(&[]);
+        while store.oldest().is_some() {
+            store.evict();
+        }
+        prop_assert_eq!((store.bytes, store.stacks().count(), store.kept_usage().0), (0, 0, 0));
+    }
+}
+
+#[test]
+fn versions_are_told_apart() {
+    use crate::span::{Instance, Resource};
+    let resource = |version: &str| {
+        let mut resource = Resource::default();
+        resource.text("service.version".to_owned(), version);
+        resource
+    };
+    let of = |pid: u32, service: Resource, instance: Resource| {
+        let service =
+            Arc::new(Service { name: "shop".to_owned(), attributes: service, ..Service::default() });
+        let instance = Arc::new(Instance { attributes: instance });
+        Arc::new(Origin { pid, service, instance, ..Origin::default() })
+    };
+    let mut store = Store::new(1 << 20);
+    for (pid, time) in [(1, 10), (2, 20), (3, 30)] {
+        store.push(taken(time, 0, pid, &[1]));
+    }
+    store.is_called(1, of(1, resource("1"), Resource::default()));
+    // What the process says of itself counts.
+    store.is_called(2, of(2, resource("1"), resource("2")));
+    store.is_called(3, of(3, Resource::default(), Resource::default()));
+    let check = |version: Option<&str>, expected: &[u64]| {
+        let filter = Filter { end: 100, version: version.map(str::to_owned), ..Filter::default() };
+        assert_eq!(times(&store, &filter), expected, "{version:?}");
+    };
+    check(None, &[10, 20, 30]);
+    check(Some("1"), &[10]);
+    check(Some("2"), &[20]);
+    check(Some("3"), &[]);
 }

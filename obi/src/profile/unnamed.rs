@@ -10,7 +10,7 @@ use super::{Fidelity, Frame, Runtime};
 /// Programs that make code at run time: how their executable's name begins, what would name that code, and what would
 /// show its callers. The first that fits counts.
 const RUNTIMES: [(&str, &str, &str); 5] = [
-    ("node", "JavaScript without names: start node with --perf-basic-prof", NO_TABLE),
+    ("node", "code of V8 without a name", NO_TABLE),
     ("java", "code of the JVM without a name", "callers unknown: start java with -XX:+PreserveFramePointer"),
     ("dotnet", ".NET without names: start it with DOTNET_PerfMapEnabled=1", NO_TABLE),
     (
@@ -24,7 +24,7 @@ const RUNTIMES: [(&str, &str, &str); 5] = [
 const NO_TABLE: &str = "callers unknown: code without tables to leave it by";
 
 /// Reasons of [`truncation`](super::naming::truncation), and what people read.
-const REASONS: [(&str, &str); 14] = [
+const REASONS: [(&str, &str); 17] = [
     ("too deep", "callers left out: the stack is deeper than the walk goes"),
     ("no process", "callers unknown: the process was too new or had ended"),
     ("no mapping", "callers unknown: the address is in no known file"),
@@ -34,10 +34,13 @@ const REASONS: [(&str, &str); 14] = [
     ("python no thread", "Python functions unknown: the thread's state was not found"),
     ("python unreadable", "Python callers unknown: memory could not be read"),
     ("python no code", "Python callers unknown: a frame without code"),
+    ("python unlinked", "Python functions unknown: the innermost one was just being called"),
     ("python apart", "what of the interpreter runs these functions is not known"),
     ("java no method", "callers unknown: a frame of Java's interpreter is not as expected"),
     ("java no code", "callers unknown: code that the JVM does not tell of"),
     ("java no caller", "callers unknown: a frame of Java's compiled code is not as expected"),
+    ("node no function", "JavaScript functions unknown: a frame of V8's code is not as expected"),
+    ("node not known", "JavaScript functions unknown: the process is too new, or obi doctor --pid says why"),
     ("foreign mode", "callers unknown: 32-bit code"),
 ];
 
@@ -62,6 +65,7 @@ pub fn shown(frame: &Frame, executable: &str) -> Option<Arc<str>> {
         (_, None) => Some(match (symbol.runtime, module(frame)) {
             (Runtime::Kernel, _) => "[kernel]".into(),
             (Runtime::Cpython, "") => "[Python function: gone before its name was read]".into(),
+            (Runtime::V8, "") => "[JavaScript function: gone before its name was read]".into(),
             (Runtime::Jvm, "") => "[Java function: gone before its name was read]".into(),
             (_, "") => format!("[{nameless}]").into(),
             (_, module) if module.starts_with('[') => module.into(),
@@ -99,7 +103,7 @@ mod tests {
             let frame = frame(path, runtime, "", Fidelity::Address);
             assert_eq!(shown(&frame, executable).as_deref(), Some(expected), "{path:?} {executable}");
         };
-        check(None, Runtime::Native, "node", "[JavaScript without names: start node with --perf-basic-prof]");
+        check(None, Runtime::Native, "node", "[code of V8 without a name]");
         check(None, Runtime::Native, "java", "[code of the JVM without a name]");
         check(None, Runtime::Native, "python3.12", "[Python without names: start python with -X perf]");
         check(None, Runtime::Native, "shop", "[code without a file and without names]");

@@ -2,6 +2,8 @@
 //!
 //! In: counts from the threads that do it. Out: plain values. Refuses to know formats.
 
+use std::sync::Arc;
+
 use serde::{Serialize, Serializer};
 
 use super::Runtime;
@@ -11,6 +13,12 @@ use super::Runtime;
 pub struct View {
     /// Looks at each CPU per second.
     pub frequency: u32,
+    /// What is sampled: each type, with `on` or why it is not.
+    #[serde(serialize_with = "words")]
+    pub types: Vec<(&'static str, Arc<str>)>,
+    /// Waits of this length and longer ones are all sampled, shorter ones as often as they are long, ns; 0: none is.
+    #[serde(rename = "wait_threshold_nanoseconds")]
+    pub wait_threshold: u64,
     /// Samples that were taken and arrived.
     pub samples: u64,
     /// Looks that found nothing to sample, by reason.
@@ -57,6 +65,10 @@ pub struct Interpreter {
     pub version: String,
     /// Why its functions are not seen; `None`: they are.
     pub off: Option<String>,
+}
+
+fn words<S: Serializer>(words: &[(&'static str, Arc<str>)], out: S) -> Result<S::Ok, S::Error> {
+    out.collect_map(words.iter().map(|(name, word)| (*name, &**word)))
 }
 
 fn map<S: Serializer>(counts: &[(&'static str, u64)], out: S) -> Result<S::Ok, S::Error> {

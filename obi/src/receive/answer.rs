@@ -16,6 +16,7 @@ use super::body::{self, Held};
 use super::decode::Body;
 use super::view::{Counts, Refused, Rejected};
 use super::{Batch, Format, Kind, Passed, grpc, http};
+use crate::listener::{Answer, TurnedAway};
 
 /// How long a request may take to come.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -77,9 +78,10 @@ impl From<Refused> for Refusal {
     }
 }
 
-impl Answerer {
-    /// Answers a request.
-    pub(super) async fn answer(&self, request: Request<Incoming>) -> Response<Answered> {
+impl Answer for Answerer {
+    type Body = Answered;
+
+    async fn answer(&self, request: Request<Incoming>) -> Response<Answered> {
         let kind = Kind::at(request.uri(), self.is_grpc);
         let format = format_of(request.headers());
         let taken = match tokio::time::timeout(DEADLINE, self.take(request, kind, format)).await {
@@ -96,6 +98,15 @@ impl Answerer {
         }
     }
 
+    fn turned_away(&self, why: TurnedAway) {
+        self.shared.counts.refuse(match why {
+            TurnedAway::Full => Refused::Connections,
+            TurnedAway::Slow => Refused::Slow,
+        });
+    }
+}
+
+impl Answerer {
     async fn take(
         &self,
         request: Request<Incoming>,

@@ -22,7 +22,6 @@ mod grpc;
 mod http;
 pub mod join;
 mod listener;
-mod tls;
 mod view;
 mod weigh;
 

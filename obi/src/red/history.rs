@@ -1,10 +1,10 @@
-//! The last hour, by service and side: how many requests, how many failed, how long they took.
+//! The last two hours, by service and side: how many requests, how many failed, how long they took.
 //!
 //! In: what all series have counted so far, now and then. Out: [`Past`], differences per slot of ten seconds. Refuses
 //! to count spans: it only ever subtracts.
 //!
 //! Durations are in buckets of schema 1 (√2 apart), as varints of gap and count: a quantile is at most 19 % off. A busy
-//! service takes some 25 KB for an hour, an idle one nothing. What is held is bounded by [`Limits::history`] bytes,
+//! service takes some 25 KB an hour, an idle one nothing. What is held is bounded by [`Limits::history`] bytes,
 //! whatever the number of services: the oldest slots go first, of all of them.
 //!
 //! [`Limits::history`]: super::Limits::history
@@ -19,8 +19,10 @@ use crate::span::{Service, SpanKind};
 
 /// Length of a slot, ns.
 pub const SLOT: u64 = 10_000_000_000;
-/// Slots that are held: an hour.
-pub const SLOTS: u64 = 360;
+/// Slots of an hour.
+pub const HOUR: u64 = 360;
+/// Slots that are held: those of the last hour, and what they are compared with.
+const SLOTS: u64 = 2 * HOUR;
 /// Schema of buckets.
 pub const SCHEMA: i8 = 1;
 /// Bucket of durations of zero.
@@ -171,6 +173,8 @@ pub(super) struct History {
     open: HashMap<Key, Tally>,
     nth: u64,
     begun: Option<u64>,
+    /// Slots before this one found no room.
+    forgotten: u64,
 }
 
 /// What all series have counted, by service and side.
@@ -179,7 +183,7 @@ pub(super) type Sums = HashMap<Key, (Arc<Service>, Tally)>;
 impl History {
     pub(super) fn new(limit: usize) -> Self {
         let (lines, before, open) = Default::default();
-        Self { limit, bytes: 0, lines, before, open, nth: 0, begun: None }
+        Self { limit, bytes: 0, lines, before, open, nth: 0, begun: None, forgotten: 0 }
     }
 
     pub(super) fn is_on(&self) -> bool {
@@ -229,6 +233,7 @@ impl History {
             let fronts = self.lines.values().filter_map(|line| line.slots.front());
             let Some(oldest) = fronts.map(|slot| slot.nth).min() else { break };
             self.forget(oldest + 1);
+            self.forgotten = oldest + 1;
         }
     }
 
@@ -254,14 +259,23 @@ impl History {
         let first =
             self.lines.values().filter_map(|line| line.slots.front()).map(|slot| slot.nth * SLOT).min();
         let begun = self.begun.unwrap_or(now);
-        Past { now, begun, first: first.unwrap_or(now).max(begun), bytes: self.bytes, lines: lines.collect() }
+        let held = (self.nth + 1).saturating_sub(SLOTS).max(self.forgotten) * SLOT;
+        Past {
+            now,
+            begun,
+            known: held.max(begun),
+            first: first.unwrap_or(now).max(begun),
+            bytes: self.bytes,
+            lines: lines.collect(),
+        }
     }
 }
 
 impl Registry {
     /// The last hour until now.
     pub fn past(&mut self) -> Past {
-        if self.history.is_on() {
+        // Before the clock is known, nothing can be said of when it began.
+        if self.history.is_on() && self.now > 0 {
             self.history.look(self.sums(), self.now);
         }
         self.history.past(self.now)
@@ -294,6 +308,8 @@ pub struct Past {
     pub now: u64,
     /// Since when the agent counts.
     pub begun: u64,
+    /// Since when everything that was counted is held.
+    pub known: u64,
     /// The oldest that is held.
     pub first: u64,
     /// What it takes.
@@ -335,6 +351,15 @@ impl Past {
         let from = (first * SLOT).max(self.begun.min(self.now));
         (first, seconds(self.now.saturating_sub(from)).max(1.0))
     }
+
+    /// The same slots an hour before: the first one, and how many seconds of them are known. `None`: nothing is.
+    #[must_use]
+    pub fn window_before(&self, slots: u64) -> Option<(u64, f64)> {
+        let first = (self.now / SLOT + 1).checked_sub(slots + HOUR)?;
+        let from = (first * SLOT).max(self.known);
+        let known = ((first + slots) * SLOT).checked_sub(from).filter(|known| *known > 0)?;
+        Some((first, seconds(known)))
+    }
 }
 
 #[cfg(test)]
@@ -367,6 +392,7 @@ mod tests {
     #[test]
     fn slots_are_differences() {
         let mut registry = Registry::new(Limits::default());
+        assert_eq!(registry.past().now, 0, "asked before it knows what time it is");
         registry.advance(100 * SECOND);
         record(&mut registry, 1, 10, false);
         registry.advance(105 * SECOND);
@@ -381,6 +407,13 @@ mod tests {
         assert_eq!(past.window(2), (10, 11.0));
         assert_eq!(past.window(1), (11, 1.0));
         assert_eq!(past.window(30).1, 11.0, "no longer than it counts");
+        assert_eq!(past.window_before(30), None);
+        for (now, expected) in
+            [(3_930, Some((4, 240.0))), (4_000, Some((11, 300.0))), (7_600, Some((371, 300.0)))]
+        {
+            registry.advance(now * SECOND);
+            assert_eq!(registry.past().window_before(30), expected, "{now}");
+        }
     }
 
     #[test]
@@ -393,9 +426,11 @@ mod tests {
             assert!(past.bytes <= 4_000, "{}", past.bytes);
         }
         let past = registry.past();
+        assert!(past.window_before(30).is_none(), "it knows since {} of {}", past.known, past.now);
+        let past = registry.past();
         let held: usize = past.lines.iter().map(|it| it.since(0).count()).sum();
         assert!((50..90).contains(&held), "{held}");
-        for minute in 0..70 {
+        for minute in 0..130 {
             registry.advance((30_000 + minute * 60) * SECOND);
         }
         let past = registry.past();

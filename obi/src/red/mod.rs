@@ -108,7 +108,7 @@ pub struct Limits {
     pub services: usize,
     /// A series without a span for this long expires.
     pub idle: Duration,
-    /// Bytes of the last hour by service ([`history`]); 0 for none.
+    /// Bytes of the last two hours by service ([`history`]); 0 for none.
     pub history: usize,
 }
 

@@ -37,8 +37,33 @@ fn pages() {
 }
 
 #[test]
+fn the_slowest_come_first() {
+    let mut store = Store::new(Limits { spans: 6, ..Limits::default() });
+    // The first is kept beyond its time in the ring.
+    for took in [90, 7, 7, 40, 3, 50, 40, 1] {
+        store.push(span_with(SERVER, |span| {
+            span.end = span.start + took;
+            span.http().status = Some(if took == 50 { 500 } else { 200 });
+        }));
+        store.keep(1);
+    }
+    let check = |limit, filter: Filter, expected: &[u64]| {
+        let page = store.page(&Query { filter, order: Order::Slowest, limit });
+        assert_eq!(sequences(&page), expected, "limit {limit}");
+    };
+    let all = Filter::default;
+    check(100, all(), &[1, 6, 7, 4, 3, 5, 8]);
+    check(7, all(), &[1, 6, 7, 4, 3, 5, 8]);
+    check(3, all(), &[1, 6, 7]);
+    check(1, all(), &[1]);
+    check(0, all(), &[]);
+    check(2, Filter { status: Some(StatusFilter::Code(200)), ..all() }, &[1, 7]);
+    check(2, Filter { status: Some(StatusFilter::Code(404)), ..all() }, &[]);
+}
+
+#[test]
 fn an_empty_store_gives_an_empty_page() {
-    for order in [Order::Newest, Order::After(0), Order::After(9)] {
+    for order in [Order::Newest, Order::Slowest, Order::After(0), Order::After(9)] {
         let page = Store::new(Limits::default()).page(&Query { filter: Filter::default(), order, limit: 1 });
         assert_eq!((page.spans.len(), page.next, page.evicted, page.stored), (0, 0, 0, 0));
     }
@@ -73,7 +98,7 @@ fn a_poller_sees_every_match_once() {
 
 #[test]
 fn bytes_are_bounded_by_capacity() {
-    let limits = Limits { spans: 1_000, bytes: 64 << 10 };
+    let limits = Limits { spans: 1_000, bytes: 64 << 10, ..Limits::default() };
     let mut store = Store::new(limits);
     for length in (0..4_000).chain((0..4_000).rev()) {
         store.push(span_with(SERVER, |span| span.http().path = "/".repeat(length)));
@@ -121,7 +146,7 @@ fn what_is_kept_outlives_the_ring() {
     assert_eq!(newest(&store), [8, 7, 6]);
     // Gone already: there is nothing to keep.
     store.keep(1);
-    assert!(store.kept.is_empty());
+    assert!(!store.kept.is_held(1));
     // Released while the ring still has it: it stays there.
     store.keep(7);
     store.release(7);
@@ -169,4 +194,63 @@ fn filters() {
     check(Filter { min_duration: Some(12_000_000), ..none() }, &[1, 2, 3]);
     check(Filter { min_duration: Some(12_000_001), ..none() }, &[3]);
     check(Filter { path: text("/item"), error: Some(false), ..none() }, &[1]);
+}
+
+/// Spans of a trace that are found, and all that is held beyond the ring.
+fn of_trace(store: &Store, n: u8) -> Vec<u64> {
+    let filter = Filter { trace_id: Some([n; 16]), ..Filter::default() };
+    sequences(&store.page(&Query { filter, order: Order::Newest, limit: 100 }))
+}
+
+fn push(store: &mut Store, trace: u8) {
+    store.push(span_with(SERVER, |span| span.trace_id = [trace; 16]));
+}
+
+#[test]
+fn a_kept_trace_stays_whole_until_its_last_holder_lets_it_go() {
+    let mut store = Store::new(Limits { spans: 4, ..Limits::default() });
+    for trace in [7, 1, 7] {
+        push(&mut store, trace);
+    }
+    assert_eq!(store.kept_traces(), None);
+    store.keep_trace([7; 16]);
+    store.keep_trace([7; 16]);
+    assert_eq!(store.kept_traces(), Some(vec![[7; 16]]));
+    assert_eq!(store.kept_traces(), None, "nothing is new");
+    // One of its spans ends later.
+    push(&mut store, 7);
+    (0..20).for_each(|_| push(&mut store, 2));
+    assert_eq!(of_trace(&store, 7), [4, 3, 1]);
+    assert_eq!((of_trace(&store, 1).len(), of_trace(&store, 2).len()), (0, 4));
+    let (found, _) = store.traces(&TraceQuery { limit: 9, ..TraceQuery::default() });
+    assert_eq!(found.iter().map(|trace| trace.spans).collect::<Vec<_>>(), [4, 3]);
+    assert!(store.kept_usage().bytes > 0);
+    store.release_trace(&[7; 16]);
+    assert_eq!(of_trace(&store, 7), [4, 3, 1]);
+    store.release_trace(&[7; 16]);
+    assert_eq!(of_trace(&store, 7), [0; 0]);
+    assert_eq!((store.kept_traces(), store.kept_usage()), (Some(Vec::new()), kept::Usage::default()));
+    store.release_trace(&[7; 16]);
+}
+
+#[test]
+fn traces_that_find_no_room_are_counted_and_single_spans_always_find_some() {
+    let one = size(&span(SERVER));
+    let mut store = Store::new(Limits { spans: 1, kept_bytes: 3 * one, ..Limits::default() });
+    store.keep_trace([7; 16]);
+    (0..5).for_each(|_| push(&mut store, 7));
+    store.keep(5);
+    push(&mut store, 1);
+    assert_eq!(of_trace(&store, 7), [5, 3, 2, 1]);
+    let usage = store.kept_usage();
+    assert_eq!((usage.traces, usage.refused), (1, 1));
+    store.release_trace(&[7; 16]);
+    assert_eq!(of_trace(&store, 7), [5]);
+    store.release(5);
+    assert_eq!((of_trace(&store, 7).len(), store.kept_usage().bytes), (0, 0));
+    // A trace of very many spans is held in part.
+    let mut store = Store::new(Limits::default());
+    store.keep_trace([7; 16]);
+    (0..=kept::SPANS_OF_TRACE).for_each(|_| push(&mut store, 7));
+    assert_eq!(store.kept_usage().refused, 1);
 }

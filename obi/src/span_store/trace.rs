@@ -154,16 +154,26 @@ fn under_present_ids(spans: &mut [Stored]) {
     }
 }
 
+/// By exchange, the call that was seen at its other end. A header may name a parent that no one here has seen, such as a
+/// span of an SDK that is sent elsewhere: the call is what came between.
+fn callers(spans: &[Stored]) -> HashMap<u64, [u8; 8]> {
+    let calls = spans.iter().map(|stored| &stored.span).filter(|span| span.kind == SpanKind::Client);
+    calls.filter_map(|span| Some((span.exchange_id?, span.span_id))).collect()
+}
+
 /// The spans of one trace, each behind its parent and all that began before it there.
 #[must_use]
 pub fn tree(mut spans: Vec<Stored>) -> Vec<Placed> {
     spans.sort_by_key(|stored| (stored.span.start, std::cmp::Reverse(stored.span.end), stored.sequence));
     under_present_ids(&mut spans);
     let ids: HashSet<[u8; 8]> = spans.iter().map(|stored| stored.span.span_id).collect();
+    let callers = callers(&spans);
     let mut children: HashMap<[u8; 8], Vec<usize>> = HashMap::new();
     let mut next: Vec<(usize, usize)> = Vec::new();
     for (nth, Stored { span, .. }) in spans.iter().enumerate() {
-        match span.parent_span_id.filter(|parent| ids.contains(parent) && *parent != span.span_id) {
+        let is_there = |parent: &[u8; 8]| ids.contains(parent) && *parent != span.span_id;
+        let caller = || callers.get(&span.exchange_id.filter(|_| span.kind == SpanKind::Server)?).copied();
+        match span.parent_span_id.filter(is_there).or_else(caller) {
             Some(parent) => children.entry(parent).or_default().push(nth),
             None => next.push((nth, 0)),
         }
@@ -176,7 +186,10 @@ pub fn tree(mut spans: Vec<Stored>) -> Vec<Placed> {
             let Some(stored) = held[nth].take() else { continue };
             let below = children.remove(&stored.span.span_id).unwrap_or_default();
             next.extend(below.into_iter().rev().map(|child| (child, depth + 1)));
-            let is_cut = stored.span.parent_span_id.is_some_and(|parent| !ids.contains(&parent));
+            let is_below_caller = stored.span.kind == SpanKind::Server
+                && stored.span.exchange_id.is_some_and(|id| callers.contains_key(&id));
+            let is_cut =
+                !is_below_caller && stored.span.parent_span_id.is_some_and(|parent| !ids.contains(&parent));
             placed.push(Placed { stored, depth, is_cut });
         }
         // Parents in a circle, which headers can claim: it is cut somewhere.
@@ -224,6 +237,20 @@ mod tests {
             &[(1, 0, false), (2, 1, false)],
         );
         check(vec![stored(1, 1, 1, Some(1), 5)], &[(1, 0, false)]);
+        // Both ends of an exchange, whose header names a third span as the parent of both.
+        let end = |stored: Stored, kind| Stored {
+            span: Span { kind, exchange_id: Some(77), ..stored.span },
+            ..stored
+        };
+        let call = end(stored(1, 1, 1, Some(9), 4), SpanKind::Client);
+        let served = end(stored(2, 1, 2, Some(9), 5), SpanKind::Server);
+        check(
+            vec![served.clone(), call.clone(), stored(3, 1, 3, Some(2), 6)],
+            &[(1, 0, true), (2, 1, false), (3, 2, false)],
+        );
+        // A parent that is there is believed.
+        let served = end(stored(2, 1, 2, Some(3), 5), SpanKind::Server);
+        check(vec![served, call, stored(3, 1, 3, Some(1), 4)], &[(1, 0, true), (3, 1, false), (2, 2, false)]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::{ConnectInfo, Request, State as FromState};
+use axum::extract::{Request, State as FromState};
 use axum::http::header::{AUTHORIZATION, COOKIE, FORWARDED, HeaderName, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue};
 use axum::middleware::Next;
@@ -22,6 +22,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Error, State, page};
 use crate::config::Web as Config;
+use crate::listener::Peer;
 
 /// How long a login lasts.
 pub(super) const SESSION: Duration = Duration::from_secs(12 * 3_600);
@@ -39,6 +40,8 @@ type Hash = [u8; 32];
 pub struct Access {
     token: Option<Hash>,
     open: bool,
+    /// The listener has let in only clients whose certificates it knows.
+    clients_are_known: bool,
     protects_metrics: bool,
     sessions: Mutex<VecDeque<(Hash, Instant)>>,
 }
@@ -63,14 +66,26 @@ impl Access {
     /// Everyone may read everything.
     #[must_use]
     pub fn everyone() -> Self {
-        Self { token: None, open: true, protects_metrics: false, sessions: Mutex::default() }
+        Self {
+            token: None,
+            open: true,
+            clients_are_known: false,
+            protects_metrics: false,
+            sessions: Mutex::default(),
+        }
     }
 
-    /// As `web.token`, `web.open` and `web.protect_metrics` say.
+    /// As `web.token`, `web.open`, `web.client_ca_file` and `web.protect_metrics` say.
     #[must_use]
     pub fn new(config: &Config) -> Self {
         let token = config.token.get().map(hash);
-        Self { token, open: config.open, protects_metrics: config.protect_metrics, ..Self::everyone() }
+        Self {
+            token,
+            open: config.open,
+            clients_are_known: config.client_ca_file.is_some(),
+            protects_metrics: config.protect_metrics,
+            ..Self::everyone()
+        }
     }
 
     /// What is missing, if anything.
@@ -85,7 +100,7 @@ impl Access {
             _ if is_open => None,
             Some(_) if self.has_token(headers) || self.has_session(headers) => None,
             Some(_) => Some(Lack::Token),
-            None if self.open || is_local(headers, peer) => None,
+            None if self.open || self.clients_are_known || is_local(headers, peer) => None,
             None => Some(Lack::Configuration),
         }
     }
@@ -159,7 +174,7 @@ fn random() -> Option<String> {
 
 /// Lets a request pass that may read what it asks for.
 pub(super) async fn check(FromState(state): FromState<State>, request: Request, next: Next) -> Response {
-    let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| *peer);
+    let peer = request.extensions().get::<Peer>().map(|peer| peer.address);
     let Some(lack) = state.access.lack(request.uri().path(), request.headers(), peer) else {
         return next.run(request).await;
     };

@@ -4,7 +4,6 @@
 //! reads it: a slow one holds a snapshot and a piece, never the whole text. Refuses to know what is in it.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -12,7 +11,7 @@ use std::time::Instant;
 
 use axum::Extension;
 use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, State};
+use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use axum::response::{IntoResponse, Response};
@@ -22,13 +21,14 @@ use super::scraper::Scrapers;
 use super::{Command, Error, accept};
 use crate::export::prometheus::Exposition;
 use crate::export::{Cursor, Metrics};
+use crate::listener::Peer;
 use crate::stats::Process;
 
 const SCRAPE_HEADER: &str = "x-prometheus-scrape-timeout-seconds";
 
 pub(super) async fn serve(
     State(state): State<super::State>,
-    peer: Option<Extension<ConnectInfo<SocketAddr>>>,
+    peer: Option<Extension<Peer>>,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned();
@@ -36,7 +36,7 @@ pub(super) async fn serve(
     let choice = accept::negotiate(&accepts.join(","));
     let scraper = peer
         .filter(|_| headers.contains_key(SCRAPE_HEADER))
-        .map(|Extension(ConnectInfo(peer))| (peer.ip().to_canonical(), text(USER_AGENT)));
+        .map(|Extension(peer)| (peer.address.ip().to_canonical(), text(USER_AGENT)));
     let scrapers = Arc::clone(&state.scrapers);
     let objectives = state.objectives.clone();
 

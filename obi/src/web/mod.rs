@@ -15,6 +15,7 @@ mod error;
 mod graph;
 pub mod handle;
 pub mod host;
+pub mod listen;
 mod metrics;
 mod objectives;
 mod page;
@@ -143,8 +144,8 @@ async fn made(
     tokio::task::spawn_blocking(make).await.map_err(|_| Error::Unanswered)
 }
 
-/// All routes. Serve it with `into_make_service_with_connect_info::<SocketAddr>()`: scrapers are told apart
-/// by their address.
+/// All routes. Requests should have a [`Peer`](crate::listener::Peer) among their extensions: scrapers have counts of
+/// their own by its address, and page and API are shown to this machine.
 pub fn router(state: State) -> Router {
     let prefix = Arc::clone(&state.prefix);
     let routes = Router::new()

@@ -14,18 +14,19 @@ use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, C
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
 
-use self::parameter::{Format, Request};
+use self::parameter::Format;
+pub(super) use self::parameter::Request;
 use super::{Error, security};
 use crate::clock::{Clock, monotonic_ns};
-use crate::export::{flame, otlp, pprof, summary::Summary};
+use crate::export::{flame, folded, otlp, pprof, summary::Summary};
 use crate::profile::Selection;
 use crate::profile::ask::{AskError, TIMEOUT};
 use crate::profile::choose::Pace;
 
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
-/// Parameters: `type`, `service`, `from`, `to`, `route`, `span`, `trace`, `pid`, `slow=true|false`,
-/// `format=svg|html|pprof|otlp|json`.
+/// Parameters: `type`, `service`, `version`, `from`, `to`, `route`, `span`, `trace`, `pid`, `slow=true|false`,
+/// `format=svg|html|pprof|otlp|json|folded`.
 pub(super) async fn serve(
     State(state): State<super::State>,
     headers: HeaderMap,
@@ -40,7 +41,7 @@ pub(super) async fn serve(
 }
 
 /// The same parameters for what is compared; `base_service`, `base_from`, … say with what. Or `slow=true`: slow requests
-/// with the rest of their routes. Always SVG.
+/// with the rest of their routes. SVG, or the same in a document (`format=html`).
 pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> Result<Response, Error> {
     let Query(pairs) = pairs.map_err(|rejection| Error::Query(rejection.body_text()))?;
     let Some((request, base)) = Request::parse_both(pairs, now())? else {
@@ -57,7 +58,14 @@ pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> 
             }
             false => (format!("{}, compared with {}", request.title, base.title), ["before", "now"]),
         };
-        picture(flame::difference(&title, (sides[0], &before), (sides[1], &selection)))
+        let versions =
+            [&base, &request].map(|it| it.filter.version.as_ref().map(|it| format!("in version {it}")));
+        let sides = match &versions {
+            [Some(old), Some(new)] if old != new => [old.as_str(), new.as_str()],
+            _ => sides,
+        };
+        let svg = flame::difference(&title, (sides[0], &before), (sides[1], &selection));
+        if request.format == Some(Format::Html) { framed(&svg) } else { picture(svg) }
     };
     super::made(permit, make).await
 }
@@ -70,7 +78,7 @@ async fn permit(state: &super::State) -> Result<OwnedSemaphorePermit, Error> {
 }
 
 /// The samples. A span or trace of which there are none is not found; other selections may be empty.
-async fn ask(state: &super::State, request: &Request) -> Result<Selection, Error> {
+pub(super) async fn ask(state: &super::State, request: &Request) -> Result<Selection, Error> {
     let selection = state.profiles.ask(request.filter.clone()).await?;
     let is_one = request.filter.span_id.is_some() || request.filter.trace_id.is_some();
     match is_one && selection.samples.is_empty() {
@@ -87,6 +95,7 @@ fn answer(format: Format, title: &str, selection: &Selection) -> Response {
     match format {
         Format::Svg => picture(flame::graph(title, selection)),
         Format::Html => framed(&flame::graph(title, selection)),
+        Format::Folded => folded::encode(selection).into_response(),
         Format::Json => Json(Summary::new(selection)).into_response(),
         Format::Pprof => file("application/octet-stream", "profile.pb.gz", pprof::encode(selection)),
         Format::Otlp => file("application/x-protobuf", "profile.otlp", whole(selection)),

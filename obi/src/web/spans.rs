@@ -20,7 +20,8 @@ const DEFAULT_LIMIT_AFTER: usize = 1_000;
 const DEFAULT_LIMIT_NEWEST: usize = 100;
 
 /// Parameters: `service`, `kind=server|client`, `method`, `route`, `path` (prefix), `status=404|5xx|UNAVAILABLE`,
-/// `error=true|false`, `trace_id`, `min_duration_ms`, `after=SEQUENCE`, `limit`.
+/// `error=true|false`, `trace_id`, `min_duration_ms`, `sort=newest|slowest`,
+/// `after=SEQUENCE`, `limit`.
 pub(super) async fn serve(
     State(state): State<super::State>,
     pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,

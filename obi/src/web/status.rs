@@ -29,6 +29,8 @@ struct Status<'a> {
     watched_processes: u64,
     series: usize,
     lost: u64,
+    /// What shows where objectives burn; `null` without objectives.
+    evidence: Option<Evidence>,
     /// Where TLS is read, and where not; `null` when it is not wanted or this kernel cannot.
     tls: Option<&'a Tls>,
     /// What CPUs do is sampled; `null` when it is not wanted or this kernel cannot.
@@ -44,6 +46,15 @@ struct Status<'a> {
     /// Whether the spool can be used; `null` where it is not wanted.
     spool_usable: Option<bool>,
     services: Vec<Service<'a>>,
+}
+
+#[derive(Serialize)]
+struct Evidence {
+    /// Kept whole.
+    traces: u64,
+    /// Of their spans, beyond the recent ones.
+    bytes: u64,
+    refused_spans: u64,
 }
 
 #[derive(Serialize)]
@@ -136,6 +147,11 @@ fn status(metrics: &Metrics, ready: bool) -> Status<'_> {
         watched_processes: metrics.stats.watched_processes,
         series: metrics.red.series(),
         lost: metrics.stats.lost.iter().map(|(_, counter)| counter.value).sum(),
+        evidence: metrics.stats.evidence.map(|it| Evidence {
+            traces: it.traces,
+            bytes: it.bytes,
+            refused_spans: it.refused,
+        }),
         tls: metrics.stats.tls.as_deref(),
         profile: metrics.stats.profile.as_deref(),
         waiting: Waiting {

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 
 use axum::body::{Body, to_bytes};
-use axum::extract::ConnectInfo;
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tower_service::Service;
 
 use super::*;
+use crate::listener::Peer;
 use crate::red::tests::{span, span_with};
 use crate::red::{Limits, Registry};
 use crate::span::SpanKind;
@@ -234,7 +234,9 @@ async fn only_a_scraper_that_returns_sees_zero_points() {
     let app = app(true);
     let scrape = async |address: [u8; 4], header: bool, code: &str| {
         let mut request = Request::get("/metrics").body(Body::empty()).unwrap();
-        request.extensions_mut().insert(ConnectInfo(SocketAddr::from((address, 40_000))));
+        request
+            .extensions_mut()
+            .insert(Peer { address: SocketAddr::from((address, 40_000)), over_tls: false });
         if header {
             request.headers_mut().insert("X-Prometheus-Scrape-Timeout-Seconds", "10".parse().unwrap());
         }
@@ -258,7 +260,9 @@ async fn what_a_scraper_did_not_wait_for_it_has_not_seen() {
     let app = app(true);
     let request = || {
         let mut request = Request::get("/metrics").body(Body::empty()).unwrap();
-        request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([10, 0, 0, 1], 40_000))));
+        request
+            .extensions_mut()
+            .insert(Peer { address: SocketAddr::from(([10, 0, 0, 1], 40_000)), over_tls: false });
         request.headers_mut().insert("X-Prometheus-Scrape-Timeout-Seconds", "10".parse().unwrap());
         request
     };

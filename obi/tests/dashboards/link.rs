@@ -25,8 +25,8 @@ pub(crate) const AGENT_SLO: Link = Link {
 /// From a row about a route to its flame graph.
 pub(crate) const FLAME_GRAPH: Link = Link {
     title: "Flame graph of the route at the agent",
-    url: "${page:raw}/api/v1/profiles?service=${__data.fields.service_name:percentencode}\
-          &route=${__data.fields.http_route:percentencode}&format=svg",
+    url: "${page:raw}/profiles?service=${__data.fields.service_name:percentencode}\
+          &route=${__data.fields.http_route:percentencode}",
 };
 
 /// From a row about a route to its slow requests.

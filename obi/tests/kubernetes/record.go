@@ -12,8 +12,11 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	v1 "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	pods "k8s.io/kubelet/pkg/apis/pods/v1alpha1"
 )
 
@@ -115,6 +118,47 @@ func etcd(uid, manifest string) *v1.Pod {
 	}
 }
 
+func services() []*v1.Service {
+	meta := func(name, uid string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(uid), ResourceVersion: "201",
+			Labels: map[string]string{"app": name}}
+	}
+	return []*v1.Service{
+		{ObjectMeta: meta("cart", "c1"),
+			Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, ClusterIP: "10.96.0.7", ClusterIPs: []string{"10.96.0.7", "fd00:96::7"},
+				ExternalIPs: []string{"192.0.2.7"}, Selector: map[string]string{"app": "cart"},
+				Ports: []v1.ServicePort{{Name: "http", Port: 80, TargetPort: intstr.FromInt32(8080)}}},
+			Status: v1.ServiceStatus{LoadBalancer: v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: "198.51.100.7"}, {Hostname: "cart.example"}}}}},
+		{ObjectMeta: meta("cart-pods", "c2"), Spec: v1.ServiceSpec{ClusterIP: "None", ClusterIPs: []string{"None"}}},
+		{ObjectMeta: meta("elsewhere", "c3"), Spec: v1.ServiceSpec{Type: v1.ServiceTypeExternalName, ExternalName: "example.com"}},
+	}
+}
+
+func slices() []*discovery.EndpointSlice {
+	port := func(port int32) discovery.EndpointPort {
+		name, protocol := "http", v1.ProtocolTCP
+		return discovery.EndpointPort{Name: &name, Protocol: &protocol, Port: &port}
+	}
+	ready := true
+	endpoint := func(addresses ...string) discovery.Endpoint {
+		return discovery.Endpoint{Addresses: addresses, Conditions: discovery.EndpointConditions{Ready: &ready},
+			TargetRef: &v1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "cart-1"}}
+	}
+	meta := func(name, service string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name), ResourceVersion: "301",
+			Labels: map[string]string{"kubernetes.io/service-name": service}}
+	}
+	return []*discovery.EndpointSlice{
+		{ObjectMeta: meta("cart-1", "cart"), AddressType: discovery.AddressTypeIPv4,
+			Endpoints: []discovery.Endpoint{endpoint("10.244.3.7"), endpoint("10.244.4.8")}, Ports: []discovery.EndpointPort{port(8080), port(9090)}},
+		{ObjectMeta: meta("any-1", "any"), AddressType: discovery.AddressTypeIPv6,
+			Endpoints: []discovery.Endpoint{endpoint("fd00::9")}, Ports: []discovery.EndpointPort{{}}},
+		{ObjectMeta: meta("names-1", "names"), AddressType: discovery.AddressTypeFQDN, Endpoints: []discovery.Endpoint{endpoint("cart.example")}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "own", Namespace: "shop", UID: "own"}, AddressType: discovery.AddressTypeIPv4,
+			Endpoints: []discovery.Endpoint{endpoint("10.244.9.9")}},
+	}
+}
+
 func main() {
 	const manifest = "0123456789abcdef0123456789abcdef"
 	mirror, own := etcd("x", manifest), etcd(manifest, manifest)
@@ -150,7 +194,20 @@ func main() {
 	write("api_initial.bin", join(event("ADDED", mirror), event("ADDED", pending), bookmark("102", true)))
 	write("api_changes.bin", join(event("MODIFIED", runs), bookmark("103", false), event("MODIFIED", ending), event("DELETED", ending)))
 	write("api_gone.bin", watched("ERROR", "Status", must(status.Marshal())))
+	refused := metav1.Status{Status: "Failure", Code: 500,
+		Message: "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled"}
+	write("api_refused.bin", watched("ERROR", "Status", must(refused.Marshal())))
 	write("api_list.bin", unknown("PodList", must(list.Marshal())))
+	var known, parts [][]byte
+	for _, service := range services() {
+		known = append(known, watched("ADDED", "Service", must(service.Marshal())))
+	}
+	for _, slice := range slices() {
+		parts = append(parts, watched("ADDED", "EndpointSlice", must(slice.Marshal())))
+	}
+	// A bookmark is an empty object of its kind: its metadata stands where a pod's does.
+	write("api_services.bin", join(append(known, bookmark("202", true))...))
+	write("api_slices.bin", join(append(parts, bookmark("302", true))...))
 	write("kubelet_initial.bin", join(told(pods.EventType_ADDED, own), told(pods.EventType_ADDED, pending), told(pods.EventType_INITIAL_SYNC_COMPLETE, nil)))
 	write("kubelet_changes.bin", join(told(pods.EventType_MODIFIED, runs), told(pods.EventType_DELETED, least)))
 }

@@ -138,7 +138,7 @@ impl Agent {
         let survey = Survey::open().unwrap();
         let tables = Tables::new(Chunks::new(map(32_768)), obi::capture::unwind::build, 64 << 20);
         let blocks = Blocks::new(map(4096));
-        let interpreters = Interpreters::new(Maps { guests: map(64), jvms: map(64) });
+        let interpreters = Interpreters::new(Maps { guests: map(64), jvms: map(64), v8s: map(64) });
         reduce();
         let resolver = Resolver::start(survey, tables, blocks, interpreters).unwrap();
         Self { resolver, released: Vec::new() }

@@ -258,7 +258,7 @@ fn what_is_no_cpu_profile_is_refused() {
         let error: DecodeError = decode(&message.encode_to_vec()).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     };
-    check(&|message| message.resource_profiles.clear(), "no profile of CPU samples");
+    check(&|message| message.resource_profiles.clear(), "no profile of CPU or off-CPU or");
     check(
         &|message| message.resource_profiles[0].scope_profiles[0].profiles[0].samples[0].stack_index = 999,
         "index 999 leads out of the stacks",

@@ -46,6 +46,8 @@ pub(crate) fn load(flavour: Flavour, hertz: u32) -> (Profiler, ProfileMaps) {
         table_bytes: 16 << 20,
         mapping_blocks: 64,
         statistics: true,
+        off_cpu: false,
+        page_faults: false,
     };
     let types = KernelTypes::read(None).unwrap();
     Profiler::load_flavour(flavour, &settings, &SharedMaps::of_nobody().unwrap(), &types).unwrap()

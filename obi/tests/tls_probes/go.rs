@@ -143,6 +143,9 @@ fn points_are_proven_in_every_build() {
             (Program::GoCreate, goroutines.clone()),
             (Program::GoCall, goroutines.clone()),
             (Program::GoWrite, goroutines.clone()),
+            (Program::GoReader, goroutines.clone()),
+            (Program::GoHandler, goroutines.clone()),
+            (Program::GoSender, goroutines.clone()),
         ];
         assert_eq!(found, BTreeMap::from(expected), "{name}");
     };
@@ -188,7 +191,15 @@ fn other_code_is_refused() {
         nameless[at] = b'x';
     }
     // What its goroutines do is seen all the same.
-    let goroutines = [Program::GoRequest, Program::GoCreate, Program::GoCall, Program::GoWrite];
+    let goroutines = [
+        Program::GoRequest,
+        Program::GoCreate,
+        Program::GoCall,
+        Program::GoWrite,
+        Program::GoReader,
+        Program::GoHandler,
+        Program::GoSender,
+    ];
     let Plan { points, not_probed } = probe_points(&nameless.as_slice(), Returns::Allowed).unwrap();
     assert!(points.iter().all(|point| goroutines.contains(&point.program)), "{points:?}");
     assert_eq!(not_probed, None);

@@ -14,9 +14,9 @@ use crate::capture::discover::{Given, Processes};
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::program::SharedMaps;
 use crate::clock::{Clock, monotonic_ns};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::profile::choose::Filter;
-use crate::profile::{Origin, Selection};
+use crate::profile::{Origin, SampleKind, Selection};
 use crate::span::service::{self, Host, Services};
 
 /// How often processes are named.
@@ -36,7 +36,9 @@ pub async fn record(
 ) -> anyhow::Result<Selection> {
     let types = KernelTypes::read(Some(&config.capture.btf)).context("failed to read the kernel's types")?;
     let shared = SharedMaps::of_nobody().context("failed to make kernel maps")?;
-    let prepared = open(&config.profile, false, &shared, &types)?;
+    let page_faults = filter.kind == SampleKind::PageFaults;
+    let profile = config::Profile { page_faults, off_cpu: false, ..config.profile.clone() };
+    let prepared = open(&profile, false, &shared, &types)?;
     let own = std::process::id();
     let services = Services::new(Host::read());
     let mut processes = Processes::new(Default::default(), own, services, Default::default());

@@ -256,7 +256,7 @@ impl Process {
     fn unfit(&self) -> Option<Unfit> {
         if self.lost >= LOST && self.told == 0 {
             let kind = self.opened.as_ref().map(|opened| opened.kind());
-            return Some(if kind == Some(Kind::HotSpot) { Unfit::NoFrame } else { Unfit::NoThread });
+            return Some(if kind == Some(Kind::Cpython) { Unfit::NoThread } else { Unfit::NoFrame });
         }
         let opened = self.opened.as_ref()?;
         let (right, wrong) = (opened.right.load(Ordering::Relaxed), opened.wrong.load(Ordering::Relaxed));

@@ -6,6 +6,8 @@
 //! The order of a round matters: what the pipeline has told is taken before the ring is read, and used afterwards. A
 //! span that has been told has all its samples in the ring.
 
+mod look;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,30 +18,29 @@ use arc_swap::ArcSwap;
 use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use obi_ebpf::{
-    GUEST_APART, GUEST_FAILURES, GUEST_NO_BLOB, GUEST_NO_CALLER, GUEST_NO_CODE, GUEST_NO_METHOD,
-    GUEST_NO_THREAD, GUEST_UNREADABLE, STACK_COMPLETE, STACK_ENDS,
+    GUEST_APART, GUEST_FAILURES, GUEST_NO_BLOB, GUEST_NO_CALLER, GUEST_NO_FUNCTION, GUEST_NO_METHOD,
+    GUEST_NO_THREAD, STACK_COMPLETE, STACK_ENDS,
 };
 use tokio::sync::mpsc;
 
 use super::find::find;
 use super::guests::Guests;
-use super::namer::{FIDELITIES, Job, NamerView};
+use super::namer::{Job, NamerView};
 use super::place::{Place, Within};
+use super::releases::{self, Releases};
 use super::{Notice, Report};
 use crate::agent::wait::Wait;
 use crate::capture::mapping::backing::Kind;
-use crate::capture::mapping::interpreter::Fares;
 use crate::capture::mapping::resolver::Resolver;
 use crate::capture::program::Measured;
-use crate::capture::program::profile::{ELEMENT_BYTES, ProfileCounts, Profiler, Stacks};
+use crate::capture::program::profile::{AllCounts, ELEMENT_BYTES, Profiler, Stacks};
 use crate::capture::stack::StackSample;
 use crate::clock::{Clock, monotonic_ns};
+use crate::profile::SampleKind;
 use crate::profile::ask::Question;
 use crate::profile::join::Ended;
-use crate::profile::naming::truncation;
 use crate::profile::store::{Store, Taken};
-use crate::profile::view::{Interpreter, View};
-use crate::profile::{Runtime, SampleKind};
+use crate::profile::view::View;
 use crate::red::CpuSamples;
 
 /// How often the ring is read when nobody calls.
@@ -77,12 +78,15 @@ pub(super) struct Sampler {
     /// Of the kernel's maps that are there from the start on.
     pub(super) fixed_bytes: u64,
     pub(super) rhythm: Rhythm,
+    pub(super) releases: Releases,
     pub(super) state: State,
 }
 
 /// How often what is done.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct Rhythm {
+    /// What is sampled: each type, with `on` or why it is not.
+    pub(super) types: Vec<(&'static str, Arc<str>)>,
     pub(super) hertz: u32,
     /// Between two exports.
     pub(super) interval: Duration,
@@ -96,7 +100,7 @@ pub(super) struct State {
     unsettled: VecDeque<Box<[u64]>>,
     /// Spans that were told, with the time since when: they wait for samples taken before.
     told: VecDeque<(u64, Vec<Ended>)>,
-    seen: ProfileCounts,
+    seen: AllCounts,
     samples: u64,
     undecodable: u64,
     late: u64,
@@ -150,6 +154,7 @@ impl Sampler {
             match self.notices.try_recv() {
                 Ok(Notice::Ended(spans)) => self.state.told.push_back((now, spans)),
                 Ok(Notice::Called(pid, origin)) => self.store.is_called(pid, origin),
+                Ok(Notice::Kept(traces)) => self.store.keep_traces(&traces),
                 Ok(Notice::Renewed(pid, time)) => {
                     if self.store.renews(pid, time) {
                         self.state.unasked.push(pid);
@@ -254,7 +259,7 @@ impl Sampler {
             match failure {
                 // The mark itself says what is missing, and the outermost frame is there.
                 GUEST_APART => end = STACK_COMPLETE as u8,
-                GUEST_NO_THREAD => self.guests.lost(event.header.tgid),
+                GUEST_NO_THREAD | GUEST_NO_FUNCTION => self.guests.lost(event.header.tgid),
                 GUEST_NO_METHOD | GUEST_NO_BLOB | GUEST_NO_CALLER => {
                     end = STACK_COMPLETE as u8;
                     self.guests.lost(event.header.tgid);
@@ -267,6 +272,7 @@ impl Sampler {
             self.state.undecodable += 1;
             return;
         };
+        let wait = (kind == SampleKind::OffCpu).then(|| self.releases.wait_of(event));
         let taken = Taken {
             kind,
             value: event.value,
@@ -278,8 +284,13 @@ impl Sampler {
             comm: event.comm,
             places,
             end,
+            wait,
         };
-        if self.store.push(taken) {
+        let (number, asks) = self.store.push(taken);
+        if kind == SampleKind::Lock {
+            self.releases.add(event, number);
+        }
+        if asks {
             self.state.unasked.push(header.tgid);
         }
         self.mind_code(header.tgid, places);
@@ -416,9 +427,17 @@ impl Sampler {
             tracing::debug!(%error, "no CPU is sampled");
         }
         if let Ok(counts) = self.profiler.counts() {
-            self.store.lose(SampleKind::Cpu, now, counts.lost.saturating_sub(self.state.seen.lost));
+            let seen = self.state.seen;
+            let lost = |now: u64, before: u64| now.saturating_sub(before);
+            self.store.lose(SampleKind::Cpu, now, lost(counts.cpu.lost, seen.cpu.lost));
+            self.store.lose(SampleKind::OffCpu, now, lost(counts.waits.lost, seen.waits.lost));
+            let faults = lost(counts.page_faults.lost, seen.page_faults.lost);
+            self.store.lose(SampleKind::PageFaults, now, faults);
+            let walked = lost(counts.waits.told, seen.waits.told);
+            releases::adapt(&mut self.profiler, walked);
             self.state.seen = counts;
         }
+        self.releases.forget(now);
         let resolver = &self.resolver;
         for (tgid, since, unfit) in self.guests.keep_house(now, |tgid| resolver.has_interpreter(tgid)) {
             tracing::info!(tgid, reason = %unfit, "functions of an interpreter are not seen in profiles");
@@ -427,71 +446,7 @@ impl Sampler {
         self.view.store(Arc::new(self.look()));
         self.programs.store(Arc::new(self.profiler.measure()));
     }
-
-    fn look(&self) -> View {
-        let (seen, state) = (self.state.seen, &self.state);
-        let (named, mappings, counts) = (self.named.load(), self.resolver.counts(), self.store.counts());
-        let (held, store_bytes) = self.store.size();
-        let symbols = named.symbols;
-        let truncated = (0_u8..).zip(state.ends).filter_map(|(end, n)| Some((truncation(end)?, n)));
-        View {
-            frequency: self.rhythm.hertz,
-            samples: state.samples,
-            skipped: vec![("idle", seen.idle), ("agent", seen.own), ("ignored_process", seen.ignored)],
-            lost: vec![
-                ("ring_full", seen.lost),
-                ("undecodable", state.undecodable),
-                ("evicted_unexported", counts.unexported),
-                ("export_busy", named.unexported),
-            ],
-            truncated: truncated.collect(),
-            frames: FIDELITIES.iter().zip(named.frames).map(|((word, _), n)| (*word, n)).collect(),
-            links: vec![("linked", counts.linked), ("outside_span", counts.outside)],
-            failures: vec![
-                ("job_refused", state.jobs_refused),
-                ("places_late", state.late),
-                ("side_band_lost", mappings.records_lost),
-                ("mappings_full", mappings.mappings_full),
-                ("processes_full", mappings.processes_full),
-                ("blocks_full", mappings.blocks_full),
-                ("tables_evicted", mappings.evicted),
-                ("tables_full", mappings.tables_full),
-                ("tables_refused", mappings.tables_refused),
-                ("not_looked_at", mappings.not_asked),
-                ("frames_unnamed", symbols.unnamed),
-                ("names_late", named.late),
-                ("functions_replaced", self.guests.counts.replaced),
-                ("functions_full", self.guests.counts.refused),
-                ("python_no_thread", state.marks[GUEST_NO_THREAD as usize]),
-                ("python_unreadable", state.marks[GUEST_UNREADABLE as usize]),
-                ("python_no_code", state.marks[GUEST_NO_CODE as usize]),
-                ("python_apart", state.marks[GUEST_APART as usize]),
-                ("java_no_method", state.marks[GUEST_NO_METHOD as usize]),
-                ("java_no_code", state.marks[GUEST_NO_BLOB as usize]),
-                ("java_no_caller", state.marks[GUEST_NO_CALLER as usize]),
-            ],
-            memory: vec![
-                ("samples", store_bytes as u64),
-                ("names", symbols.cache_bytes),
-                ("functions", self.guests.counts.bytes),
-                ("symbol_files", symbols.file_bytes),
-                ("made_code", symbols.code_bytes),
-                ("kernel_names", symbols.kernel_bytes),
-            ],
-            map_bytes: mappings.table_bytes + mappings.mapping_bytes + mappings.ring_bytes + self.fixed_bytes,
-            files: mappings.files,
-            tables: mappings.table_files,
-            held: held as u64,
-            interpreters: self.resolver.interpreters().map(interpreter).collect(),
-        }
-    }
 }
 
 /// Elements for what processes map.
 pub(super) const MAPPING_BLOCKS: u32 = (8 << 20) / ELEMENT_BYTES as u32;
-
-fn interpreter(fares: Fares) -> Interpreter {
-    let Fares { tgid, kind, version, off } = fares;
-    let runtime = kind.map_or(Runtime::Native, Runtime::from);
-    Interpreter { pid: tgid, runtime, version: version.to_string(), off: off.map(|unfit| unfit.to_string()) }
-}

@@ -36,6 +36,8 @@ pub const KPROBE_SOURCE: &str = "/sys/bus/event_source/devices/kprobe";
 /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_CPU_CLOCK`
 const SOFTWARE: u32 = 1;
 const CPU_CLOCK: u64 = 0;
+/// `PERF_COUNT_SW_PAGE_FAULTS`
+const PAGE_FAULTS: u64 = 2;
 /// `PERF_TYPE_TRACEPOINT`
 const TRACEPOINT: u32 = 2;
 pub(super) const CLOSE_ON_EXEC: libc::c_ulong = 8;
@@ -93,6 +95,20 @@ pub fn clock(program: BorrowedFd<'_>, cpu: u32, hertz: u32) -> io::Result<Attach
     attributes.__bindgen_anon_1.sample_freq = hertz.into();
     attributes.set_freq(1);
     attributes.set_exclude_idle(1);
+    let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
+    attach(program, open_at(&attributes, -1, cpu).map_err(|error| step("perf_event_open", &error))?, 0)
+}
+
+/// Attaches a program of kind `PerfEvent` to the page faults of one CPU: it runs at every `period`-th. Ends
+/// when the CPU goes offline.
+///
+/// # Errors
+/// When there is no such CPU, or the kernel refuses. The text names the step.
+pub fn page_faults(program: BorrowedFd<'_>, cpu: u32, period: u32) -> io::Result<Attachment> {
+    let mut attributes = event();
+    attributes.type_ = SOFTWARE;
+    attributes.config = PAGE_FAULTS;
+    attributes.__bindgen_anon_1.sample_period = period.into();
     let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
     attach(program, open_at(&attributes, -1, cpu).map_err(|error| step("perf_event_open", &error))?, 0)
 }

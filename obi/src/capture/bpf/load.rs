@@ -43,7 +43,7 @@ const LOG_BYTES: usize = 1024 * 1024;
 /// When the kernel refuses it.
 pub fn uprobe(code: Code<'_>, multi: bool) -> Result<OwnedFd, Refusal> {
     let attach_type = if multi { bpf_attach_type::BPF_TRACE_UPROBE_MULTI as u32 } else { 0 };
-    explained(code, Kind { program: bpf_prog_type::BPF_PROG_TYPE_KPROBE, attach_type })
+    explained(code, Kind { program: bpf_prog_type::BPF_PROG_TYPE_KPROBE, attach_type, attach_to: 0 })
 }
 
 /// Loads a program for performance events.
@@ -51,13 +51,32 @@ pub fn uprobe(code: Code<'_>, multi: bool) -> Result<OwnedFd, Refusal> {
 /// # Errors
 /// When the kernel refuses it.
 pub fn perf_event(code: Code<'_>) -> Result<OwnedFd, Refusal> {
-    explained(code, Kind { program: bpf_prog_type::BPF_PROG_TYPE_PERF_EVENT, attach_type: 0 })
+    explained(code, Kind { program: bpf_prog_type::BPF_PROG_TYPE_PERF_EVENT, attach_type: 0, attach_to: 0 })
+}
+
+/// Loads a program for the entry of a kernel function.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub fn kprobe(code: Code<'_>) -> Result<OwnedFd, Refusal> {
+    explained(code, Kind { program: bpf_prog_type::BPF_PROG_TYPE_KPROBE, attach_type: 0, attach_to: 0 })
+}
+
+/// Loads a program for a tracepoint with type information: `of` is the number of its type in the kernel's.
+///
+/// # Errors
+/// When the kernel refuses it.
+pub fn typed_tracepoint(code: Code<'_>, of: u32) -> Result<OwnedFd, Refusal> {
+    let attach_type = bpf_attach_type::BPF_TRACE_RAW_TP as u32;
+    explained(code, Kind { program: bpf_prog_type::BPF_PROG_TYPE_TRACING, attach_type, attach_to: of })
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Kind {
     program: bpf_prog_type,
     attach_type: u32,
+    /// The kernel's type of what it is for; 0: none.
+    attach_to: u32,
 }
 
 /// A second time when refused, to be told why.
@@ -80,6 +99,7 @@ fn load(code: Code<'_>, kind: Kind, log: &mut [u8]) -> io::Result<OwnedFd> {
     let load = unsafe { &mut attributes.__bindgen_anon_3 };
     load.prog_type = kind.program as u32;
     load.expected_attach_type = kind.attach_type;
+    load.attach_btf_id = kind.attach_to;
     let most = load.prog_name.len() - 1;
     for (to, from) in load.prog_name[..most].iter_mut().zip(name.bytes()) {
         *to = from.cast_signed();

@@ -8,16 +8,19 @@
 
 pub mod hotspot;
 pub mod memory;
+mod nginx;
 mod node;
 pub mod python;
 mod symbol;
+pub mod v8;
 
 use std::ops::Range;
 
-use obi_ebpf::{guest, jvm};
+use obi_ebpf::{MAPPING_BUILTIN, MAPPING_EVAL, guest, jvm};
 use thiserror::Error;
 
 pub use memory::{Memory, ProcessMemory};
+pub use nginx::Functions;
 pub use node::{Loop, Text};
 pub use python::{Contexts, Version};
 
@@ -30,6 +33,8 @@ pub enum Kind {
     Cpython,
     /// The JVM of OpenJDK.
     HotSpot,
+    /// V8, as in Node.
+    V8,
 }
 
 /// The interpreter in a file.
@@ -39,6 +44,8 @@ pub enum Build {
     Cpython(python::Build),
     /// HotSpot.
     HotSpot(hotspot::Build),
+    /// V8.
+    V8(v8::Build),
 }
 
 /// What is needed of a process.
@@ -59,6 +66,8 @@ pub enum Told {
     Cpython(guest),
     /// Where HotSpot has its code.
     HotSpot(jvm),
+    /// How V8 tells functions.
+    V8(obi_ebpf::v8),
 }
 
 /// How an interpreter's functions lie in memory.
@@ -68,6 +77,8 @@ pub enum Layout {
     Cpython(python::Layout),
     /// Methods of HotSpot.
     HotSpot(hotspot::Layout),
+    /// What functions of V8 are made of.
+    V8(v8::Layout),
 }
 
 /// Why an interpreter's frames are not told.
@@ -127,7 +138,8 @@ pub enum Unfit {
 #[must_use]
 pub fn recognise(source: &dyn Source) -> Option<Result<Build, Unfit>> {
     let found = python::recognise(source).map(|found| found.map(Build::Cpython));
-    found.or_else(|| hotspot::recognise(source).map(|found| found.map(Build::HotSpot)))
+    let found = found.or_else(|| hotspot::recognise(source).map(|found| found.map(Build::HotSpot)));
+    found.or_else(|| v8::recognise(source).map(|found| found.map(Build::V8)))
 }
 
 /// What makes and frees the contexts that CPython runs code in; `None` where that is not known.
@@ -142,6 +154,12 @@ pub fn event_loop(source: &dyn Source) -> Option<Loop> {
     node::event_loop(source)
 }
 
+/// The functions in which nginx makes requests and sends; `None` where it is not nginx.
+#[must_use]
+pub fn nginx(source: &dyn Source) -> Option<Functions> {
+    nginx::functions(source)
+}
+
 impl Build {
     /// Which kind.
     #[must_use]
@@ -149,6 +167,7 @@ impl Build {
         match self {
             Self::Cpython(_) => Kind::Cpython,
             Self::HotSpot(_) => Kind::HotSpot,
+            Self::V8(_) => Kind::V8,
         }
     }
 
@@ -158,6 +177,7 @@ impl Build {
         match self {
             Self::Cpython(build) => build.version.to_string(),
             Self::HotSpot(_) => String::new(),
+            Self::V8(build) => build.version.clone(),
         }
     }
 
@@ -177,17 +197,23 @@ impl Build {
                 let hotspot::Known { version, jvm, layout } = build.examine(memory, bias)?;
                 Ok(Known { version, told: Told::HotSpot(jvm), layout: Layout::HotSpot(layout) })
             }
+            Self::V8(build) => {
+                let v8::Known { v8, layout } = build.examine();
+                let version = build.version.clone();
+                Ok(Known { version, told: Told::V8(v8), layout: Layout::V8(layout) })
+            }
         }
     }
 
-    /// Where the kernel's walk has the program's functions beside native frames, in a process that has this file at
-    /// `bias`.
+    /// What the kernel's walk is to know of this file's code, in a process that has it at `bias`, with bits of
+    /// `enum mapping_flag`: where it has the program's functions beside native frames, and what V8 has made of its own.
     #[must_use]
-    pub fn eval_at(&self, bias: u64) -> Vec<Range<u64>> {
+    pub fn marked_at(&self, bias: u64) -> Vec<(Range<u64>, u32)> {
         match self {
-            Self::Cpython(build) => build.eval_at(bias).collect(),
-            // Its functions are frames of the machine's stack.
+            Self::Cpython(build) => build.eval_at(bias).map(|range| (range, MAPPING_EVAL)).collect(),
+            // Its functions are frames of the machine's stack, in code without a file.
             Self::HotSpot(_) => Vec::new(),
+            Self::V8(build) => vec![(build.builtins_at(bias), MAPPING_BUILTIN)],
         }
     }
 }
@@ -199,6 +225,7 @@ impl Told {
         match self {
             Self::Cpython(guest) => Self::Cpython(guest { tgid, ..guest }),
             Self::HotSpot(jvm) => Self::HotSpot(jvm { tgid, ..jvm }),
+            Self::V8(v8) => Self::V8(obi_ebpf::v8 { tgid, ..v8 }),
         }
     }
 }
@@ -210,6 +237,7 @@ impl Kind {
         match self {
             Self::Cpython => "Python",
             Self::HotSpot => "Java",
+            Self::V8 => "JavaScript",
         }
     }
 }

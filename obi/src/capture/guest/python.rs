@@ -8,6 +8,7 @@
 mod code;
 mod context;
 mod layout;
+mod unlinked;
 
 use std::fmt;
 use std::ops::Range;
@@ -50,6 +51,10 @@ pub struct Build {
     code_type: u64,
     /// Where the key of a thread's state may stand.
     keys: Vec<u64>,
+    /// The evaluating function itself.
+    entry: u64,
+    /// Where in it frames are not linked yet.
+    unlinked: Vec<Range<u32>>,
 }
 
 const EVAL: &str = "_PyEval_EvalFrameDefault";
@@ -104,7 +109,13 @@ impl File<'_> {
         if keys.is_empty() {
             return Err(Unfit::NoThreadKey);
         }
-        Ok(Build { version, eval: self.eval(eval), runtime: runtime.address, code_type, keys })
+        let of = layout::listed(version.minor);
+        let unlinked = of.and_then(|of| {
+            Some(unlinked::pieces(&self.bytes(eval.address, eval.size.min(EVAL_BYTES))?, &of))
+        });
+        let (entry, runtime) = (eval.address, runtime.address);
+        let (eval, unlinked) = (self.eval(eval), unlinked.unwrap_or_default());
+        Ok(Build { version, eval, runtime, code_type, keys, entry, unlinked })
     }
 
     /// The function, and what compilers have put elsewhere of it.
@@ -221,6 +232,33 @@ impl Build {
 mod tests {
     use super::*;
     use crate::capture::tls::elf::OpenFile;
+
+    /// Those of this machine that announce frames on their stack: all of them are written as it is known.
+    #[test]
+    fn where_frames_are_not_linked_yet_is_found_in_real_builds() {
+        let homes = std::env::var("HOME").map(|home| home + "/.pyenv/versions");
+        let versions = homes.map(std::fs::read_dir).into_iter().flatten().flatten();
+        let versions: Vec<_> = versions.flatten().collect();
+        let mut files: Vec<std::path::PathBuf> = vec!["/usr/bin/python3".into()];
+        for minor in [11, 12] {
+            let of =
+                |version: &std::fs::DirEntry| version.path().join(format!("lib/libpython3.{minor}.so.1.0"));
+            files.extend(versions.iter().map(of).filter(|file| file.exists()));
+        }
+        for path in files {
+            let file = std::fs::File::open(&path).unwrap();
+            let length = file.metadata().unwrap().len();
+            let build = recognise(&OpenFile { file, length }).unwrap().unwrap();
+            println!("{path:?} {} {:x?}", build.version, build.unlinked);
+            let is_by_call = (11..=12).contains(&build.version.minor);
+            assert_eq!((1..=7).contains(&build.unlinked.len()), is_by_call, "{path:?} {:x?}", build.unlinked);
+            assert!(
+                build.unlinked.iter().all(|piece| piece.start > 0 && piece.len() < 256),
+                "{:x?}",
+                build.unlinked
+            );
+        }
+    }
 
     #[test]
     fn a_program_without_an_interpreter_has_none() {

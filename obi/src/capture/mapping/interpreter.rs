@@ -1,8 +1,8 @@
 //! Which processes have an interpreter, and what the kernel's walk has been told of it.
 //!
-//! In: what a process maps, what was found out of its memory. Out: elements of the maps `guest` and `jvm`, [`Examine`]s:
-//! processes that a thread which may wait should look into. One program of a process has one interpreter, the first that it maps.
-//! Refuses to know how it is looked into, and what its frames are called.
+//! In: what a process maps, what was found out of its memory. Out: elements of the maps `guest`, `jvm` and `v8`,
+//! [`Examine`]s: processes that a thread which may wait should look into. One program of a process has one
+//! interpreter, the first that it maps. Refuses to know how it is looked into, and what its frames are called.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::file::ExecutableFile;
 use super::space::Mapping;
 use crate::capture::guest::{Build, Kind, Told, Unfit};
-use crate::capture::program::profile::{Guest, Jvm};
+use crate::capture::program::profile::{Guest, Jvm, V8};
 use aya::maps::{HashMap as KernelMap, MapData};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -57,6 +57,8 @@ pub struct Maps {
     pub guests: KernelMap<MapData, u32, Guest>,
     /// Those with HotSpot.
     pub jvms: KernelMap<MapData, u32, Jvm>,
+    /// Those with V8.
+    pub v8s: KernelMap<MapData, u32, V8>,
 }
 
 impl Maps {
@@ -64,12 +66,13 @@ impl Maps {
         match told.of(tgid) {
             Told::Cpython(guest) => self.guests.insert(tgid, Guest(guest), 0).is_ok(),
             Told::HotSpot(jvm) => self.jvms.insert(tgid, Jvm(jvm), 0).is_ok(),
+            Told::V8(v8) => self.v8s.insert(tgid, V8(v8), 0).is_ok(),
         }
     }
 
     /// What is not there need not be removed.
     fn remove(&mut self, tgid: u32) {
-        let _ = (self.guests.remove(&tgid), self.jvms.remove(&tgid));
+        let _ = (self.guests.remove(&tgid), self.jvms.remove(&tgid), self.v8s.remove(&tgid));
     }
 }
 

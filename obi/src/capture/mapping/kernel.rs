@@ -11,8 +11,7 @@ use std::sync::Arc;
 
 use aya::maps::{HashMap, MapData, MapError};
 use obi_ebpf::{
-    MAPPING_ENTRIES, MAPPING_EVAL, MAPPING_POINTERS, UNUSED_START, mapping_block, mapping_entry, mapping_key,
-    unwind_key,
+    MAPPING_ENTRIES, MAPPING_POINTERS, UNUSED_START, mapping_block, mapping_entry, mapping_key, unwind_key,
 };
 
 use super::backing::Kind;
@@ -158,7 +157,7 @@ pub fn entries(
     mut missing: impl FnMut(Arc<ExecutableFile>),
 ) -> Vec<mapping_entry> {
     let mut entries = Vec::new();
-    let mut evals = Vec::new();
+    let mut marks = Vec::new();
     for mapping in mappings {
         let plain = mapping_entry { start: mapping.start, end: mapping.end, ..mapping_entry::default() };
         if mapping.backing.kind == Kind::Special {
@@ -169,26 +168,27 @@ pub fn entries(
             continue;
         }
         let file = mapping.file();
-        let place = file.as_ref().and_then(|file| Some((file.tables()?, file.address(mapping.offset)?)));
-        match place {
-            Some((spans, address)) => {
-                under_tables(plain, address, &spans, &mut entries);
-                if let Some(Ok(build)) = file.as_ref().and_then(|file| file.interpreter()).as_deref() {
-                    evals.extend(build.eval_at(mapping.start.wrapping_sub(address)));
-                }
-            }
+        let address = file.as_ref().and_then(|file| file.address(mapping.offset));
+        // Frames of interpreters do not need the file's tables, which may be let go.
+        if let (Some(address), Some(Ok(build))) =
+            (address, file.as_ref().and_then(|file| file.interpreter()).as_deref())
+        {
+            marks.extend(build.marked_at(mapping.start.wrapping_sub(address)));
+        }
+        match file.as_ref().and_then(|file| file.tables()).zip(address) {
+            Some((spans, address)) => under_tables(plain, address, &spans, &mut entries),
             None => {
                 entries.push(plain);
                 file.map(&mut missing);
             }
         }
     }
-    evals.iter().for_each(|eval| flag(&mut entries, eval));
+    marks.iter().for_each(|(range, bits)| flag(&mut entries, range, *bits));
     entries
 }
 
-/// Marks what of the entries lies in a range, cutting those that reach beyond it.
-fn flag(entries: &mut Vec<mapping_entry>, range: &Range<u64>) {
+/// Marks with bits what of the entries lies in a range, cutting those that reach beyond it.
+fn flag(entries: &mut Vec<mapping_entry>, range: &Range<u64>, bits: u32) {
     let mut cut = Vec::with_capacity(entries.len() + 2);
     for entry in entries.drain(..) {
         let (start, end) = (range.start.max(entry.start), range.end.min(entry.end));
@@ -196,7 +196,7 @@ fn flag(entries: &mut Vec<mapping_entry>, range: &Range<u64>) {
             cut.push(entry);
             continue;
         }
-        let parts = [(entry.start, start, 0), (start, end, MAPPING_EVAL), (end, entry.end, 0)];
+        let parts = [(entry.start, start, 0), (start, end, bits), (end, entry.end, 0)];
         let parts = parts.into_iter().filter(|(start, end, _)| start < end);
         cut.extend(parts.map(|(start, end, flag)| mapping_entry {
             start,

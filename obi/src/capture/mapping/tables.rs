@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
 use foldhash::fast::RandomState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 
 use super::file::ExecutableFile;
 use super::kernel::{Chunks, Span};
@@ -83,6 +83,8 @@ pub struct Tables {
     most: u64,
     next: u32,
     there: HashMap<u64, There, RandomState>,
+    /// Files whose interpreter, if there is one, is known.
+    recognised: HashSet<u64, RandomState>,
     /// Bytes that tables took, or would have taken, which are not there: they are made when there is room for them.
     outside: HashMap<u64, u64, RandomState>,
     counts: Arc<TableCounts>,
@@ -100,14 +102,33 @@ impl Tables {
     /// None yet.
     #[must_use]
     pub fn new(chunks: Chunks, build: Build, most: u64) -> Self {
-        let (there, outside) = (HashMap::default(), HashMap::default());
-        Self { chunks, build, most, next: 1, there, outside, counts: Arc::default() }
+        Self {
+            chunks,
+            build,
+            most,
+            next: 1,
+            there: HashMap::default(),
+            recognised: HashSet::default(),
+            outside: HashMap::default(),
+            counts: Arc::default(),
+        }
     }
 
     /// What is there.
     #[must_use]
     pub fn counts(&self) -> Arc<TableCounts> {
         Arc::clone(&self.counts)
+    }
+
+    /// Looks for an interpreter in a file, once. True if there is one that was not known before. It takes far less time
+    /// than tables, and no room in the kernel; the program's functions are seen without them, too.
+    pub fn recognise(&mut self, file: &ExecutableFile) -> bool {
+        let Some(handle) = file.handle() else { return false };
+        if !self.recognised.insert(file.id) {
+            return false;
+        }
+        file.set_interpreter(guest::recognise(&Shared { file: handle, length: file.identity.length }));
+        file.interpreter().is_some()
     }
 
     /// Makes a file's tables and puts them in. True if the file has some now that it did not have before.
@@ -126,7 +147,6 @@ impl Tables {
         // What was let go meanwhile is not mapped by anybody.
         let Some(handle) = file.handle() else { return false };
         let shared = Shared { file: handle, length: file.identity.length };
-        file.set_interpreter(guest::recognise(&shared));
         let tables = match (self.build)(&shared) {
             Ok(tables) => tables,
             Err(error) => {
@@ -153,6 +173,7 @@ impl Tables {
     /// Takes a file's tables out, and knows nothing of it any more.
     pub fn remove(&mut self, id: u64) {
         self.outside.remove(&id);
+        self.recognised.remove(&id);
         self.evict(id);
     }
 
@@ -237,7 +258,8 @@ enum Order {
     Remove(u64),
 }
 
-/// The thread that makes tables: those that samples need first, then the smallest files.
+/// The thread that makes tables: those that samples need first, then the smallest files. Interpreters are looked for
+/// before.
 #[derive(Debug)]
 pub struct Builder {
     orders: Sender<Order>,
@@ -267,6 +289,12 @@ impl Builder {
                 while let Ok(order) = to_do.try_recv() {
                     take(order, &mut waiting, &mut tables);
                 }
+                // Before any table: the largest file's comes last, and it is the one with the interpreter.
+                for Request { file, .. } in &waiting {
+                    if tables.recognise(file) && done.send(Arc::clone(file)).is_err() {
+                        return;
+                    }
+                }
                 let next = (0..waiting.len()).min_by_key(|index| {
                     let Request { file, is_needed } = &waiting[*index];
                     (!is_needed, file.identity.length)
@@ -292,7 +320,7 @@ impl Builder {
         let _ = self.orders.send(Order::Remove(id));
     }
 
-    /// Files that have their tables now.
+    /// Files that have their tables now, or whose interpreter is known now.
     pub fn added(&self) -> impl Iterator<Item = Arc<ExecutableFile>> {
         self.added.try_iter()
     }

@@ -96,10 +96,21 @@ impl Maps {
     }
 }
 
-/// Maps of a hook set that the sampler of stacks reads, too.
+/// Maps of a hook set that the samplers of stacks use, too.
 #[derive(Debug)]
 pub struct SharedMaps {
     pub(super) maps: [(&'static str, OwnedFd); 3],
+    /// What those who sample waits need, or why it is not there.
+    pub(super) accounts: Result<Accounts, String>,
+}
+
+/// Maps of a hook set that keeps accounts of threads.
+#[derive(Debug)]
+pub(super) struct Accounts {
+    /// The accounts.
+    pub(super) account: OwnedFd,
+    /// Where the scheduler's hook goes on when a thread is woken that has waited for another one.
+    pub(super) release: OwnedFd,
 }
 
 impl SharedMaps {
@@ -122,20 +133,29 @@ impl SharedMaps {
                 make("process", hash, size_of::<ignored_program>())?,
                 make("n_ignored", bpf_map_type::BPF_MAP_TYPE_ARRAY, size_of::<u32>())?,
             ],
+            accounts: Err("requests are not captured".to_owned()),
         })
     }
 
-    pub(super) fn of(ebpf: &Ebpf) -> Result<Self, LoadError> {
+    /// Those of a hook set; `kept` says whether it keeps accounts.
+    pub(super) fn of(ebpf: &Ebpf, kept: Result<(), String>) -> Result<Self, LoadError> {
         let open = |name: &'static str| {
             let missing = || LoadError::Missing(format!("map `{name}`"));
             let map = match ebpf.map(name) {
-                Some(Map::HashMap(map) | Map::Array(map)) => map,
+                // Storage of threads is a map that the library does not support, and opens all the same.
+                Some(
+                    Map::HashMap(map) | Map::Array(map) | Map::ProgramArray(map) | Map::Unsupported(map),
+                ) => map,
                 _ => return Err(missing()),
             };
-            let descriptor = map.fd().as_fd().try_clone_to_owned().map_err(|_| missing())?;
-            Ok((name, descriptor))
+            map.fd().as_fd().try_clone_to_owned().map_err(|_| missing())
         };
-        Ok(Self { maps: [open("thread")?, open("process")?, open("n_ignored")?] })
+        let lent = |name| Ok((name, open(name)?));
+        let accounts = match kept {
+            Ok(()) => Ok(Accounts { account: open("account")?, release: open("release")? }),
+            Err(reason) => Err(reason),
+        };
+        Ok(Self { maps: [lent("thread")?, lent("process")?, lent("n_ignored")?], accounts })
     }
 }
 

@@ -1,24 +1,30 @@
-//! The sampler of stacks in the kernel.
+//! The samplers of stacks in the kernel.
 //!
 //! In: settings, and the maps of a hook set that say what each thread serves. Out: [`Profiler`], attached to every CPU,
 //! and [`ProfileMaps`]: the ring of samples, and the maps that tell it how to walk a stack. Dropping the profiler ends
 //! the sampling; the maps go with their own end. Refuses to know what is in a table.
+//!
+//! - `object`: an object's maps and programs into the kernel. `beside`: those who sample waits and page faults.
 
-use std::collections::{HashMap as Positions, HashSet};
+mod beside;
+mod object;
+
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
-use aya_obj::Object;
-use aya_obj::generated::bpf_map_type;
 use obi_ebpf::{
-    Flavour, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_SELF, PROFILE_TOLD, guest,
-    jvm, mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key,
+    Flavour, PROFILE_BUSY, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_SELF,
+    PROFILE_TOLD, guest, jvm, mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key, v8,
+    wait_setting,
 };
 
-use super::{LoadError, Measured, SharedMaps, chain, telling_line};
+use self::beside::Lender;
+pub use self::beside::{PAGE_FAULT_PERIOD, PageFaults, THRESHOLD, Waits};
+use self::object::{Kind, Made, Source, Wanted, take};
+use super::{LoadError, Measured, SharedMaps};
 use crate::capture::bpf::attach::{self, Attachment};
-use crate::capture::bpf::{create, info, load};
+use crate::capture::bpf::{create, info};
 use crate::capture::kernel_types::KernelTypes;
 
 /// How the profiler is to be.
@@ -36,6 +42,10 @@ pub struct ProfilerSettings {
     pub mapping_blocks: u32,
     /// Run-time statistics are on.
     pub statistics: bool,
+    /// Sample waits of threads that serve requests, too.
+    pub off_cpu: bool,
+    /// Sample page faults, too.
+    pub page_faults: bool,
 }
 
 /// Bytes of kernel memory that an element of either map takes.
@@ -80,8 +90,12 @@ map_types! {
     Guest(guest),
     /// [`jvm`] as a map value.
     Jvm(jvm),
+    /// [`v8`] as a map value.
+    V8(v8),
     /// [`profile_setting`] as a map value.
     Setting(profile_setting),
+    /// [`wait_setting`] as a map value.
+    WaitSetting(wait_setting),
 }
 
 /// Where a thread's stack in the kernel ends and the registers saved there begin to count, for the flavour that needs to
@@ -107,6 +121,8 @@ pub struct ProfileMaps {
     pub guests: HashMap<MapData, u32, Guest>,
     /// HotSpot in processes.
     pub jvms: HashMap<MapData, u32, Jvm>,
+    /// V8 in processes.
+    pub v8s: HashMap<MapData, u32, V8>,
     /// The most that `chunks` takes, bytes: all that was allowed, or below 6.1 a part of it.
     pub table_bytes: u64,
     /// Of the ring, and what each CPU has for itself; taken at once.
@@ -126,6 +142,19 @@ pub struct ProfileCounts {
     pub own: u64,
     /// An ignored process ran.
     pub ignored: u64,
+    /// Another walk was under way.
+    pub busy: u64,
+}
+
+/// What became of samples of each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AllCounts {
+    /// Of what runs.
+    pub cpu: ProfileCounts,
+    /// Of waits.
+    pub waits: ProfileCounts,
+    /// Of page faults.
+    pub page_faults: ProfileCounts,
 }
 
 /// Loaded and attached.
@@ -134,8 +163,12 @@ pub struct Profiler {
     hertz: u32,
     programs: Vec<(&'static str, OwnedFd)>,
     clocks: Vec<(u32, Attachment)>,
-    counts: PerCpuArray<MapData, u64>,
+    counts: Counts,
     statistics: bool,
+    /// Those who sample waits, or why there is none.
+    pub waits: Result<Waits, String>,
+    /// Those who sample page faults, or why there is none.
+    pub page_faults: Result<PageFaults, String>,
     // The kernel empties a map of programs when nobody in user space holds it.
     _walks: Option<MapData>,
 }
@@ -184,23 +217,21 @@ impl Profiler {
         shared: &SharedMaps,
         types: &KernelTypes,
     ) -> Result<(Self, ProfileMaps), LoadError> {
-        let bytes = obi_ebpf::object(SET, flavour).ok_or(LoadError::NotBuilt)?;
-        let refused = |reason| LoadError::Load { name: PROGRAM, reason };
-        let mut object = Object::parse(bytes).map_err(|error| refused(chain(&error)))?;
-        let mut maps = create_maps(&object, settings, shared, types)?;
-        let by_cpu = bytes_by_cpu(&object)?;
-        let descriptors: Descriptors = maps
-            .iter()
-            .map(|(name, map)| (name.as_str(), map.fd().as_fd().as_raw_fd()))
-            .chain(shared.maps.iter().map(|(name, map)| (*name, map.as_raw_fd())))
-            .collect();
-        let programs = load_programs(&mut object, &descriptors, types).map_err(refused)?;
-        drop(descriptors);
+        let Room { preallocated, table_bytes, mapping_blocks } = Room::of(settings, types);
+        let max_entries = |name: &str| match name {
+            "stacks" => Some(settings.ring_bytes),
+            "unwind_chunk" => Some(u32::try_from(table_bytes / ELEMENT_BYTES).unwrap_or(u32::MAX).max(1)),
+            "mappings" => Some(mapping_blocks.max(1)),
+            _ => None,
+        };
+        let lent = shared.maps.iter().map(|(name, map)| (*name, map.as_fd())).collect();
+        let source = Source { set: SET, flavour, lent, types, preallocated, max_entries: &max_entries };
+        let wanted = [PROGRAM, WALK].map(|name| Wanted { name, kind: Kind::PerfEvent });
+        let Made { mut maps, programs, by_cpu_bytes } = source.load(&wanted)?;
         if let [_, (_, walk)] = &programs[..] {
-            let walks = maps.get(WALKS).ok_or_else(|| LoadError::Missing(format!("map `{WALKS}`")))?;
-            create::set_program(walks.fd().as_fd(), 0, walk.as_fd())
-                .map_err(|error| refused(format!("failed to connect `{WALK}`: {error}")))?;
+            connect(&maps, walk)?;
         }
+        let lender = Lender::new(&maps, shared, types)?;
         let mut setting: Array<_, Setting> = take(&mut maps, "profile_setting", Map::Array)?;
         let value = profile_setting {
             self_tgid: settings.self_tgid,
@@ -212,18 +243,28 @@ impl Profiler {
             .set(0, Setting(value), 0)
             .map_err(|source| LoadError::Map { name: "profile_setting", source })?;
         let own = ProfileMaps {
-            table_bytes: Room::of(settings, types).table_bytes,
-            fixed_bytes: u64::from(settings.ring_bytes) + by_cpu,
+            table_bytes,
+            fixed_bytes: u64::from(settings.ring_bytes) + by_cpu_bytes,
             stacks: take(&mut maps, "stacks", Map::RingBuf)?,
             chunks: take(&mut maps, "unwind_chunk", Map::HashMap)?,
             mappings: take(&mut maps, "mappings", Map::HashMap)?,
             guests: take(&mut maps, "guest", Map::HashMap)?,
             jvms: take(&mut maps, "jvm", Map::HashMap)?,
+            v8s: take(&mut maps, "v8", Map::HashMap)?,
         };
-        let counts = take(&mut maps, "profile_count", Map::PerCpuArray)?;
+        let counts = Counts(take(&mut maps, "profile_count", Map::PerCpuArray)?);
         let (hertz, statistics) = (settings.hertz, settings.statistics);
         let (clocks, walks) = (Vec::new(), maps.remove(WALKS));
-        let mut profiler = Self { flavour, hertz, programs, clocks, counts, statistics, _walks: walks };
+        let waits = match settings.off_cpu {
+            true => lender.waits(flavour),
+            false => Err("profile.off_cpu is off".to_owned()),
+        };
+        let page_faults = match settings.page_faults {
+            true => lender.page_faults(flavour),
+            false => Err("profile.page_faults is off".to_owned()),
+        };
+        let mut profiler =
+            Self { flavour, hertz, programs, clocks, counts, statistics, waits, page_faults, _walks: walks };
         profiler.attach_online().map_err(|source| LoadError::Attach {
             name: PROGRAM,
             target: "CPU clock",
@@ -240,22 +281,11 @@ impl Profiler {
     /// When the list of CPUs cannot be read, or none at all can be sampled.
     pub fn attach_online(&mut self) -> io::Result<usize> {
         let online = online_cpus()?;
-        self.clocks.retain(|(cpu, _)| online.contains(cpu));
+        if let Ok(page_faults) = &mut self.page_faults {
+            let _ = page_faults.attach(&online);
+        }
         let program = self.programs[0].1.as_fd();
-        let mut refused = None;
-        for cpu in &online {
-            if self.clocks.iter().any(|(attached, _)| attached == cpu) {
-                continue;
-            }
-            match attach::clock(program, *cpu, self.hertz) {
-                Ok(clock) => self.clocks.push((*cpu, clock)),
-                Err(error) => refused = Some(error),
-            }
-        }
-        match refused {
-            Some(error) if self.clocks.is_empty() => Err(error),
-            _ => Ok(online.len() - self.clocks.len()),
-        }
+        attach_to(&mut self.clocks, &online, |cpu| attach::clock(program, cpu, self.hertz))
     }
 
     /// Which object is in use.
@@ -274,10 +304,37 @@ impl Profiler {
     ///
     /// # Errors
     /// When the kernel refuses.
-    pub fn counts(&self) -> Result<ProfileCounts, MapError> {
+    pub fn counts(&self) -> Result<AllCounts, MapError> {
+        let of = |counts: Option<&Counts>| counts.map_or(Ok(ProfileCounts::default()), Counts::read);
+        Ok(AllCounts {
+            cpu: self.counts.read()?,
+            waits: of(self.waits.as_ref().ok().map(Waits::counts))?,
+            page_faults: of(self.page_faults.as_ref().ok().map(PageFaults::counts))?,
+        })
+    }
+
+    /// What the kernel knows of the programs.
+    #[must_use]
+    pub fn measure(&self) -> Vec<Measured> {
+        let measure = |(name, program): &(&'static str, OwnedFd)| {
+            let info = info::program(program.as_fd()).ok()?;
+            let (misses, statistics) = (info.recursion_misses, self.statistics);
+            Some(Measured { name, info, misses, silent: false, missed: false, statistics })
+        };
+        let waits = self.waits.iter().flat_map(Waits::programs);
+        let page_faults = self.page_faults.iter().flat_map(PageFaults::programs);
+        self.programs.iter().chain(waits).chain(page_faults).filter_map(measure).collect()
+    }
+}
+
+/// What became of samples, by CPU.
+pub(super) struct Counts(PerCpuArray<MapData, u64>);
+
+impl Counts {
+    fn read(&self) -> Result<ProfileCounts, MapError> {
         let mut sums = [0_u64; PROFILE_COUNTS as usize];
         for (index, sum) in (0..).zip(&mut sums) {
-            *sum = self.counts.get(&index, 0)?.iter().sum();
+            *sum = self.0.get(&index, 0)?.iter().sum();
         }
         let sum = |index: u32| sums[index as usize];
         Ok(ProfileCounts {
@@ -286,22 +343,40 @@ impl Profiler {
             idle: sum(PROFILE_IDLE),
             own: sum(PROFILE_SELF),
             ignored: sum(PROFILE_IGNORED),
+            busy: sum(PROFILE_BUSY),
         })
-    }
-
-    /// What the kernel knows of the program.
-    #[must_use]
-    pub fn measure(&self) -> Vec<Measured> {
-        let measure = |(name, program): &(&'static str, OwnedFd)| {
-            let info = info::program(program.as_fd()).ok()?;
-            let (misses, statistics) = (info.recursion_misses, self.statistics);
-            Some(Measured { name, info, misses, silent: false, missed: false, statistics })
-        };
-        self.programs.iter().filter_map(measure).collect()
     }
 }
 
-type Descriptors<'a> = Positions<&'a str, i32>;
+/// Where walks of an object go on, by tail call.
+fn connect(maps: &object::Maps, walk: &OwnedFd) -> Result<(), LoadError> {
+    let walks = maps.get(WALKS).ok_or_else(|| LoadError::Missing(format!("map `{WALKS}`")))?;
+    create::set_program(walks.fd().as_fd(), 0, walk.as_fd())
+        .map_err(|error| LoadError::Load { name: WALK, reason: format!("failed to connect it: {error}") })
+}
+
+/// Attaches to the CPUs that are online and not attached yet. Returns how many are left, because the kernel refuses.
+fn attach_to(
+    attached: &mut Vec<(u32, Attachment)>,
+    online: &[u32],
+    attach: impl Fn(u32) -> io::Result<Attachment>,
+) -> io::Result<usize> {
+    attached.retain(|(cpu, _)| online.contains(cpu));
+    let mut refused = None;
+    for cpu in online {
+        if attached.iter().any(|(known, _)| known == cpu) {
+            continue;
+        }
+        match attach(*cpu) {
+            Ok(clock) => attached.push((*cpu, clock)),
+            Err(error) => refused = Some(error),
+        }
+    }
+    match refused {
+        Some(error) if attached.is_empty() => Err(error),
+        _ => Ok(online.len() - attached.len()),
+    }
+}
 
 /// How large the maps are.
 struct Room {
@@ -321,82 +396,6 @@ impl Room {
             }
         }
     }
-}
-
-/// All that the object has, but for those that the hook set lends.
-fn create_maps(
-    object: &Object,
-    settings: &ProfilerSettings,
-    shared: &SharedMaps,
-    types: &KernelTypes,
-) -> Result<Positions<String, MapData>, LoadError> {
-    let Room { preallocated, table_bytes, mapping_blocks } = Room::of(settings, types);
-    let own = object.maps.iter().filter(|(name, _)| shared.maps.iter().all(|(lent, _)| lent != name));
-    own.map(|(name, map)| {
-        let max_entries = match name.as_str() {
-            "stacks" => settings.ring_bytes,
-            "unwind_chunk" => u32::try_from(table_bytes / ELEMENT_BYTES).unwrap_or(u32::MAX).max(1),
-            "mappings" => mapping_blocks.max(1),
-            _ => map.max_entries(),
-        };
-        let is_hash = map.map_type() == bpf_map_type::BPF_MAP_TYPE_HASH as u32;
-        let flags = if preallocated && is_hash { 0 } else { map.map_flags() };
-        let (key, value) = (map.key_size(), map.value_size());
-        let map = aya_obj::Map::new_from_params(map.map_type(), key, value, max_entries, flags);
-        let map = MapData::create(map, name, None)
-            .map_err(|source| LoadError::Map { name: "of the profiler", source })?;
-        Ok((name.clone(), map))
-    })
-    .collect()
-}
-
-/// Of all maps with an element for each CPU.
-fn bytes_by_cpu(object: &Object) -> Result<u64, LoadError> {
-    let online =
-        online_cpus().map_err(|source| LoadError::Attach { name: PROGRAM, target: "CPU clock", source })?;
-    let by_cpu = |map: &&aya_obj::Map| map.map_type() == bpf_map_type::BPF_MAP_TYPE_PERCPU_ARRAY as u32;
-    let of_map = |map: &aya_obj::Map| u64::from(map.max_entries()) * u64::from(map.value_size());
-    Ok(object.maps.values().filter(by_cpu).map(of_map).sum::<u64>() * online.len() as u64)
-}
-
-/// The attached program first.
-fn load_programs(
-    object: &mut Object,
-    maps: &Descriptors<'_>,
-    kernel: &KernelTypes,
-) -> Result<Vec<(&'static str, OwnedFd)>, String> {
-    let types = match aya::features().btf() {
-        Some(features) => object.fixup_and_sanitize_btf(features).map_err(|error| chain(&error))?,
-        None => None,
-    };
-    let types = types.and_then(|types| load::types(&types.to_bytes()).ok());
-    object.relocate_btf(&kernel.btf).map_err(|error| chain(&error))?;
-    let own = std::mem::take(&mut object.maps);
-    let text: HashSet<usize> = object.functions.keys().map(|(section, _)| *section).collect();
-    let opened = own.iter().filter_map(|(name, map)| Some((name.as_str(), *maps.get(name.as_str())?, map)));
-    object.relocate_maps(opened, &text).map_err(|error| chain(&error))?;
-    object.relocate_calls(&text).map_err(|error| chain(&error))?;
-    object.sanitize_functions(aya::features());
-    let types = types.as_ref().map(OwnedFd::as_fd);
-    let names = [PROGRAM, WALK].into_iter().filter(|name| object.programs.contains_key(*name));
-    names
-        .map(|name| {
-            let program = object.programs.get(name).ok_or("not part of this object")?;
-            let function = object.functions.get(&program.function_key()).ok_or("a program without code")?;
-            let code = load::Code { name, function, license: &object.license, types };
-            let loaded = load::perf_event(code);
-            Ok((name, loaded.map_err(|refusal| telling_line(&refusal.error, &refusal.log))?))
-        })
-        .collect()
-}
-
-fn take<T: TryFrom<Map, Error = MapError>>(
-    maps: &mut Positions<String, MapData>,
-    name: &'static str,
-    kind: fn(MapData) -> Map,
-) -> Result<T, LoadError> {
-    let map = maps.remove(name).ok_or_else(|| LoadError::Missing(format!("map `{name}`")))?;
-    T::try_from(kind(map)).map_err(|source| LoadError::Map { name, source })
 }
 
 /// CPUs that are online.

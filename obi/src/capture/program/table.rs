@@ -346,7 +346,8 @@ mod tests {
 
     #[test]
     fn the_tables_and_the_objects_agree() {
-        for (name, flavour, object) in OBJECTS.iter().filter(|(name, ..)| *name != "profile") {
+        const BESIDE: [&str; 3] = ["profile", "faults", "waits"];
+        for (name, flavour, object) in OBJECTS.iter().filter(|(name, ..)| !BESIDE.contains(name)) {
             let set = HookSet::ALL.into_iter().find(|set| set.name() == *name).unwrap();
             let object = aya_obj::Object::parse(object).unwrap();
             let mut there: BTreeMap<&str, _> =

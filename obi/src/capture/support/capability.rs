@@ -16,6 +16,8 @@ pub struct Capabilities {
     pub sys_ptrace: bool,
     /// `CAP_DAC_READ_SEARCH`: open files of other users there, and those of tracepoints.
     pub dac_read_search: bool,
+    /// `CAP_CHECKPOINT_RESTORE`: open files that processes have mapped and deleted.
+    pub checkpoint_restore: bool,
     /// `CAP_SYSLOG`: see where the kernel's functions are.
     pub syslog: bool,
     /// `CAP_SYS_ADMIN`: switch on run-time statistics.
@@ -24,7 +26,8 @@ pub struct Capabilities {
 
 /// How to get what loading needs.
 pub(super) const REMEDY: &str = "run as root, or give the binary `setcap \
-                                 cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,cap_syslog+ep`";
+                                 cap_bpf,cap_perfmon,cap_sys_ptrace,cap_dac_read_search,\
+                                 cap_checkpoint_restore,cap_syslog+ep`";
 
 /// What one capability is for.
 struct Feature {
@@ -35,7 +38,7 @@ struct Feature {
 }
 
 /// Found by running without each; the integration tests do so.
-const FEATURES: [Feature; 6] = [
+const FEATURES: [Feature; 7] = [
     Feature { capability: "CAP_BPF", held: |held| held.bpf, degraded: None },
     Feature { capability: "CAP_PERFMON", held: |held| held.perfmon, degraded: None },
     Feature {
@@ -54,6 +57,14 @@ const FEATURES: [Feature; 6] = [
             "mode `no environment`: OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES and pod names of other users' \
              processes are not read, they are named by unit, script or executable; the syscall set cannot read where \
              its tracepoints are; run as root or add it",
+        ),
+    },
+    Feature {
+        capability: "CAP_CHECKPOINT_RESTORE",
+        held: |held| held.checkpoint_restore,
+        degraded: Some(
+            "mode `no deleted files`: TLS of libraries that are deleted once they are loaded, such as Netty's, is not \
+             read; run as root or add it",
         ),
     },
     Feature {
@@ -84,6 +95,8 @@ impl Capabilities {
             sys_ptrace: has(Capability::CAP_SYS_PTRACE),
             // Either opens what belongs to others.
             dac_read_search: has(Capability::CAP_DAC_READ_SEARCH) || has(Capability::CAP_DAC_OVERRIDE),
+            // CAP_SYS_ADMIN stands for it, and is not kept.
+            checkpoint_restore: has(Capability::CAP_CHECKPOINT_RESTORE),
             syslog: has(Capability::CAP_SYSLOG),
             sys_admin,
         }
@@ -127,6 +140,7 @@ mod tests {
         perfmon: false,
         sys_ptrace: false,
         dac_read_search: false,
+        checkpoint_restore: false,
         syslog: false,
         sys_admin: false,
     };
@@ -135,7 +149,7 @@ mod tests {
 
     #[test]
     fn each_capability_has_a_consequence() {
-        fn check(held: Capabilities, expected: [&str; 6]) {
+        fn check(held: Capabilities, expected: [&str; 7]) {
             let words = held.checks().into_iter().map(|check| match check.outcome {
                 Outcome::Available => "held",
                 Outcome::Missing(_) => "missing",
@@ -143,12 +157,12 @@ mod tests {
             });
             assert_eq!(words.collect::<Vec<_>>(), expected, "{held:?}");
         }
-        check(NONE, ["missing", "missing", "limited", "limited", "limited", "limited"]);
+        check(NONE, ["missing", "missing", "limited", "limited", "limited", "limited", "limited"]);
         check(
             Capabilities { bpf: true, ..NONE },
-            ["held", "missing", "limited", "limited", "limited", "limited"],
+            ["held", "missing", "limited", "limited", "limited", "limited", "limited"],
         );
         let documented = Capabilities { sys_admin: false, ..ALL };
-        check(documented, ["held", "held", "held", "held", "held", "limited"]);
+        check(documented, ["held", "held", "held", "held", "held", "held", "limited"]);
     }
 }

@@ -10,6 +10,7 @@ impl Capabilities {
         perfmon: true,
         sys_ptrace: true,
         dac_read_search: true,
+        checkpoint_restore: true,
         syslog: true,
         sys_admin: true,
     };
@@ -98,6 +99,7 @@ fn remedies_fit_the_error() {
             perfmon: held,
             sys_ptrace: held,
             dac_read_search: held,
+            checkpoint_restore: held,
             syslog: held,
             sys_admin: held,
         };

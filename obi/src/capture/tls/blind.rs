@@ -18,22 +18,29 @@ pub struct Why {
     pub reason: String,
 }
 
+const NO_SSL_READ: &str = "it shows no SSL_read and SSL_write among its symbols";
+
 /// Start of a library's file name, and what it is.
-const LIBRARIES: [(&str, &str); 9] = [
+const LIBRARIES: [(&str, &str); 13] = [
+    // Before the JVM that has loaded them.
+    ("libnetty_tcnative", NO_SSL_READ),
+    ("libio_grpc_netty_shaded_netty_tcnative", NO_SSL_READ),
+    ("libtcnative", "it leaves TLS to OpenSSL, which is not probed"),
+    ("libconscrypt_openjdk_jni", NO_SSL_READ),
     ("libgnutls.so", "what the machine code of GnuTLS does is not understood"),
     ("libssl3.so", "NSS is not probed yet"),
     ("libnspr4.so", "NSS is not probed yet"),
     ("libmbedtls.so", "it shows no mbedtls_ssl_read and mbedtls_ssl_write among its symbols"),
     ("libwolfssl.so", "it shows no wolfSSL_read and wolfSSL_write among its symbols"),
     ("libs2n.so", "s2n-tls is not probed"),
-    ("librustls.so", "rustls is not probed yet"),
+    ("librustls.so", "its functions are not found by their symbols"),
     ("libjvm.so", "the TLS of Java is compiled while it runs and is not probed"),
-    ("libssl", "it shows no SSL_read and SSL_write among its symbols"),
+    ("libssl", NO_SSL_READ),
 ];
 
 /// What an executable with TLS inside holds somewhere, and what that is.
 const MARKS: [(&str, &str, &str); 4] = [
-    ("rustls-", "rustls, compiled in", "rustls is not probed yet"),
+    ("rustls-", "rustls, compiled in", "its functions are not found by their symbols"),
     (
         "BoringSSL",
         "BoringSSL, compiled in",
@@ -71,11 +78,7 @@ pub(super) fn why(tgid: u32) -> Why {
     opened.and_then(|file| by_content(&file)).unwrap_or_else(unknown)
 }
 
-/// A TLS library's name, mapped by a process although its file has been deleted.
-pub(super) fn is_deleted_library(path: &str) -> bool {
-    path.ends_with(DELETED) && (path.contains("libssl") || path.contains("libcrypto"))
-}
-
+/// How the kernel marks the name of a file that was deleted while it is mapped.
 const DELETED: &str = " (deleted)";
 
 /// What the names of mapped libraries tell.
@@ -84,8 +87,8 @@ pub(super) fn by_library(mapped: &[Mapping]) -> Option<Why> {
         let named =
             |mapping: &&Mapping| mapping.path.rsplit('/').next().is_some_and(|name| name.starts_with(start));
         let mapping = mapped.iter().find(named)?;
-        let reason = if is_deleted_library(&mapping.path) {
-            "the file was replaced while the process runs; restart the process"
+        let reason = if mapping.path.ends_with(DELETED) {
+            "its file was deleted while the process runs, and the agent may not open it: CAP_CHECKPOINT_RESTORE"
         } else {
             reason
         };

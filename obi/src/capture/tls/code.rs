@@ -9,8 +9,10 @@ mod error;
 mod go;
 mod goroutine;
 mod node;
+mod rustls;
 
 pub(super) use goroutine::Numbers;
+pub(super) use rustls::{Encrypter, Inner};
 
 use std::collections::BTreeSet;
 

@@ -5,8 +5,11 @@
 //! said about itself is checked against the length it has. Never panics. Refuses to know what the functions are for.
 #![forbid(unsafe_code)]
 
+mod marked;
+
 use std::io;
 
+pub use self::marked::Located;
 use object::LittleEndian as Little;
 use object::elf;
 use object::pod;

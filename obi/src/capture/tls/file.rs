@@ -15,9 +15,11 @@ use super::context;
 use super::elf::{ElfError, Found, Image, Source};
 use super::go;
 use super::goroutine;
-use super::nameless;
+use super::nameless::{self, Nameless};
+use super::nginx;
 use super::node;
 use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
+use super::rustls;
 
 /// A file as `stat` tells it from others, also after its inode was used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -56,27 +58,39 @@ pub struct Plan {
 pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfError> {
     let image = &Image::read(source)?;
     let mut found = Plan { points: by_symbols(source, image, returns)?, not_probed: None };
-    if !found.points.iter().any(|point| point.program.moves_bytes()) {
-        add(
-            &mut found,
-            nameless::symbols(source, image).map(|symbols| {
-                let mut points = planned(source, image, &symbols.map_err(|why| why.to_string())?, returns);
-                for point in points.iter_mut().filter(|point| point.program.enters()) {
-                    // The function that frees an object is not found.
-                    point.cookie |= 1 << TLS_COLLECTED_BIT;
-                }
-                Ok(points)
-            }),
-        );
+    let has_names = found.points.iter().any(|point| point.program.moves_bytes());
+    let rust = rustls::plan(source, image, returns).map(|points| points.map_err(|why| why.to_string()));
+    if !has_names {
+        add_nameless(&mut found, &File { image, source }, returns, rust.is_none());
     }
+    add(&mut found, rust);
     add(&mut found, go::plan(source, image).map(|points| points.map_err(|why| why.to_string())));
     if found.not_probed.is_none() {
         found.points.extend(goroutine::plan(source, image));
         found.points.extend(context::plan(source, image, returns));
         found.points.extend(node::plan(source, image));
+        found.points.extend(nginx::plan(source, image));
     }
     found.points.sort_unstable();
     Ok(found)
+}
+
+/// What has no names, or lost them.
+fn add_nameless(found: &mut Plan, look: &File<'_>, returns: Returns, may_be_rust: bool) {
+    let File { image, source } = *look;
+    let Nameless { symbols, has_rustls } = nameless::look(source, image);
+    let points = symbols.map(|symbols| {
+        let mut points = planned(source, image, &symbols.map_err(|why| why.to_string())?, returns);
+        for point in points.iter_mut().filter(|point| point.program.enters()) {
+            // The function that frees an object is not found.
+            point.cookie |= 1 << TLS_COLLECTED_BIT;
+        }
+        Ok(points)
+    });
+    if points.is_none() && has_rustls && may_be_rust {
+        found.not_probed = Some(rustls::Unproven::Stripped.to_string());
+    }
+    add(found, points);
 }
 
 /// What was found of one more library.
@@ -135,6 +149,7 @@ mod tests {
 
     use super::super::elf::OpenFile;
     use super::super::point::Cost;
+    use super::super::program::Program;
     use super::*;
 
     /// The libraries of this machine, read as files.
@@ -158,6 +173,31 @@ mod tests {
         assert!(costs.len() >= 12 && costs.values().all(|cost| *cost == Cost::Emulated), "{costs:?}");
     }
 
+    /// This program has rustls, by whose means the agent exports.
+    #[test]
+    fn rustls_is_found_by_its_symbols() {
+        let named = fs::read("/proc/self/exe").unwrap();
+        let Plan { points, not_probed } = probe_points(&named.as_slice(), Returns::Allowed).unwrap();
+        let of = |program| points.iter().filter(|point| point.program == program).count();
+        let [made, begun, received] =
+            [Program::RustlsEncrypted, Program::RustlsEncrypt, Program::RustlsReceive].map(of);
+        // ring has one for TLS 1.3 and two for 1.2.
+        assert_eq!((made, begun, received, not_probed), (3, 3, 1, None), "{points:?}");
+        let forbidden = probe_points(&named.as_slice(), Returns::Forbidden).unwrap();
+        let why = forbidden.not_probed.unwrap();
+        assert!(why.contains("where functions return"), "{why}");
+        let folder = tempfile::tempdir().unwrap();
+        let stripped = folder.path().join("stripped");
+        let mut strip = std::process::Command::new("strip");
+        // Not by its link in /proc, which in that program is another one.
+        strip.arg("-o").arg(&stripped).arg(std::env::current_exe().unwrap());
+        assert!(strip.status().unwrap().success());
+        let stripped = fs::read(stripped).unwrap();
+        let Plan { points, not_probed } = probe_points(&stripped.as_slice(), Returns::Allowed).unwrap();
+        let why = not_probed.unwrap();
+        assert!(points.is_empty() && why.contains("without the program's symbols"), "{points:?} {why}");
+    }
+
     #[test]
     fn other_files_have_none() {
         fn check(bytes: &[u8], expected: &str) {
@@ -171,7 +211,7 @@ mod tests {
         check(b"", "not a 64-bit");
         check(b"#!/bin/sh\n", "not a 64-bit");
         check(&[0x7f; 64], "not a 64-bit");
-        check(&fs::read("/proc/self/exe").unwrap(), "");
+        check(&fs::read("/bin/true").unwrap(), "");
         let library = fs::read(LIBRARIES[0]).unwrap();
         check(&library[..1000], "beyond the end");
         check(&library[..library.len() - 1], "beyond the end");

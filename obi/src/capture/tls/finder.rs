@@ -148,16 +148,6 @@ impl Finder {
         }
     }
 
-    /// Probes libraries that the process maps although they have been deleted (an upgrade without a restart). Needs more
-    /// capabilities than are kept.
-    pub fn look_for_deleted(&mut self, tgid: u32) {
-        let Ok(process) = Process::open(tgid) else { return };
-        let text = process.maps().unwrap_or_default();
-        for mapping in mappings(&text).iter().filter(|mapping| blind::is_deleted_library(&mapping.path)) {
-            self.meet(&process, mapping);
-        }
-    }
-
     /// A process has begun, or another program in it: looks at it now, and again when it has mapped its libraries.
     pub fn begun(&mut self, tgid: u32, program: Option<Program>, now: Instant) {
         self.look(tgid);

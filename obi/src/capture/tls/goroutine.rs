@@ -1,9 +1,10 @@
 //! Where the kernel programs go that tell which request a goroutine works for, in programs that serve and call with
-//! Go's `net/http`.
+//! Go's `net/http`, `golang.org/x/net/http2` or grpc-go.
 //!
-//! In: a Go program. Out: [`ProbePoint`]s, all of them or none. Functions come from Go's table, which no `strip` takes
-//! away; places and offsets are proven from the machine code, not looked up by version. Programs that do not both serve
-//! and call have none: nothing of theirs could be found, and goroutines are made often. Pure.
+//! In: a Go program. Out: [`ProbePoint`]s. Functions come from Go's table, which no `strip` takes away;
+//! places and offsets are proven from the machine code, not looked up by version. Of each way to serve and to
+//! call there are all or none. Programs that do not both serve and call have none: nothing of theirs could be
+//! found, and goroutines are made often. Pure.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::{GO_CREATOR_AT, GO_NUMBER_AT, GO_OFFSET_MASK};
@@ -17,12 +18,67 @@ use crate::capture::executable::elf::Elf;
 use crate::capture::executable::go;
 use crate::capture::executable::go::pclntab::{Named, Version};
 
-/// A goroutine that serves a connection reads each request by it.
-const REQUEST: &str = "net/http.(*conn).readRequest";
-/// Whoever calls waits in it for the answer.
-const CALL: &str = "net/http.(*persistConn).roundTrip";
-/// All that is sent on the client's connections passes it.
-const WRITE: &str = "net/http.persistConnWriter.Write";
+/// A way to serve or to call: its functions by the ends of their names, all in one package.
+struct Way {
+    is_server: bool,
+    rows: &'static [Row],
+}
+
+/// A function at whose check of the stack a program goes.
+struct Row {
+    end: &'static str,
+    program: Program,
+    n_arguments: usize,
+}
+
+const fn row(end: &'static str, program: Program, n_arguments: usize) -> Row {
+    Row { end, program, n_arguments }
+}
+
+const WAYS: [Way; 7] = [
+    Way { is_server: true, rows: &[row("(*conn).readRequest", Program::GoRequest, 0)] },
+    Way {
+        is_server: true,
+        rows: &[
+            row("serverConn).readFrames", Program::GoReader, 1),
+            row("serverConn).runHandler", Program::GoHandler, 2),
+        ],
+    },
+    Way {
+        is_server: true,
+        rows: &[
+            row("http2Server).HandleStreams", Program::GoReader, 1),
+            row("http2Server).operateHeaders", Program::GoHeaders, 4),
+        ],
+    },
+    // The caller waits for the answer in the first; all bytes that are sent pass the second.
+    Way {
+        is_server: false,
+        rows: &[
+            row("(*persistConn).roundTrip", Program::GoCall, 1),
+            row("persistConnWriter.Write", Program::GoWrite, 2),
+        ],
+    },
+    Way { is_server: false, rows: &[row("clientStream).doRequest", Program::GoSender, 0)] },
+    Way {
+        is_server: false,
+        rows: &[
+            row("controlBuffer).executeAndPut", Program::GoItem, 4),
+            row("loopyWriter).clientHeaderHandler", Program::GoHeader, 2),
+        ],
+    },
+    // Before grpc-go 1.80.
+    Way {
+        is_server: false,
+        rows: &[
+            row("controlBuffer).executeAndPut", Program::GoItem, 4),
+            row("loopyWriter).headerHandler", Program::GoHeader, 2),
+        ],
+    },
+];
+/// What stands before the ends; forks and the copy in `net/http` have other packages of the same names.
+const PACKAGES: [&str; 4] = ["net/http.", "net/http.(*http2", "/http2.(*", "/grpc/internal/transport.(*"];
+
 /// Each `go` statement, on the stack of its thread.
 const NEW: &str = "runtime.newproc.func1";
 /// What makes the goroutine.
@@ -31,7 +87,6 @@ const MAKE: &str = "runtime.newproc1";
 const PUT: &str = "runtime.runqput";
 /// In [`MAKE`], what comes before the numbers.
 const START: &str = "runtime.gostartcallfn";
-const WANTED: [&str; 7] = [REQUEST, CALL, WRITE, NEW, MAKE, PUT, START];
 
 /// Bytes of a function that are looked at: `roundTrip` has 4 KB.
 const FUNCTION_BYTES: usize = 64 * 1024;
@@ -51,9 +106,9 @@ fn points(source: &dyn Source, image: &Image) -> Option<Vec<ProbePoint>> {
     if program.version() < Version::Go118 {
         return None;
     }
-    let mut functions = program.named(&WANTED);
-    functions.retain(|function| WANTED.get(function.wanted) == Some(&function.name.as_str()));
-    Text { source, image, functions }.points()
+    let ways = WAYS.iter().flat_map(|way| way.rows).map(|row| row.end);
+    let wanted: Vec<&str> = ways.chain([NEW, MAKE, PUT, START]).collect();
+    Text { source, image, functions: program.named(&wanted) }.points()
 }
 
 struct Text<'a> {
@@ -68,12 +123,40 @@ impl Text<'_> {
         let numbers = self.within(make, |function| function.numbers(start.start))?;
         let layout = layout(numbers)?;
         let made = self.within(self.named(NEW)?, |function| function.handed_on(make.start, put.start))?;
-        Some(vec![
-            self.at_check(REQUEST, Program::GoRequest, 0, layout)?,
-            self.at_check(CALL, Program::GoCall, 1, layout)?,
-            self.at_check(WRITE, Program::GoWrite, 2, layout)?,
-            self.point(Program::GoCreate, made, layout)?,
-        ])
+        let mut points = vec![self.point(Program::GoCreate, made, layout)?];
+        let (mut serves, mut calls) = (false, false);
+        for way in &WAYS {
+            for package in PACKAGES {
+                let Some(found) = self.way(way, package, layout) else { continue };
+                serves |= way.is_server;
+                calls |= !way.is_server;
+                points.extend(found);
+            }
+        }
+        points.sort_unstable();
+        points.dedup();
+        (serves && calls).then_some(points)
+    }
+
+    fn way(&self, way: &Way, package: &str, layout: u64) -> Option<Vec<ProbePoint>> {
+        let mut points = Vec::new();
+        for row in way.rows {
+            let before = points.len();
+            let functions = self.functions.iter().filter(|it| {
+                it.name.strip_suffix(row.end).is_some_and(|start| match package.starts_with('/') {
+                    true => start.ends_with(package),
+                    false => start == package,
+                })
+            });
+            for function in functions {
+                let address = self.within(function, |function| function.stack_check(row.n_arguments))?;
+                points.push(self.point(row.program, address, layout)?);
+            }
+            if points.len() == before {
+                return None;
+            }
+        }
+        Some(points)
     }
 
     /// The function of this name, if there is one.
@@ -86,11 +169,6 @@ impl Text<'_> {
         let length = usize::try_from(named.end - named.start).ok().filter(|it| *it <= FUNCTION_BYTES)?;
         let code = self.image.code(self.source, named.start, length)?;
         find(&Function::whole(named.start, &code))
-    }
-
-    fn at_check(&self, name: &str, program: Program, n_arguments: usize, layout: u64) -> Option<ProbePoint> {
-        let address = self.within(self.named(name)?, |function| function.stack_check(n_arguments))?;
-        self.point(program, address, layout)
     }
 
     fn point(&self, program: Program, address: u64, cookie: u64) -> Option<ProbePoint> {

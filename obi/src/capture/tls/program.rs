@@ -43,6 +43,12 @@ pub enum Program {
     TlsNowRecord,
     /// A connection begins.
     TlsNowBegin,
+    /// rustls has made a record. Before the next one, as the first of all.
+    RustlsEncrypted,
+    /// rustls is about to make a record.
+    RustlsEncrypt,
+    /// rustls has received a record of data.
+    RustlsReceive,
     /// No TLS: a goroutine of Go's server is about to read a request.
     GoRequest,
     /// A goroutine has been made.
@@ -51,10 +57,26 @@ pub enum Program {
     GoCall,
     /// Such a connection is about to be written to.
     GoWrite,
+    /// A goroutine is about to read the frames of a server's connection over HTTP/2.
+    GoReader,
+    /// A goroutine runs the handler of a stream.
+    GoHandler,
+    /// grpc-go is about to start the handler of a stream.
+    GoHeaders,
+    /// A goroutine sends the head of a stream for the goroutine that has started it.
+    GoSender,
+    /// A goroutine hands the head of a stream to the one that sends for grpc-go.
+    GoItem,
+    /// grpc-go is about to send the head of a stream.
+    GoHeader,
     /// A context of CPython is about to be freed. Before the next one: what is bound is forgotten in time.
     PythonFree,
     /// A context of CPython has been copied.
     PythonCopy,
+    /// nginx is about to send. Before the next one: what is asked for says something only behind it.
+    NginxSend,
+    /// nginx makes a request of what was read.
+    NginxRequest,
     /// Node's loop begins what has no number of its own.
     NodePhase,
     /// A Node program is given what was read.
@@ -67,7 +89,7 @@ pub enum Program {
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 37] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
@@ -84,12 +106,23 @@ impl Program {
         Self::TlsNowSend,
         Self::TlsNowRecord,
         Self::TlsNowBegin,
+        Self::RustlsEncrypted,
+        Self::RustlsEncrypt,
+        Self::RustlsReceive,
         Self::GoRequest,
         Self::GoCreate,
         Self::GoCall,
         Self::GoWrite,
+        Self::GoReader,
+        Self::GoHandler,
+        Self::GoHeaders,
+        Self::GoSender,
+        Self::GoItem,
+        Self::GoHeader,
         Self::PythonFree,
         Self::PythonCopy,
+        Self::NginxSend,
+        Self::NginxRequest,
         Self::NodePhase,
         Self::NodeRead,
         Self::NodeMicrotasks,
@@ -99,82 +132,79 @@ impl Program {
     /// Its name in the object, and in metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::TlsExit => "tls_exit",
-            Self::TlsReadEnter => "tls_read_enter",
-            Self::TlsReadExEnter => "tls_read_ex_enter",
-            Self::TlsTypedReadEnter => "tls_typed_read_enter",
-            Self::TlsWriteEnter => "tls_write_enter",
-            Self::TlsWriteExEnter => "tls_write_ex_enter",
-            Self::TlsSendfileEnter => "tls_sendfile_enter",
-            Self::TlsUncorkEnter => "tls_uncork_enter",
-            Self::TlsHandshakeEnter => "tls_handshake_enter",
-            Self::TlsFree => "tls_free",
-            Self::BioWriteEnter => "bio_write_enter",
-            Self::TlsNowEnd => "tls_now_end",
-            Self::TlsNowReceive => "tls_now_receive",
-            Self::TlsNowSend => "tls_now_send",
-            Self::TlsNowRecord => "tls_now_record",
-            Self::TlsNowBegin => "tls_now_begin",
-            Self::GoRequest => "go_request",
-            Self::GoCreate => "go_create",
-            Self::GoCall => "go_call",
-            Self::GoWrite => "go_write",
-            Self::PythonFree => "python_free",
-            Self::PythonCopy => "python_copy",
-            Self::NodePhase => "node_phase",
-            Self::NodeRead => "node_read",
-            Self::NodeMicrotasks => "node_microtasks",
-            Self::NodeScope => "node_scope",
-        }
+        self.row().0
     }
 
     /// Whether only the objects for newer kernels have it.
     #[must_use]
     pub fn is_modern(self) -> bool {
-        matches!(
-            self,
-            Self::GoRequest
-                | Self::GoCreate
-                | Self::GoCall
-                | Self::GoWrite
-                | Self::PythonFree
-                | Self::PythonCopy
-                | Self::NodePhase
-                | Self::NodeRead
-                | Self::NodeMicrotasks
-                | Self::NodeScope
-        )
+        self.row().1.contains(&Trait::Modern)
     }
 
     /// Whether it sees a call begin.
     #[must_use]
     pub fn enters(self) -> bool {
-        matches!(
-            self,
-            Self::TlsReadEnter
-                | Self::TlsReadExEnter
-                | Self::TlsTypedReadEnter
-                | Self::TlsWriteEnter
-                | Self::TlsWriteExEnter
-                | Self::TlsSendfileEnter
-                | Self::TlsUncorkEnter
-                | Self::TlsHandshakeEnter
-        )
+        self.row().1.contains(&Trait::Enters)
     }
 
     /// Whether plain bytes are seen there.
     #[must_use]
     pub fn moves_bytes(self) -> bool {
-        matches!(
-            self,
-            Self::TlsReadEnter
-                | Self::TlsReadExEnter
-                | Self::TlsTypedReadEnter
-                | Self::TlsWriteEnter
-                | Self::TlsWriteExEnter
-                | Self::TlsNowReceive
-                | Self::TlsNowSend
-        )
+        self.row().1.contains(&Trait::Moves)
     }
+
+    /// Its name, and what else is to be known of it.
+    fn row(self) -> (&'static str, &'static [Trait]) {
+        use Trait::{Enters, Modern, Moves};
+        match self {
+            Self::TlsExit => ("tls_exit", &[]),
+            Self::TlsReadEnter => ("tls_read_enter", &[Enters, Moves]),
+            Self::TlsReadExEnter => ("tls_read_ex_enter", &[Enters, Moves]),
+            Self::TlsTypedReadEnter => ("tls_typed_read_enter", &[Enters, Moves]),
+            Self::TlsWriteEnter => ("tls_write_enter", &[Enters, Moves]),
+            Self::TlsWriteExEnter => ("tls_write_ex_enter", &[Enters, Moves]),
+            Self::TlsSendfileEnter => ("tls_sendfile_enter", &[Enters]),
+            Self::TlsUncorkEnter => ("tls_uncork_enter", &[Enters]),
+            Self::TlsHandshakeEnter => ("tls_handshake_enter", &[Enters]),
+            Self::TlsFree => ("tls_free", &[]),
+            Self::BioWriteEnter => ("bio_write_enter", &[]),
+            Self::TlsNowEnd => ("tls_now_end", &[]),
+            Self::TlsNowReceive => ("tls_now_receive", &[Moves]),
+            Self::TlsNowSend => ("tls_now_send", &[Moves]),
+            Self::TlsNowRecord => ("tls_now_record", &[]),
+            Self::TlsNowBegin => ("tls_now_begin", &[]),
+            Self::RustlsEncrypted => ("rustls_encrypted", &[Moves, Modern]),
+            Self::RustlsEncrypt => ("rustls_encrypt", &[Modern]),
+            Self::RustlsReceive => ("rustls_receive", &[Moves, Modern]),
+            Self::GoRequest => ("go_request", &[Modern]),
+            Self::GoCreate => ("go_create", &[Modern]),
+            Self::GoCall => ("go_call", &[Modern]),
+            Self::GoWrite => ("go_write", &[Modern]),
+            Self::GoReader => ("go_reader", &[Modern]),
+            Self::GoHandler => ("go_handler", &[Modern]),
+            Self::GoHeaders => ("go_headers", &[Modern]),
+            Self::GoSender => ("go_sender", &[Modern]),
+            Self::GoItem => ("go_item", &[Modern]),
+            Self::GoHeader => ("go_header", &[Modern]),
+            Self::PythonFree => ("python_free", &[Modern]),
+            Self::PythonCopy => ("python_copy", &[Modern]),
+            Self::NginxSend => ("nginx_send", &[Modern]),
+            Self::NginxRequest => ("nginx_request", &[Modern]),
+            Self::NodePhase => ("node_phase", &[Modern]),
+            Self::NodeRead => ("node_read", &[Modern]),
+            Self::NodeMicrotasks => ("node_microtasks", &[Modern]),
+            Self::NodeScope => ("node_scope", &[Modern]),
+        }
+    }
+}
+
+/// What is to be known of a program beside its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trait {
+    /// It sees a call begin.
+    Enters,
+    /// Plain bytes are seen there.
+    Moves,
+    /// Only the objects for newer kernels have it.
+    Modern,
 }

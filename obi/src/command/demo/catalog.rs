@@ -3,22 +3,30 @@
 //! In: requests of the frontend. Out: products as JSON; unknown ones are 404, an inventory in trouble is 503.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use axum::extract::{Path, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::caller::{Call, Caller};
 use super::inventory::{PRODUCTS, Stock};
+use super::search::Index;
 use super::similar::similar;
 
 #[derive(Clone)]
 struct Catalog {
     caller: Caller,
     inventory: SocketAddr,
+    index: Arc<Index>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Wanted {
+    q: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -41,11 +49,16 @@ pub(super) fn router(inventory: SocketAddr) -> Router {
     Router::new()
         .route("/products", get(list))
         .route("/products/{id}", get(offer))
-        .with_state(Catalog { caller: Caller::new(), inventory })
+        .route("/search", get(search))
+        .with_state(Catalog { caller: Caller::new(), inventory, index: Arc::new(Index::new()) })
 }
 
 async fn list() -> Json<Vec<Product>> {
     Json((1..=PRODUCTS).step_by(20).map(product).collect())
+}
+
+async fn search(State(catalog): State<Catalog>, Query(Wanted { q }): Query<Wanted>) -> Json<Vec<Product>> {
+    Json(catalog.index.search(&q).into_iter().map(product).collect())
 }
 
 async fn offer(State(catalog): State<Catalog>, Path(id): Path<u32>, headers: HeaderMap) -> Response {
@@ -88,6 +101,8 @@ mod tests {
         check(calm, "/products/17", 200).await;
         check(calm, "/products/4711", 404).await;
         check(calm, "/products/teapot", 400).await;
+        check(calm, "/search?q=copper", 200).await;
+        check(calm, "/search", 400).await;
     }
 
     #[tokio::test]

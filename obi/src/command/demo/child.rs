@@ -3,6 +3,7 @@
 //! In: a [`Launch`]. Out: a running [`Child`] that cannot outlive us: it is stopped when dropped, and the kernel
 //! terminates it when we die (see `service::demo_service`).
 
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt as _;
@@ -23,11 +24,12 @@ const STOP_POLL: Duration = Duration::from_millis(20);
 pub(super) struct Launch {
     member: Member,
     arguments: Vec<String>,
+    variables: Vec<(&'static str, OsString)>,
 }
 
 impl Launch {
     pub(super) fn new(member: Member) -> Self {
-        Self { member, arguments: Vec::new() }
+        Self { member, arguments: Vec::new(), variables: Vec::new() }
     }
 
     /// Where the service finds one that it calls.
@@ -43,6 +45,12 @@ impl Launch {
     /// Where the agent listens.
     pub(super) fn listen(self, address: SocketAddr) -> Self {
         self.argument("--listen", address.to_string())
+    }
+
+    /// Variables of its environment.
+    pub(super) fn variables(mut self, variables: impl IntoIterator<Item = (&'static str, OsString)>) -> Self {
+        self.variables.extend(variables);
+        self
     }
 
     fn argument(mut self, name: &str, value: String) -> Self {
@@ -66,6 +74,7 @@ impl Child {
             .arg(launch.member.to_string())
             .args(["--parent", &std::process::id().to_string()])
             .args(launch.arguments)
+            .envs(launch.variables)
             .stdin(Stdio::null())
             // A group of its own: Ctrl-C reaches us alone, and we stop the children in order.
             .process_group(0);

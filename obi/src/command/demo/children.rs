@@ -5,11 +5,16 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use super::child::{Child, Launch};
+use super::promise::Promise;
 use super::service::Member;
 
 /// In order of starting. They are stopped in the order of [`STOPPING`].
 #[derive(Default)]
-pub(super) struct Children(Vec<Child>);
+pub(super) struct Children {
+    all: Vec<Child>,
+    /// What the agent reads goes after it.
+    promise: Option<Promise>,
+}
 
 /// First the load, then from the front to the back, last the agent: it sees every exchange end.
 const STOPPING: [Member; 6] =
@@ -23,15 +28,18 @@ impl Children {
         let cart = self.start_service(Launch::new(Member::Cart).peer(Member::Inventory, inventory))?;
         let frontend = Launch::new(Member::Frontend).peer(Member::Catalog, catalog).peer(Member::Cart, cart);
         let frontend = self.start_service(frontend)?;
-        self.0.push(Child::start(Launch::new(Member::Shopper).peer(Member::Frontend, frontend).rate(rate))?);
-        self.0.push(Child::start(Launch::new(Member::Agent).listen(listen))?);
+        self.all
+            .push(Child::start(Launch::new(Member::Shopper).peer(Member::Frontend, frontend).rate(rate))?);
+        self.promise = Promise::new()?;
+        let variables = self.promise.iter().flat_map(Promise::variables);
+        self.all.push(Child::start(Launch::new(Member::Agent).listen(listen).variables(variables))?);
         Ok(())
     }
 
     fn start_service(&mut self, launch: Launch) -> anyhow::Result<SocketAddr> {
         let mut child = Child::start(launch)?;
         let address = child.read_address();
-        self.0.push(child);
+        self.all.push(child);
         address
     }
 
@@ -40,7 +48,7 @@ impl Children {
     /// # Errors
     /// When any other child has ended.
     pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitCode>> {
-        for child in &mut self.0 {
+        for child in &mut self.all {
             let Some(status) = child.ended()? else { continue };
             return match (child.member, status.code().and_then(|code| u8::try_from(code).ok())) {
                 (Member::Agent, Some(code)) => Ok(Some(ExitCode::from(code.max(1)))),
@@ -53,7 +61,7 @@ impl Children {
     /// Asks each to stop and waits for it.
     pub(super) async fn stop(&mut self) {
         for member in STOPPING {
-            for child in self.0.iter_mut().filter(|child| child.member == member) {
+            for child in self.all.iter_mut().filter(|child| child.member == member) {
                 child.stop().await;
             }
         }
@@ -62,7 +70,7 @@ impl Children {
 
 impl fmt::Display for Children {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let services = self.0.iter().filter(|child| child.member != Member::Agent);
+        let services = self.all.iter().filter(|child| child.member != Member::Agent);
         for (index, child) in services.enumerate() {
             let separator = if index == 0 { "" } else { ", " };
             write!(out, "{separator}{} (pid {})", child.member, child.pid())?;

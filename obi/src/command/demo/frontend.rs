@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{get, post};
 
@@ -24,6 +24,7 @@ pub(super) fn router(catalog: SocketAddr, cart: SocketAddr) -> Router {
     Router::new()
         .route("/", get(home))
         .route("/products/{id}", get(product))
+        .route("/search", get(search))
         .route("/cart/{cart}", get(show_cart))
         .route("/cart/{cart}/items", post(add_item))
         .route("/cart/{cart}/checkout", post(check_out))
@@ -45,6 +46,11 @@ async fn home(State(shop): State<Shop>, headers: HeaderMap) -> Response {
 
 async fn product(State(shop): State<Shop>, Path(id): Path<String>, headers: HeaderMap) -> Response {
     shop.hand_on(Call::get(shop.catalog, format!("/products/{id}")), &headers).await
+}
+
+async fn search(State(shop): State<Shop>, uri: Uri, headers: HeaderMap) -> Response {
+    let path = uri.path_and_query().map_or("/search", |it| it.as_str());
+    shop.hand_on(Call::get(shop.catalog, path.to_owned()), &headers).await
 }
 
 async fn show_cart(State(shop): State<Shop>, Path(cart): Path<String>, headers: HeaderMap) -> Response {
@@ -81,6 +87,8 @@ mod tests {
             ("GET", "/", "", 200),
             ("GET", "/products/17", "", 200),
             ("GET", "/products/4711", "", 404),
+            ("GET", "/search?q=copper", "", 200),
+            ("GET", "/search", "", 400),
             ("GET", "/cart/abc", "", 404),
             ("POST", "/cart/abc/items", r#"{"product":17,"quantity":1}"#, 201),
             ("POST", "/cart/abc/items", r#"{"product":"#, 400),

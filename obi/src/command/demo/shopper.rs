@@ -12,7 +12,7 @@ use axum::body::Bytes;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
 use super::caller::{Call, Caller};
 use super::inventory::{Line, PRODUCTS};
@@ -23,6 +23,10 @@ const OPEN_CARTS: usize = 8;
 /// Long enough for the request to be read, shorter than any answer from the inventory.
 const PATIENCE: Duration = Duration::from_micros(800);
 
+/// Every tenth request is a search, but no more than these: once they are slow, each keeps the catalog busy for a while.
+const SEARCHES_APART: Duration = Duration::from_millis(500);
+const WORDS: [&str; 6] = ["copper", "porcelain", "enamel", "Dresden", "Delft", "spout"];
+
 /// Sends until the process ends.
 pub(super) async fn shop(frontend: SocketAddr, rate: f64) -> anyhow::Result<()> {
     let caller = Caller::new();
@@ -30,10 +34,16 @@ pub(super) async fn shop(frontend: SocketAddr, rate: f64) -> anyhow::Result<()> 
     let mut carts: [String; OPEN_CARTS] = std::array::from_fn(|_| uuid(fastrand::u128(..)));
     let mut ticks = interval(Duration::from_secs_f64(1.0 / rate));
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let between_searches = SEARCHES_APART.max(Duration::from_secs_f64(10.0 / rate));
+    let mut next_search = Instant::now() + between_searches;
     loop {
         ticks.tick().await;
         let cart = &mut carts[fastrand::usize(..OPEN_CARTS)];
-        let step = step(fastrand::f64());
+        let is_search = next_search <= Instant::now();
+        let step = if is_search { Step::Search } else { step(fastrand::f64()) };
+        if is_search {
+            next_search = Instant::now() + between_searches;
+        }
         let request = step.request(cart);
         if step == Step::CheckOut {
             *cart = uuid(fastrand::u128(..));
@@ -53,6 +63,7 @@ enum Step {
     Home,
     Product,
     UnknownProduct,
+    Search,
     ShowCart,
     AddItem,
     CheckOut,
@@ -87,6 +98,7 @@ impl Step {
             Self::Home => get("/".to_owned()),
             Self::Product | Self::GiveUp => get(format!("/products/{product}")),
             Self::UnknownProduct => get(format!("/products/{}", PRODUCTS + product)),
+            Self::Search => get(format!("/search?q={}", WORDS[fastrand::usize(..WORDS.len())])),
             Self::ShowCart => get(format!("/cart/{cart}")),
             Self::AddItem => {
                 // Every fiftieth product is sold out, which a checkout learns as 409.
@@ -171,6 +183,7 @@ mod tests {
         };
         check(Step::Home, "/", false);
         check(Step::Product, "/products/", false);
+        check(Step::Search, "/search?q=", false);
         check(Step::ShowCart, "/cart/c1", false);
         check(Step::AddItem, "/cart/c1/items", true);
         check(Step::CheckOut, "/cart/c1/checkout", true);

@@ -24,7 +24,8 @@ pub(super) fn similar(id: u32) -> Vec<u32> {
     ranked.into_iter().take(SHOWN).map(|(_, other)| other).collect()
 }
 
-fn description(id: u32) -> String {
+/// What a product is said to be.
+pub(super) fn description(id: u32) -> String {
     let pick = |words: &[&'static str], step: u32| words[(id * step) as usize % words.len()];
     format!(
         "a teapot of {}, {}, made in {} for {} cups of tea, number {id} of the spring collection",
@@ -35,8 +36,10 @@ fn description(id: u32) -> String {
     )
 }
 
-/// Letters to add, drop or change to make one text of the other (Levenshtein), row by row.
-fn edit_distance(from: &[u8], to: &[u8]) -> usize {
+/// Letters to add, drop or change to make one text of the other (Levenshtein), row by row. A function of its own in
+/// flame graphs.
+#[inline(never)]
+pub(super) fn edit_distance(from: &[u8], to: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.iter().enumerate() {
         let mut diagonal = row[0];

@@ -47,6 +47,8 @@ impl Profiles {
             table_bytes: config.table_bytes.into(),
             mapping_blocks: 64,
             statistics: false,
+            off_cpu: false,
+            page_faults: config.page_faults,
         };
         let rings = Rings::open();
         if let Err(error) = &rings {

@@ -15,6 +15,7 @@ pub(super) enum Kind {
     Svg,
     Pprof,
     Otlp,
+    Folded,
 }
 
 /// A recording larger than this is none.
@@ -23,7 +24,9 @@ const MAX_BYTES: u64 = 256 << 20;
 impl Kind {
     pub(super) fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?;
-        [(".svg", Self::Svg), (".pb.gz", Self::Pprof), (".otlp", Self::Otlp)]
+        let kinds =
+            [(".svg", Self::Svg), (".pb.gz", Self::Pprof), (".otlp", Self::Otlp), (".folded", Self::Folded)];
+        kinds
             .into_iter()
             .find(|(ending, _)| name.ends_with(ending) && name.len() > ending.len())
             .map(|(_, kind)| kind)
@@ -35,6 +38,7 @@ impl Kind {
             Self::Svg => "svg",
             Self::Pprof => "pprof",
             Self::Otlp => "otlp",
+            Self::Folded => "folded",
         }
     }
 }
@@ -45,7 +49,7 @@ impl Kind {
 /// When it cannot be read, or is none.
 pub(super) fn read(path: &Path) -> Result<Selection, UsageError> {
     let base = |reason: String| UsageError::Base { path: path.display().to_string(), reason };
-    let kind = Kind::of(path).filter(|kind| *kind != Kind::Svg);
+    let kind = Kind::of(path).filter(|kind| matches!(kind, Kind::Pprof | Kind::Otlp));
     let kind = kind.ok_or_else(|| base("expected a recording that ends with .pb.gz or .otlp".to_owned()))?;
     let mut bytes = Vec::new();
     std::fs::File::open(path)
@@ -71,6 +75,7 @@ mod tests {
         check("a.svg", Some(Kind::Svg));
         check("/tmp/x.pb.gz", Some(Kind::Pprof));
         check("x.otlp", Some(Kind::Otlp));
+        check("x.folded", Some(Kind::Folded));
         check(".svg", None);
         check("a.png", None);
         check("svg", None);

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use thiserror::Error;
 
+use super::pinned;
 use crate::config::{self, Token};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -54,6 +55,17 @@ pub struct Reached {
     pub address: SocketAddr,
     /// `web.token`.
     token: Token,
+    /// `web.cert_file`; none: it does not speak TLS.
+    certificate: Option<PathBuf>,
+}
+
+impl Reached {
+    /// `http://127.0.0.1:9464`.
+    #[must_use]
+    pub fn url(&self) -> String {
+        let scheme = if self.certificate.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
 }
 
 /// Where it is to be asked, and with what token: that of the configuration or of the environment.
@@ -66,11 +78,11 @@ pub fn reach(place: &Place) -> anyhow::Result<Reached> {
             let token = Token::try_from(std::env::var(TOKEN).unwrap_or_default());
             let token =
                 token.map_err(|problem| anyhow::anyhow!("environment {TOKEN}: web.token {problem}"))?;
-            Reached { address: reachable(address), token }
+            Reached { address: reachable(address), token, certificate: None }
         }
         None => {
             let web = config::load(place.config.as_deref())?.web;
-            Reached { address: reachable(web.listen), token: web.token }
+            Reached { address: reachable(web.listen), token: web.token, certificate: web.cert_file }
         }
     })
 }
@@ -106,14 +118,19 @@ fn get(
 ) -> anyhow::Result<Vec<u8>> {
     let address = agent.address;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let url = reqwest::Url::parse_with_params(&format!("http://{address}{path}"), parameters)
+    let url = reqwest::Url::parse_with_params(&format!("{}{path}", agent.url()), parameters)
         .with_context(|| format!("failed to make a URL of `{address}{path}`"))?;
     // Nothing is asked with an empty query.
     let url =
         if parameters.is_empty() { reqwest::Url::parse(url.as_str().trim_end_matches('?'))? } else { url };
     runtime.block_on(async {
         crate::objective::notify::choose_tls();
-        let client = reqwest::Client::builder().no_proxy().timeout(timeout).build()?;
+        let client = reqwest::Client::builder().no_proxy().timeout(timeout);
+        let client = match &agent.certificate {
+            Some(file) => client.tls_backend_preconfigured(pinned::configuration(file)?),
+            None => client,
+        };
+        let client = client.build()?;
         let mut request = client.get(url.clone());
         if let Some(token) = agent.token.get() {
             request = request.bearer_auth(token);
@@ -153,8 +170,10 @@ mod tests {
     #[test]
     fn nobody_there_is_said() {
         let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let error =
-            format!("{:#}", fetch(&Reached { address, token: Token::default() }, "/", &[]).unwrap_err());
+        let error = format!(
+            "{:#}",
+            fetch(&Reached { address, token: Token::default(), certificate: None }, "/", &[]).unwrap_err()
+        );
         assert!(error.starts_with(&format!("no agent answers at {address}: Connection refused")), "{error}");
     }
 }

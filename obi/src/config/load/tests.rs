@@ -98,7 +98,7 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     );
     check(
         "web: {lisen: x}",
-        "obi.yaml: web.lisen: not known; expected one of external_url, history_bytes, hosts, listen, open, protect_metrics, span_bytes, spans, token",
+        "obi.yaml: web.lisen: not known; expected one of cert_file, client_ca_file, external_url, history_bytes, hosts, key_file, listen, open, protect_metrics, span_bytes, spans, token",
     );
     check(
         "discover: {include: [{exe: /usr/bin/x}]}",
@@ -186,9 +186,25 @@ fn a_wrong_file_says_where_and_what_was_expected() {
     ] {
         check(&format!("receive: {{otlp: {otlp}}}"), &format!("obi.yaml: receive.otlp.{key} {expected}"));
     }
+    for (web, key, expected) in [
+        (
+            "{cert_file: a.pem}",
+            "cert_file: `a.pem`",
+            "is not valid, expected an absolute path, such as /etc/obi/web.pem, or an empty text",
+        ),
+        ("{cert_file: /a}", "key_file: `null`", "is missing, expected the key of `cert_file`"),
+        ("{key_file: /a}", "cert_file: `null`", "is missing, expected the certificate of `key_file`"),
+        (
+            "{client_ca_file: /a}",
+            "client_ca_file: `/a`",
+            "needs TLS, expected `cert_file` and `key_file` beside it",
+        ),
+    ] {
+        check(&format!("web: {web}"), &format!("obi.yaml: web.{key} {expected}"));
+    }
     check(
         "web: 7",
-        "obi.yaml: web: `7` is not a section, expected one of external_url, history_bytes, hosts, listen, open, protect_metrics, span_bytes, spans, token",
+        "obi.yaml: web: `7` is not a section, expected one of cert_file, client_ca_file, external_url, history_bytes, hosts, key_file, listen, open, protect_metrics, span_bytes, spans, token",
     );
     check("7", "obi.yaml: `7` is not valid, expected sections such as `web:`");
     check(
@@ -312,7 +328,7 @@ fn a_wrong_variable_is_named() {
     check(
         "OBI_WEB_LISTEM",
         "x",
-        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_EXTERNAL_URL, OBI_WEB_HISTORY_BYTES, OBI_WEB_HOSTS, OBI_WEB_LISTEN, OBI_WEB_OPEN, OBI_WEB_PROTECT_METRICS, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS, OBI_WEB_TOKEN",
+        "environment OBI_WEB_LISTEM: web.listem: not known; expected one of OBI_WEB_CERT_FILE, OBI_WEB_CLIENT_CA_FILE, OBI_WEB_EXTERNAL_URL, OBI_WEB_HISTORY_BYTES, OBI_WEB_HOSTS, OBI_WEB_KEY_FILE, OBI_WEB_LISTEN, OBI_WEB_OPEN, OBI_WEB_PROTECT_METRICS, OBI_WEB_SPAN_BYTES, OBI_WEB_SPANS, OBI_WEB_TOKEN",
     );
     check(
         "OBI_DISCOVER_INCLUDE",

@@ -14,6 +14,7 @@ use std::fmt::Write as _;
 
 use self::svg::Picture;
 use self::tree::{Levels, Tree};
+use crate::profile::sample_type::SampleUnit;
 use crate::profile::{SampleType, Selection};
 
 /// A flame graph of one selection.
@@ -43,11 +44,10 @@ fn describe(selection: &Selection) -> String {
     let total = Total::of(selection);
     let of = selection.shown_type();
     let (row, samples) = (of.row(), total.samples);
-    let mut text =
-        format!("{samples} samples, {} of {} ± {}", seconds(total.sum), row.quantity, seconds(total.error));
-    if of.period > 0 {
+    let mut text = format!("{samples} samples, {} ± {}", amount(of, total.sum), figure(of, total.error));
+    if of.period > 0 && of.kind.has_clock() {
         let period = row.unit.shown(of.period as f64);
-        let _ = write!(text, ", one every {} of {}", seconds(period), row.looked_at);
+        let _ = write!(text, ", one every {} of {}", figure(of, period), row.looked_at);
     }
     if selection.lost > 0 {
         let _ = write!(text, "; {} samples lost", selection.lost);
@@ -66,7 +66,7 @@ const FEW_SAMPLES: u64 = 100;
 pub struct Total {
     /// Samples.
     pub samples: u64,
-    /// What they stand for, as people read it: seconds.
+    /// What they stand for, as people read it: seconds, or how many.
     pub sum: f64,
     /// Its standard error, at most.
     pub error: f64,
@@ -79,29 +79,50 @@ impl Total {
         Self::of_values(selection.shown_type(), selection.shown().map(|sample| sample.value))
     }
 
-    /// What to say where so few samples allow no conclusion, and what would help.
+    /// What to say where so few samples tell little, how far off a share may be, and what would help.
+    ///
+    /// A share of a half is the least certain one: 95 of a hundred times it is off by less than 0.98 / √n.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let n = self.samples;
-        (n < FEW_SAMPLES).then(|| {
-            format!("{n} samples are too few to conclude from (below {FEW_SAMPLES}): record longer, or under more load")
-        })
+        let advice = "record longer, or under more load";
+        match n {
+            0 => Some(format!("no samples: {advice}")),
+            FEW_SAMPLES.. => None,
+            _ => {
+                let off = 98.0 / (n as f64).sqrt();
+                Some(format!("few samples ({n}): shares may be {off:.0} % off; {advice}"))
+            }
+        }
     }
 
     /// Adds values of samples up.
     pub fn of_values(of: SampleType, values: impl Iterator<Item = u64>) -> Self {
-        let (unit, period) = (of.row().unit, of.period.max(1) as f64);
+        let unit = of.row().unit;
         let (mut samples, mut sum, mut squares) = (0, 0_u64, 0.0);
         for value in values {
             samples += 1;
             sum = sum.saturating_add(value);
-            squares += (value as f64 / period).powi(2);
+            // What is not looked at now and then, but measured each time, is not off by chance.
+            squares += if of.is_by_chance(value) { unit.shown(value as f64).powi(2) } else { 0.0 };
         }
-        // Of periods. What is not looked at now and then, but measured each time, is not off by chance: its period is
-        // 0.
-        let error = f64::sqrt(squares) * unit.shown(of.period as f64);
+        let error = f64::sqrt(squares);
         Self { samples, sum: unit.shown(sum as f64), error }
     }
+}
+
+/// A shown value of a kind, as people read it.
+fn figure(of: SampleType, value: f64) -> String {
+    match of.row().unit {
+        SampleUnit::Nanoseconds => seconds(value),
+        SampleUnit::Count => format!("{value:.0}"),
+    }
+}
+
+/// The same, and what it is.
+fn amount(of: SampleType, value: f64) -> String {
+    let between = if of.row().unit == SampleUnit::Count { " " } else { " of " };
+    format!("{}{between}{}", figure(of, value), of.row().quantity)
 }
 
 /// A time in a unit that suits it.

@@ -48,9 +48,29 @@ pub(super) fn of_kind(kind: Kind) -> Colour {
     }
 }
 
+/// The colour of waits for a reason, by its words; each has one of its own.
+pub(super) fn of_wait(reason: &str) -> Colour {
+    match reason {
+        "lock" => Colour(2, 70, 66),
+        "gil" => Colour(330, 55, 72),
+        "condition" => Colour(284, 40, 70),
+        "network" => Colour(205, 60, 66),
+        "poll" => Colour(205, 22, 76),
+        "disk" => Colour(30, 80, 62),
+        "file" => Colour(45, 60, 66),
+        "page fault" => Colour(75, 45, 60),
+        "sleep" => Colour(160, 32, 68),
+        "child" => Colour(120, 28, 66),
+        _ => Colour(0, 0, 72),
+    }
+}
+
 /// The same with a shade by its name, so that neighbours can be told apart.
 pub(super) fn of(key: &Key) -> Colour {
-    let Colour(hue, saturation, lightness) = of_kind(key.kind);
+    let Colour(hue, saturation, lightness) = match &key.wait {
+        Some(reason) => of_wait(reason),
+        None => of_kind(key.kind),
+    };
     if let Kind::Level(_) | Kind::Code(_, Fidelity::Marker) = key.kind {
         return Colour(hue, saturation, lightness);
     }

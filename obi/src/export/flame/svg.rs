@@ -2,11 +2,13 @@
 //!
 //! In: a tree. Out: SVG. Positions are whole numbers wherever they can be, so that the text is the same everywhere.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use super::paint;
-use super::seconds;
 use super::tree::{Key, Kind, Node, Tree};
+use super::{amount, figure};
 use crate::profile::{Fidelity, Runtime};
 
 /// Sizes in pixels.
@@ -121,7 +123,7 @@ impl Picture<'_> {
             (Some(_), Kind::Code(_, fidelity)) if fidelity != Fidelity::Marker => self.colour_of_change(node),
             _ => paint::of(&node.key),
         };
-        let class = if is_dark(node.key.kind) { " class=\"dark\"" } else { "" };
+        let class = if is_dark(&node.key) { " class=\"dark\"" } else { "" };
         write!(out, "<g{class}><title>{}</title>", Escaped(&self.details(node)))?;
         write!(
             out,
@@ -159,18 +161,15 @@ impl Picture<'_> {
             }
         } else {
             let of = self.tree.types[0];
-            let time = |value: f64| seconds(of.row().unit.shown(value));
-            // Each period is a sample, or none.
-            let error = (node.values[0] as f64 * of.period as f64).sqrt();
-            let _ = write!(
-                text,
-                "\n{:.2} %, {} of {} ± {}; {} of it in itself",
-                100.0 * self.tree.share(node, 0),
-                time(node.values[0] as f64),
-                of.row().quantity,
-                time(error),
-                time(node.own[0] as f64)
-            );
+            let shown = |value: u64| of.row().unit.shown(value as f64);
+            let share = 100.0 * self.tree.share(node, 0);
+            let _ = write!(text, "\n{share:.2} %, {}", amount(of, shown(node.values[0])));
+            if of.kind.has_clock() {
+                // Each period is a sample, or none.
+                let error = (node.values[0] as f64 * of.period as f64).sqrt();
+                let _ = write!(text, " ± {}", figure(of, of.row().unit.shown(error)));
+            }
+            let _ = write!(text, "; {} of it in itself", figure(of, shown(node.own[0])));
         }
         text
     }
@@ -189,11 +188,23 @@ impl Picture<'_> {
     fn write_legend(&self, out: &mut String, y: usize) -> fmt::Result {
         let mut entries: Vec<(String, paint::Colour)> = Vec::new();
         if let Some([old, new]) = self.sides {
-            entries.push((format!("larger share {old}"), paint::of_change(2.0, 1.0)));
-            entries.push(("no difference beyond chance".to_owned(), paint::of_change(1.0, 1.0)));
-            entries.push((format!("larger share {new}"), paint::of_change(1.0, 2.0)));
+            let empty = self.tree.nodes[0].values.iter().zip([old, new]).find(|(value, _)| **value == 0);
+            if let Some((_, side)) = empty {
+                entries
+                    .push((format!("no sample {side}: nothing to compare with"), paint::of_change(1.0, 1.0)));
+            } else {
+                entries.push((format!("larger share {old}"), paint::of_change(2.0, 1.0)));
+                entries.push(("no difference beyond chance".to_owned(), paint::of_change(1.0, 1.0)));
+                entries.push((format!("larger share {new}"), paint::of_change(1.0, 2.0)));
+            }
         } else {
-            let is_used = |kind: Kind| self.tree.nodes.iter().any(|node| class(node.key.kind) == class(kind));
+            let nodes = || self.tree.nodes.iter().map(|node| &node.key);
+            let waits: BTreeSet<&Arc<str>> = nodes().filter_map(|key| key.wait.as_ref()).collect();
+            entries.extend(
+                waits.into_iter().map(|reason| (format!("waiting: {reason}"), paint::of_wait(reason))),
+            );
+            let is_used =
+                |kind: Kind| nodes().any(|key| key.wait.is_none() && class(key.kind) == class(kind));
             let used = paint::LEGEND.into_iter().filter(|(_, kind)| is_used(*kind));
             entries.extend(used.map(|(name, kind)| (name.to_owned(), paint::of_kind(kind))));
         }
@@ -207,8 +218,8 @@ impl Picture<'_> {
     }
 }
 
-fn is_dark(kind: Kind) -> bool {
-    matches!(kind, Kind::Code(_, Fidelity::Marker))
+fn is_dark(key: &Key) -> bool {
+    key.wait.is_none() && matches!(key.kind, Kind::Code(_, Fidelity::Marker))
 }
 
 /// What has one colour.
@@ -251,6 +262,9 @@ fn kind_words(key: &Key) -> String {
     }
     if !key.module.is_empty() {
         let _ = write!(words, ", in {}", key.module);
+    }
+    if let Some(reason) = &key.wait {
+        let _ = write!(words, "; waiting: {reason}");
     }
     words
 }

@@ -11,6 +11,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use crate::profile::unnamed::{module, shown};
+use crate::profile::waits::{Said, said};
 use crate::profile::{Fidelity, Frame, Origin, Runtime, Sample, SampleType, Selection, Stack};
 
 /// Frames of a tree at most; the narrowest are left out.
@@ -76,6 +77,8 @@ pub(super) struct Key {
     pub(super) module: Arc<str>,
     /// Inlined into its caller.
     pub(super) is_inlined: bool,
+    /// What is waited for in it; `None`: it runs.
+    pub(super) wait: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
@@ -160,6 +163,7 @@ fn path(sample: &Sample, levels: Levels) -> Vec<Key> {
         kind: Kind::Level(what),
         module: "".into(),
         is_inlined: false,
+        wait: None,
     };
     let mut path = Vec::new();
     if levels.service {
@@ -185,7 +189,8 @@ struct Growing {
 
 impl Growing {
     fn new() -> Self {
-        let key = Key { name: "all".into(), kind: Kind::Level("all"), module: "".into(), is_inlined: false };
+        let (name, kind, module) = ("all".into(), Kind::Level("all"), "".into());
+        let key = Key { name, kind, module, is_inlined: false, wait: None };
         let root = Node { key, values: [0; 2], own: [0; 2], children: Vec::new() };
         Self { nodes: vec![root], children: vec![BTreeMap::new()], limit: GROWING, left_out: 0 }
     }
@@ -195,7 +200,13 @@ impl Growing {
         add(&mut self.nodes[0].values);
         let mut at = 0;
         let frames = sample.stack.frames.iter().rev();
-        for key in path.into_iter().chain(frames.flat_map(|frame| keys(frame, &sample.origin.executable))) {
+        let wait: Option<Arc<str>> = match sample.stack.frames.last().and_then(said) {
+            Some(Said::Waiting(reason)) => Some(reason.into()),
+            _ => None,
+        };
+        let keys = frames.flat_map(|frame| keys(frame, &sample.origin.executable));
+        let keys = keys.map(|key| Key { wait: wait.clone(), ..key });
+        for key in path.into_iter().chain(keys) {
             let Some(child) = self.child(at, key) else {
                 self.left_out += 1;
                 return;
@@ -251,16 +262,23 @@ impl Growing {
 fn keys<'f>(frame: &'f Frame, executable: &str) -> impl Iterator<Item = Key> + use<'f> {
     let module: Arc<str> = module(frame).into();
     let symbol = &frame.symbol;
-    let kind = Kind::Code(symbol.runtime, symbol.fidelity);
+    let kind = match said(frame) {
+        Some(Said::Waiting(_)) => Kind::Level("what is waited for"),
+        Some(Said::Running) => Kind::Level("on a CPU"),
+        Some(Said::Other) => Kind::Level("another thread"),
+        None => Kind::Code(symbol.runtime, symbol.fidelity),
+    };
     let shown = shown(frame, executable);
     let lines = if shown.is_some() { &[] } else { symbol.lines.as_slice() };
-    let unnamed = shown.map(|name| Key { name, kind, module: Arc::clone(&module), is_inlined: false });
+    let unnamed =
+        shown.map(|name| Key { name, kind, module: Arc::clone(&module), is_inlined: false, wait: None });
     let outermost = lines.len().saturating_sub(1);
     let lines = lines.iter().enumerate().rev().map(move |(index, line)| Key {
         name: Arc::clone(&line.function),
         kind,
         module: Arc::clone(&module),
         is_inlined: index < outermost,
+        wait: None,
     });
     unnamed.into_iter().chain(lines)
 }

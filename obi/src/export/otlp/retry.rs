@@ -26,7 +26,8 @@ pub(super) enum Answer {
 
 /// First pause; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// No pause that the agent chooses by itself is longer.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Exponential back-off: pauses with jitter, so that agents do not come back together.
 #[derive(Debug)]

@@ -47,7 +47,12 @@ pub(super) fn configuration(destination: &OtlpDestination, url: &Uri) -> Result<
     let builder = match &destination.ca_file {
         _ if url.scheme_str() == Some("http") => builder.with_root_certificates(RootCertStore::empty()),
         Some(path) => builder.with_root_certificates(authorities(path)?),
-        None => builder.with_native_roots().map_err(TlsError::System)?,
+        None => match builder.clone().with_native_roots() {
+            Ok(builder) => builder,
+            // An image without files has no authorities: those of Mozilla are in the binary.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => builder.with_webpki_roots(),
+            Err(error) => return Err(TlsError::System(error)),
+        },
     };
     let (Some(cert_file), Some(key_file)) = (&destination.cert_file, &destination.key_file) else {
         return Ok(builder.with_no_client_auth());

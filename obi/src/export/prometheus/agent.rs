@@ -21,7 +21,7 @@ use crate::kubernetes::view::View as Kubernetes;
 use crate::profile::view::View as Profile;
 use crate::receive::View as Receive;
 use crate::red::{self, EVIDENCE, ServiceTotals, seconds};
-use crate::stats::{HookSetState, Lane, Process, Program, Reloads, Snapshot, Spooled, Stage};
+use crate::stats::{Evidence, HookSetState, Lane, Process, Program, Reloads, Snapshot, Spooled, Stage};
 
 #[derive(Debug)]
 pub(super) struct Collector {
@@ -86,7 +86,17 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
     let help = "Forks, execs and exits that were lost; what they told is read from /proc";
     out.counter(("obi_lost_process_events", help, None), [([], stats.lost_process_events)])?;
     let help = "Times that a process was not read in time; what it did has the name known until then";
-    out.counter(("obi_late_processes", help, None), [([], stats.late_processes)])
+    out.counter(("obi_late_processes", help, None), [([], stats.late_processes)])?;
+    stats.evidence.map_or(Ok(()), |evidence| write_evidence(out, evidence))
+}
+
+fn write_evidence(out: &mut Families<'_>, evidence: Evidence) -> fmt::Result {
+    let help = "Traces that are kept whole, as they show why an objective burns";
+    out.gauge(("obi_evidence_traces", help, None), evidence.traces)?;
+    let help = "What spans of kept traces take beyond the recent ones";
+    out.gauge(("obi_evidence", help, Some(&BYTES)), evidence.bytes)?;
+    let help = "Spans of kept traces that found no room in slo.evidence_bytes";
+    out.counter(("obi_evidence_refused_spans", help, None), [([], evidence.refused)])
 }
 
 fn write_spans(out: &mut Families<'_>, services: &[ServiceTotals], unseen: Unseen) -> fmt::Result {
@@ -337,12 +347,18 @@ fn write_kubernetes(out: &mut Families<'_>, kubernetes: &Kubernetes) -> fmt::Res
     for (state, n) in [("present", kubernetes.pods), ("ended", kubernetes.ended)] {
         family.encode_family(&LabelSet(&[("state", state)]))?.encode_gauge(&(n as u64))?;
     }
-    out.counter(("obi_kubernetes_events", "Messages about pods", None), [([], kubernetes.events)])?;
-    let help = "Messages about pods that were not used, by reason";
+    let header = ("obi_kubernetes_peers", "Objects that name what is not on this node", None);
+    let mut family = out.family(header, MetricType::Gauge)?;
+    for (kind, n) in [("service", kubernetes.services), ("endpointslice", kubernetes.slices)] {
+        family.encode_family(&LabelSet(&[("kind", kind)]))?.encode_gauge(&(n as u64))?;
+    }
+    let help = "Messages about pods and services";
+    out.counter(("obi_kubernetes_events", help, None), [([], kubernetes.events)])?;
+    let help = "Messages about pods and services that were not used, by reason";
     let unused = [("undecodable", kubernetes.undecodable), ("no_room", kubernetes.refused)];
     let unused = unused.map(|(reason, n)| ([("reason", reason)], n));
     out.counter(("obi_kubernetes_unused_events", help, None), unused)?;
-    let help = "Times that pods were not told: no answer, a refusal, or a stream that broke";
+    let help = "Streams of pods or services that did not begin or broke";
     out.counter(("obi_kubernetes_failures", help, None), [([], kubernetes.failures)])?;
     let help = "Processes in pods that were not known when these were named, by reason";
     let unresolved = kubernetes.unresolved;

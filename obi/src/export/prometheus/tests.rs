@@ -11,7 +11,7 @@ use crate::red::tests::{START, call_ended, call_with, service, span, span_with, 
 use crate::red::{ActiveLabels, Limits, Registry as Spans};
 use crate::span::grpc::Code;
 use crate::span::{SpanKind, Spent};
-use crate::stats::{HookSetState, Loss, MapMemory, Process, Program, Stage, Stats};
+use crate::stats::{Evidence, HookSetState, Loss, MapMemory, Process, Program, Stage, Stats};
 
 /// A little of everything, without the process.
 fn sources() -> (Spans, Stats) {
@@ -49,6 +49,7 @@ fn sources() -> (Spans, Stats) {
     stats.lose_times("late", 2);
     stats.lost_process_events = 5;
     stats.late_processes = 2;
+    stats.evidence = Some(Evidence { traces: 3, bytes: 4_000, refused: 5 });
     stats.watched_processes = 4;
     stats.hook_set = "socket";
     stats.hook_sets = vec![

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::Cursor;
 use std::os::unix::fs::FileExt as _;
+use std::sync::LazyLock;
 
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -26,9 +27,11 @@ fn open(folder: &Path, bytes: u64) -> (Arc<Spool>, Slot) {
     (spool, slot)
 }
 
+/// The same two times, also where a second ends between them.
 fn kept(n: u8, length: usize) -> Kept {
+    static TIME: LazyLock<u64> = LazyLock::new(seconds_now);
     let (body, query) = (vec![n; length], String::new());
-    Kept { body, query, encoding: Encoding::Plain, items: u64::from(n) + 1, time: seconds_now() }
+    Kept { body, query, encoding: Encoding::Plain, items: u64::from(n) + 1, time: *TIME }
 }
 
 /// Takes and settles everything.

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
+use super::service::{Service, Slice};
 use super::*;
 use crate::kubernetes::frame::{Frames, Prefix};
 
@@ -11,11 +12,13 @@ const INITIAL: &[u8] = include_bytes!("../../../tests/kubernetes/api_initial.bin
 const CHANGES: &[u8] = include_bytes!("../../../tests/kubernetes/api_changes.bin");
 const GONE: &[u8] = include_bytes!("../../../tests/kubernetes/api_gone.bin");
 const LIST: &[u8] = include_bytes!("../../../tests/kubernetes/api_list.bin");
+const SERVICES: &[u8] = include_bytes!("../../../tests/kubernetes/api_services.bin");
+const SLICES: &[u8] = include_bytes!("../../../tests/kubernetes/api_slices.bin");
 const TOLD: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_initial.bin");
 const TOLD_CHANGES: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_changes.bin");
 
-fn shown(sent: &Sent) -> String {
-    let Pod { name, addresses, is_ending, .. } = &sent.pod;
+fn shown(sent: &Sent<Pod>) -> String {
+    let Pod { name, addresses, is_ending, .. } = &sent.object;
     format!("{name} {} {} {is_ending}", sent.resource_version, addresses.len())
 }
 
@@ -27,7 +30,7 @@ fn events(prefix: Prefix, pieces: &[&[u8]]) -> String {
         frames.push(piece);
         while let Some(bytes) = frames.message().unwrap() {
             let line = match prefix {
-                Prefix::Length => match watched(bytes).unwrap() {
+                Prefix::Length => match watched::<Pod>(bytes).unwrap() {
                     Watched::Put(sent) => format!("put {}", shown(&sent)),
                     Watched::Gone(sent) => format!("gone {}", shown(&sent)),
                     Watched::Bookmark { resource_version, is_initial_end } => {
@@ -72,26 +75,67 @@ fn streams_tell_the_same_wherever_they_are_cut() {
     check(Prefix::Grpc, TOLD_CHANGES, changes);
 }
 
+fn objects<T: Object>(bytes: &[u8]) -> Vec<T> {
+    let mut frames = Frames::new(Prefix::Length);
+    frames.push(bytes);
+    let mut found = Vec::new();
+    loop {
+        match watched::<T>(frames.message().unwrap().unwrap()).unwrap() {
+            Watched::Put(sent) => found.push(sent.object),
+            Watched::Bookmark { is_initial_end: true, .. } => return found,
+            other => panic!("{:?}", std::mem::discriminant(&other)),
+        }
+    }
+}
+
+#[test]
+fn services_have_their_own_addresses() {
+    let lines = objects(SERVICES).into_iter().map(|service: Service| {
+        format!("{} {}/{} {:?}", service.uid, service.name.namespace, service.name.name, service.addresses)
+    });
+    let expected = [
+        "c1 shop/cart [10.96.0.7, 192.0.2.7, 198.51.100.7, fd00:96::7]",
+        "c2 shop/cart-pods []",
+        "c3 shop/elsewhere []",
+    ];
+    assert_eq!(lines.collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn slices_have_addresses_and_ports_of_a_service() {
+    let lines = objects(SLICES).into_iter().map(|slice: Slice| {
+        let name = slice.name.map_or("none".to_owned(), |name| format!("{}/{}", name.namespace, name.name));
+        format!("{} {name} {:?} {:?}", slice.uid, slice.addresses, slice.ports)
+    });
+    let expected = [
+        "cart-1 shop/cart [10.244.3.7, 10.244.4.8] Some([8080, 9090])",
+        "any-1 shop/any [fd00::9] None",
+        "names-1 shop/names [] Some([])",
+        "own none [10.244.9.9] Some([])",
+    ];
+    assert_eq!(lines.collect::<Vec<_>>(), expected);
+}
+
 #[test]
 fn a_list_comes_item_by_item() {
     let mut names = Vec::new();
-    let version = list(LIST, |pod| names.push(pod.name.to_string())).unwrap();
+    let version = list(LIST, |pod: Pod| names.push(pod.name.to_string())).unwrap();
     assert_eq!(
         (version.as_str(), &names[..]),
         ("100", &["etcd-node-a", "cart-5d4f8c7b9-x2x4z"].map(String::from)[..])
     );
     for at in 0..LIST.len() {
         // Nothing of it is anything else.
-        let _ = list(&LIST[..at], |_| ());
+        let _ = list(&LIST[..at], |_: Pod| ());
     }
-    assert!(list(b"{\"kind\":\"PodList\"}", |_| ()).is_err());
+    assert!(list(b"{\"kind\":\"PodList\"}", |_: Pod| ()).is_err());
 }
 
 fn running_cart() -> Pod {
     let mut frames = Frames::new(Prefix::Length);
     frames.push(CHANGES);
     match watched(frames.message().unwrap().unwrap()).unwrap() {
-        Watched::Put(sent) => sent.pod,
+        Watched::Put(sent) => sent.object,
         other => panic!("{other:?}"),
     }
 }
@@ -122,7 +166,7 @@ fn of_a_pod_everything_is_taken_that_is_wanted_and_nothing_else() {
 #[test]
 fn a_static_pod_is_the_nodes_and_has_no_address() {
     let mut found = Vec::new();
-    list(LIST, |pod| found.push(pod)).unwrap();
+    list(LIST, |pod: Pod| found.push(pod)).unwrap();
     let pod = &found[0];
     assert_eq!(pod.key().map(|uid| uid.to_string()).as_deref(), Some("0123456789abcdef0123456789abcdef"));
     assert!(pod.addresses.is_empty(), "it uses the node's network");
@@ -139,7 +183,8 @@ fn a_static_pod_is_the_nodes_and_has_no_address() {
 proptest! {
     #[test]
     fn any_bytes_are_read(bytes in any::<Vec<u8>>()) {
-        let _ = (pod(&bytes), watched(&bytes), told(&bytes), list(&bytes, |_| ()));
+        let _ = (pod(&bytes), watched::<Pod>(&bytes), told(&bytes), list(&bytes, |_: Pod| ()));
+        let _ = (watched::<Service>(&bytes), watched::<Slice>(&bytes), Slice::decode(&bytes));
     }
 
     #[test]
@@ -149,7 +194,7 @@ proptest! {
         let mut frames = Frames::new(Prefix::Length);
         frames.push(&bytes);
         while let Ok(Some(bytes)) = frames.message() {
-            let _ = watched(bytes);
+            let _ = (watched::<Pod>(bytes), watched::<Slice>(bytes));
         }
     }
 }

@@ -16,10 +16,10 @@ use prost::bytes::Bytes;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::{Broken, Told, live, names, take};
+use super::{Broken, gone, live, names, put};
 use crate::kubernetes::Pods;
 use crate::kubernetes::frame::{Frames, Prefix};
-use crate::kubernetes::message;
+use crate::kubernetes::message::{self, Told};
 
 /// Until the connection stands, and until all pods that are there have been told.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -116,13 +116,13 @@ impl Kubelet {
 /// Whether the message says that all has been told. One that cannot be read is counted: the next one may be well.
 fn accept(bytes: &[u8], pods: &Pods) -> bool {
     match message::told(bytes) {
-        Ok(message::Told::Put(sent)) => take(pods, Told::Put(sent)),
-        Ok(message::Told::Gone(sent)) => take(pods, Told::Gone(sent)),
-        Ok(message::Told::Complete) => {
+        Ok(Told::Put(sent)) => put(pods, sent.object),
+        Ok(Told::Gone(sent)) => gone(pods, &sent.object),
+        Ok(Told::Complete) => {
             live(pods, "kubelet");
             return true;
         }
-        Ok(message::Told::Other) => {}
+        Ok(Told::Other) => {}
         Err(error) => {
             pods.counts().undecodable.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(%error, "a message of the kubelet is passed over");

@@ -4,11 +4,15 @@
 //! fails is asked again after a while that grows, and never by all agents of a cluster at once. Nothing waits for it.
 //!
 //! - [`kubelet`]: its stream on a unix socket. [`api`]: the API server's watch. [`names`]: names of log folders, while
-//!   neither is heard.
+//!   neither is heard. [`services`]: those of the cluster, at the API server.
+//! - [`server`], [`watch`]: how the API server is asked for the objects of one kind.
 
 pub mod api;
 pub mod kubelet;
 pub mod names;
+mod server;
+pub mod services;
+mod watch;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,9 +22,9 @@ use tokio::time::{Instant, sleep};
 use self::api::Api;
 use self::kubelet::Kubelet;
 use self::names::Folders;
-use super::message::Sent;
+use self::services::Endpoints;
 use super::view::Counts;
-use super::{Error, Pods};
+use super::{Error, Pod, Pods};
 use crate::clock::monotonic_ns;
 use crate::config::{Kubernetes, Metadata};
 
@@ -75,6 +79,7 @@ pub struct Plan {
     kubelet: Option<Kubelet>,
     api: Option<Api>,
     names: Option<Folders>,
+    endpoints: Option<Endpoints>,
 }
 
 impl Plan {
@@ -87,7 +92,8 @@ impl Plan {
         let api = if wants(Metadata::Api) { Api::find(config) } else { None };
         let is_off = config.metadata == Metadata::Off;
         let names = if is_off { None } else { Folders::find(&config.log_folder, &config.node) };
-        let plan = Self { kubelet, api, names };
+        let endpoints = if is_off { None } else { Endpoints::find(config) };
+        let plan = Self { kubelet, api, names, endpoints };
         plan.warn(config);
         (plan.kubelet.is_some() || plan.api.is_some() || plan.names.is_some()).then_some(plan)
     }
@@ -121,7 +127,7 @@ impl Plan {
 
     /// Follows the sources for ever.
     pub async fn run(self, pods: &Pods) {
-        let Self { kubelet, api, names } = self;
+        let Self { kubelet, api, names, endpoints } = self;
         let housekeeping = async {
             let mut swept = Instant::now();
             loop {
@@ -135,7 +141,12 @@ impl Plan {
                 }
             }
         };
-        tokio::join!(housekeeping, follow(kubelet, api, pods));
+        let services = async {
+            if let Some(endpoints) = endpoints {
+                endpoints.run(pods).await;
+            }
+        };
+        tokio::join!(housekeeping, services, follow(kubelet, api, pods));
     }
 }
 
@@ -208,19 +219,16 @@ fn live(pods: &Pods, source: &'static str) {
     });
 }
 
-/// A pod that a stream told of; `None` when the message said nothing of a pod.
-enum Told {
-    Put(Box<Sent>),
-    Gone(Box<Sent>),
+/// A stream says that a pod is there, in this form.
+fn put(pods: &Pods, pod: Pod) {
+    pods.counts().events.fetch_add(1, Ordering::Relaxed);
+    pods.put(pod, monotonic_ns());
 }
 
-fn take(pods: &Pods, told: Told) {
+/// A stream says that a pod is no more.
+fn gone(pods: &Pods, pod: &Pod) {
     pods.counts().events.fetch_add(1, Ordering::Relaxed);
-    let now = monotonic_ns();
-    match told {
-        Told::Put(sent) => pods.put(sent.pod, now),
-        Told::Gone(sent) => pods.gone(&sent.pod, now),
-    }
+    pods.gone(pod, monotonic_ns());
 }
 
 /// Waits that double, each a random part of the whole, so that agents do not fall into step.

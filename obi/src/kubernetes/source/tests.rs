@@ -11,12 +11,19 @@ use prost::bytes::Bytes;
 use tempfile::TempDir;
 
 use super::*;
+use crate::config::PeerNames;
 use crate::kubernetes::PodUid;
+use crate::kubernetes::message::service::{Service, Slice};
+use crate::kubernetes::services::Kind;
 
 const INITIAL: &[u8] = include_bytes!("../../../tests/kubernetes/api_initial.bin");
 const CHANGES: &[u8] = include_bytes!("../../../tests/kubernetes/api_changes.bin");
+/// What an API server says whose etcd reports no progress, instead of the first pod.
+const REFUSED: &[u8] = include_bytes!("../../../tests/kubernetes/api_refused.bin");
 const GONE: &[u8] = include_bytes!("../../../tests/kubernetes/api_gone.bin");
 const LIST: &[u8] = include_bytes!("../../../tests/kubernetes/api_list.bin");
+const SERVICES: &[u8] = include_bytes!("../../../tests/kubernetes/api_services.bin");
+const SLICES: &[u8] = include_bytes!("../../../tests/kubernetes/api_slices.bin");
 const TOLD: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_initial.bin");
 const TOLD_CHANGES: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_changes.bin");
 
@@ -87,19 +94,57 @@ fn reply(socket: TcpStream, answer: &Answer, asked: impl FnOnce(String)) -> std:
     if *is_broken { Ok(()) } else { socket.write_all(b"0\r\n\r\n") }
 }
 
-fn api(address: &str) -> (Api, TempDir) {
+fn asked(address: &str) -> (Kubernetes, TempDir) {
     let credentials = tempfile::tempdir().unwrap();
     std::fs::write(credentials.path().join("token"), "the-token\n").unwrap();
-    let mut api = Api::find(&Kubernetes {
+    let config = Kubernetes {
         api_server: address.to_owned(),
         node: "node-a".to_owned(),
         credentials: credentials.path().to_owned(),
         spread: Duration::ZERO,
         ..Kubernetes::default()
-    })
-    .unwrap();
-    api.between_lists = Duration::ZERO;
+    };
+    (config, credentials)
+}
+
+fn api(address: &str) -> (Api, TempDir) {
+    let (config, credentials) = asked(address);
+    let mut api = Api::find(&config).unwrap();
+    api.watch.between_lists = Duration::ZERO;
     (api, credentials)
+}
+
+/// The services of the cluster, and what is behind them, from both collections.
+#[tokio::test]
+async fn services_are_followed_where_that_is_wanted() {
+    let (address, requests) =
+        serve(vec![stream(SERVICES, 3), stream(SLICES, 5), refusal("403 Forbidden", "")]);
+    let (config, _folder) = asked(&address);
+    assert!(Endpoints::find(&config).is_none());
+    let config = Kubernetes { peers: PeerNames::Services, ..config };
+    let (mut endpoints, pods) = (Endpoints::find(&config).unwrap(), Pods::default());
+
+    endpoints.services.follow(&services::Addresses::<Service>::new(&pods, Kind::Service)).await.unwrap();
+    let head = requests.recv().unwrap();
+    assert!(head.starts_with("GET /api/v1/services?watch=1&allowWatchBookmarks=true&"), "{head}");
+    endpoints.slices.follow(&services::Addresses::<Slice>::new(&pods, Kind::Slice)).await.unwrap();
+    let head = requests.recv().unwrap();
+    assert!(head.starts_with("GET /apis/discovery.k8s.io/v1/endpointslices?watch=1&"), "{head}");
+
+    let at = |address: &str| {
+        let found = pods.services().at(address.parse().unwrap(), monotonic_ns());
+        found.map(|found| format!("{}/{}", found.namespace, found.name))
+    };
+    assert!(pods.services().is_live());
+    for address in ["10.96.0.7:80", "[fd00:96::7]:80", "192.0.2.7:1", "10.244.3.7:8080", "10.244.4.8:9090"] {
+        assert_eq!(at(address).as_deref(), Some("shop/cart"), "{address}");
+    }
+    assert_eq!(at("[fd00::9]:1").as_deref(), Some("shop/any"));
+    assert_eq!((at("10.244.3.7:22"), at("10.244.9.9:80")), (None, None));
+    let view = pods.view();
+    assert_eq!((view.services, view.slices, view.streams, view.undecodable), (3, 3, 2, 0));
+    let refused = endpoints.slices.follow(&services::Addresses::<Slice>::new(&pods, Kind::Slice)).await;
+    assert!(refused.unwrap_err().to_string().starts_with("the list of endpoint slices was refused: 403"));
 }
 
 fn cart(pods: &Pods) -> Option<std::sync::Arc<super::super::Pod>> {
@@ -155,19 +200,20 @@ async fn a_stream_that_breaks_names_nobody_wrongly() {
 }
 
 #[tokio::test]
-async fn an_older_server_is_asked_for_a_list_first() {
-    let list =
-        Answer { headers: "content-type: application/vnd.kubernetes.protobuf\r\n", ..stream(LIST, 11) };
-    let answers = vec![refusal("422 Unprocessable Entity", ""), list, stream(CHANGES, 9)];
-    let (address, requests) = serve(answers);
-    let ((mut api, _folder), pods) = (api(&address), Pods::default());
-    api.follow(&pods).await.unwrap();
-    assert!(requests.recv().unwrap().contains("sendInitialEvents"));
-    let list = requests.recv().unwrap();
-    let asked = "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dnode-a&resourceVersion=0 ";
-    assert!(list.starts_with(asked), "{list}");
-    assert!(requests.recv().unwrap().contains("&resourceVersion=100 "));
-    assert_eq!((pods.view().pods, pods.view().ended), (1, 1));
+async fn a_server_that_cannot_begin_a_watch_with_what_is_there_is_asked_for_a_list() {
+    for refused in [refusal("422 Unprocessable Entity", ""), stream(REFUSED, 9)] {
+        let list =
+            Answer { headers: "content-type: application/vnd.kubernetes.protobuf\r\n", ..stream(LIST, 11) };
+        let (address, requests) = serve(vec![refused, list, stream(CHANGES, 9)]);
+        let ((mut api, _folder), pods) = (api(&address), Pods::default());
+        api.follow(&pods).await.unwrap();
+        assert!(requests.recv().unwrap().contains("sendInitialEvents"));
+        let list = requests.recv().unwrap();
+        let asked = "GET /api/v1/pods?fieldSelector=spec.nodeName%3Dnode-a&resourceVersion=0 ";
+        assert!(list.starts_with(asked), "{list}");
+        assert!(requests.recv().unwrap().contains("&resourceVersion=100 "));
+        assert_eq!((pods.view().pods, pods.view().ended), (1, 1));
+    }
 }
 
 #[tokio::test]

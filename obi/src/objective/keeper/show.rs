@@ -3,13 +3,16 @@
 //! In: the state of everything at one moment. Out: [`View`]. Refuses to know who reads it.
 
 use slo::duration::Short;
-use slo::{Account, BudgetingMethod, Counts, Status, Time, Window};
+use slo::{Account, BudgetingMethod, Counts, Moment, Status, Time, Window};
 
 use super::{Keeper, Tracked, time};
 use crate::objective::alert::Alert;
 use crate::objective::view::{
-    AlertView, BurnRateView, EventsView, ObjectiveView, SeverityView, View, WindowView,
+    AlertView, BurnRateView, EventsView, MomentView, ObjectiveView, SeverityView, View, WindowView,
 };
+
+/// Of a period.
+const MOMENTS: u32 = 48;
 
 impl Keeper {
     pub(super) fn show(&self, now: u64) -> View {
@@ -39,6 +42,7 @@ impl Keeper {
             let Counts { good, bad } = self.total(index, part);
             EventsView { slo: label.clone(), good, bad }
         });
+        let moments = account.burn_down(&status.budget, self.engine.coverage(), MOMENTS);
         let burn_rates = status.windows.iter().map(|(window, burn)| BurnRateView {
             window: Short(*window).to_string(),
             burn_rate: burn.rate.unwrap_or(0.0),
@@ -59,6 +63,7 @@ impl Keeper {
             ratio: status.budget.achieved,
             error_budget_remaining_ratio: status.budget.remaining,
             exhausted_in_seconds: status.exhausted_in.map(|left| left.as_secs_f64()),
+            burn_down: moments.iter().map(moment).collect(),
             burn_rates: burn_rates.collect(),
             alerts: self.severities(index, account),
             evidence: tracked.exhibit.clone(),
@@ -95,6 +100,15 @@ fn window(window: &Window, status: &Status) -> WindowView {
         start: period.start.to_string(),
         end: period.end.to_string(),
         coverage: status.budget.burn.coverage,
+    }
+}
+
+fn moment(moment: &Moment) -> MomentView {
+    MomentView {
+        at: moment.at.to_string(),
+        elapsed_ratio: moment.elapsed,
+        error_budget_remaining_ratio: moment.remaining,
+        coverage: moment.coverage,
     }
 }
 

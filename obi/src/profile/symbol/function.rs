@@ -7,7 +7,8 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{java, python};
+pub use super::javascript::Sources;
+use super::{java, javascript, python};
 use crate::capture::guest::{Kind, Layout, Memory};
 use crate::profile::{Fidelity, Runtime, Symbol};
 
@@ -51,6 +52,8 @@ pub enum Code {
     Java(java::Method),
     /// HotSpot's, compiled, with what is inlined.
     Inlined(java::Inlined),
+    /// V8's.
+    JavaScript(javascript::Code),
 }
 
 impl Function {
@@ -88,6 +91,7 @@ impl Function {
             Some(Ok(Code::Python(code))) => code.symbol(position),
             Some(Ok(Code::Java(method))) => method.symbol(position),
             Some(Ok(Code::Inlined(inlined))) => inlined.symbol(),
+            Some(Ok(Code::JavaScript(code))) => code.symbol(),
             _ => Symbol { lines: Vec::new(), fidelity: Fidelity::Address, runtime: self.object.kind.into() },
         }
     }
@@ -98,7 +102,7 @@ impl Function {
         let Object { kind, address, compiled } = self.object;
         let bytes = match kind {
             Kind::Cpython => 2,
-            Kind::HotSpot => 1,
+            Kind::HotSpot | Kind::V8 => 1,
         };
         let of_object = address.wrapping_add(bytes * u64::from(position.unwrap_or_default()));
         compiled.map_or(of_object, |place| place.address)
@@ -106,11 +110,16 @@ impl Function {
 }
 
 impl Code {
-    /// Reads the object at an address.
+    /// Reads the object at an address. `sources` is what has been learnt of texts of the process.
     ///
     /// # Errors
     /// When its memory has gone, or something else is there.
-    pub fn read(memory: &dyn Memory, layout: &Layout, object: &Object) -> Result<Self, Unnamed> {
+    pub fn read(
+        memory: &dyn Memory,
+        layout: &Layout,
+        sources: &Sources,
+        object: &Object,
+    ) -> Result<Self, Unnamed> {
         let address = object.address;
         match layout {
             Layout::Cpython(layout) => python::Code::read(memory, layout, address).map(Self::Python),
@@ -123,18 +132,24 @@ impl Code {
                     None => java::Method::read(memory, layout, address).map(Self::Java),
                 }
             }
+            Layout::V8(layout) => {
+                javascript::Code::read(memory, layout, sources, address).map(Self::JavaScript)
+            }
         }
     }
 
     /// Whether it is still the one at the address.
     #[must_use]
-    pub fn is_at(&self, memory: &dyn Memory, layout: &Layout, object: &Object) -> bool {
+    pub fn is_at(&self, memory: &dyn Memory, layout: &Layout, sources: &Sources, object: &Object) -> bool {
         match (self, layout) {
             (Self::Python(code), Layout::Cpython(layout)) => code.is_at(memory, layout, object.address),
             (Self::Java(method), Layout::HotSpot(layout)) => method.is_at(memory, layout, object.address),
             // A sample says which compilation it is of.
             (Self::Inlined(inlined), Layout::HotSpot(layout)) => {
                 inlined.is_at(memory, layout, object.address)
+            }
+            (Self::JavaScript(code), Layout::V8(layout)) => {
+                code.is_at(memory, layout, sources, object.address)
             }
             _ => false,
         }
@@ -147,6 +162,7 @@ impl Code {
             Self::Python(code) => code.bytes(),
             Self::Java(method) => method.bytes(),
             Self::Inlined(inlined) => inlined.bytes(),
+            Self::JavaScript(code) => code.bytes(),
         }
     }
 }
@@ -156,6 +172,7 @@ impl From<Kind> for Runtime {
         match kind {
             Kind::Cpython => Self::Cpython,
             Kind::HotSpot => Self::Jvm,
+            Kind::V8 => Self::V8,
         }
     }
 }

@@ -17,7 +17,8 @@
 //!   [`debug_file`] what lies beside it, [`compose`] the private copy that [`reader`] reads, [`plt`] stubs;
 //! - [`process`]: code that is made at run time: [`perf_map`], [`jitdump`], both into [`code`];
 //! - [`kernel`]: the kernel's; [`demangle`]: C++ and Rust;
-//! - [`function`]: functions that are objects of a process and no places, read when first seen: [`python`], [`java`].
+//! - [`function`]: functions that are objects of a process and no places, read when first seen: [`python`], [`java`],
+//!   [`javascript`].
 
 pub mod cache;
 pub mod code;
@@ -27,6 +28,7 @@ pub mod demangle;
 pub mod file;
 pub mod function;
 pub mod java;
+pub mod javascript;
 pub mod jitdump;
 pub mod kernel;
 pub mod perf_map;

@@ -1,9 +1,10 @@
 //! Who is at the other end of a call, by its address.
 //!
-//! In: an address and the time of the call. Out: the service of the pod that had it all that time. Refuses to guess: an
-//! address that may have moved has no name, and neither has a pod whose containers may name themselves.
+//! In: an address and the time of the call. Out: the service of the pod that had it all that time, else the Kubernetes
+//! Service that answered there. Refuses to guess: an address that may have moved has no name, and neither has a pod
+//! whose containers may name themselves.
 
-use std::net::IpAddr;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::kubernetes::Cluster;
@@ -15,8 +16,8 @@ use crate::kubernetes::Pods;
 pub enum Peer {
     /// A service whose process is known.
     Service(Arc<Service>),
-    /// A pod by its names.
-    Pod {
+    /// A pod or a Kubernetes Service by its names.
+    Named {
         /// As `service.name` would be.
         name: Arc<str>,
         /// As `service.namespace` would be.
@@ -30,7 +31,7 @@ impl Peer {
     pub fn name(&self) -> &str {
         match self {
             Self::Service(service) => &service.name,
-            Self::Pod { name, .. } => name,
+            Self::Named { name, .. } => name,
         }
     }
 
@@ -39,12 +40,12 @@ impl Peer {
     pub fn namespace(&self) -> &str {
         match self {
             Self::Service(service) => &service.namespace,
-            Self::Pod { namespace, .. } => namespace,
+            Self::Named { namespace, .. } => namespace,
         }
     }
 }
 
-/// The pods of this node by address.
+/// The pods of this node, and the services of the cluster, by address.
 #[derive(Debug)]
 pub struct Peers {
     pods: Pods,
@@ -66,9 +67,21 @@ impl Peers {
 
     /// Who had the address from one time to the other, by `CLOCK_MONOTONIC`.
     #[must_use]
-    pub fn at(&self, address: IpAddr, (begun, ended): (u64, u64)) -> Option<Peer> {
-        let pod = self.pods.at(address, begun)?;
-        let is_same = self.pods.at(address, ended).is_some_and(|then| then.uid == pod.uid);
+    pub fn at(&self, address: SocketAddr, times: (u64, u64)) -> Option<Peer> {
+        self.pod(address, times).or_else(|| self.service(address, times))
+    }
+
+    fn service(&self, address: SocketAddr, (begun, ended): (u64, u64)) -> Option<Peer> {
+        let services = self.pods.services();
+        let found = services.at(address, begun)?;
+        let is_same = services.at(address, ended).is_some_and(|then| then == found);
+        let has_names = !found.name.is_empty() && !found.namespace.is_empty();
+        (is_same && has_names).then_some(Peer::Named { name: found.name, namespace: found.namespace })
+    }
+
+    fn pod(&self, address: SocketAddr, (begun, ended): (u64, u64)) -> Option<Peer> {
+        let pod = self.pods.at(address.ip(), begun)?;
+        let is_same = self.pods.at(address.ip(), ended).is_some_and(|then| then.uid == pod.uid);
         if !is_same || pod.may_name_itself {
             return None;
         }
@@ -76,15 +89,17 @@ impl Peers {
         let name = names.iter().map(|(_, name)| clean(name)).find(|name| !name.is_empty())?;
         let namespace = [pod.annotation("service.namespace"), &pod.namespace].map(clean);
         let namespace = namespace.into_iter().find(|namespace| !namespace.is_empty())?;
-        Some(Peer::Pod { name: name.into(), namespace: namespace.into() })
+        Some(Peer::Named { name: name.into(), namespace: namespace.into() })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubernetes::Pod;
+    use crate::kubernetes::message::service::ServiceName;
     use crate::kubernetes::pod::Owner;
+    use crate::kubernetes::services::Kind;
+    use crate::kubernetes::{Pod, message};
 
     fn pod(nth: u8, name: &str) -> Pod {
         Pod {
@@ -107,7 +122,7 @@ mod tests {
         pods.put(pod(2, "user"), 30);
         let peers = Peers::new(pods.clone(), &config::Kubernetes::default());
         let check = |begun, ended, expected: Option<&str>| {
-            let peer = peers.at("10.0.0.1".parse().unwrap(), (begun, ended));
+            let peer = peers.at("10.0.0.1:80".parse().unwrap(), (begun, ended));
             assert_eq!(peer.as_ref().map(Peer::name), expected, "{begun} to {ended}");
             assert!(peer.is_none_or(|peer| peer.namespace() == "shop"));
         };
@@ -118,5 +133,12 @@ mod tests {
         check(31, 35, Some("user"));
         pods.put(Pod { may_name_itself: true, ..pod(2, "user") }, 40);
         check(41, 42, None);
+        // A service's own address is that of no pod.
+        let (uid, name) = ("1".into(), ServiceName { namespace: "shop".into(), name: "cart".into() });
+        let addresses = vec!["10.96.0.1".parse().unwrap()];
+        pods.services().complete(Kind::Service, 0);
+        pods.services().put_service(message::service::Service { uid, name, addresses }, 50);
+        let at = |begun, ended| peers.at("10.96.0.1:80".parse().unwrap(), (begun, ended));
+        assert_eq!((at(49, 52), at(51, 52).as_ref().map(Peer::name)), (None, Some("cart")));
     }
 }

@@ -173,8 +173,9 @@ fn memory(metrics: &Metrics) -> Markup {
     }
     rows.extend(stats.maps.iter().map(|map| (format!("kernel maps: {}", map.subsystem), map.bytes)));
     let inside = stats.profile.iter().flat_map(|profile| &profile.memory);
-    let inside: Vec<_> =
-        inside.map(|(what, bytes)| (format!("of the process, profiles: {what}"), *bytes)).collect();
+    let evidence = stats.evidence.map(|it| ("of the process, traces of evidence".to_owned(), it.bytes));
+    let inside = inside.map(|(what, bytes)| (format!("of the process, profiles: {what}"), *bytes));
+    let inside: Vec<_> = inside.chain(evidence).collect();
     html! {
         section aria-labelledby="memory" {
             h2 #memory { "Memory" }
@@ -186,6 +187,9 @@ fn memory(metrics: &Metrics) -> Markup {
                     tr.total { th scope="row" { "process and kernel maps together" } td.n { (text::bytes(rows.iter().map(|(_, bytes)| bytes).sum())) } }
                 }
             } }
+            @if let Some(evidence) = stats.evidence.filter(|it| it.refused > 0) {
+                p { span.bad { "▲ " (text::counted(evidence.refused, "span", "spans")) } " of traces that show where objectives burn found no room: " code { "slo.evidence_bytes" } "." }
+            }
         }
     }
 }
@@ -232,7 +236,7 @@ fn profiles(stats: &Snapshot) -> Markup {
                     p {
                         "Every CPU is looked at " (profile.frequency) " times a second; "
                         (text::counted(profile.samples, "sample", "samples")) " so far, " (text::count(profile.held)) " held. "
-                        a href="/api/v1/profiles?format=svg" { "Flame graph of the last minute, whole machine" }
+                        a href=(super::profile::PAGE) { "Flame graph of the last minute, whole machine" }
                     }
                     (counts("Lost", &profile.lost)) (counts("Cut short", &profile.truncated)) (counts("Links to spans", &profile.links))
                 },

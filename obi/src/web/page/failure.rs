@@ -97,7 +97,7 @@ fn heading(error: &Error) -> &'static str {
 }
 
 /// With a capital letter and a full stop.
-fn sentence(error: &Error) -> String {
+pub(super) fn sentence(error: &Error) -> String {
     let text = super::text::short_to(&error.to_string(), 400);
     if matches!(error, Error::Parameter { .. }) {
         return format!("{text}.");

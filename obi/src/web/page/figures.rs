@@ -2,10 +2,12 @@
 //!
 //! In: a [`Snapshot`]. Out: numbers to be shown. Refuses to count: what is added up here is what `/metrics` exports.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::lately::Lately;
+use super::parameter::Order;
 use crate::red::{Histogram, QUEUE_WAIT_BOUNDS, Snapshot, Spread, seconds};
 use crate::span::{Service, SpanKind};
 
@@ -197,8 +199,21 @@ pub(super) fn operations(red: &Snapshot, service: u32, kind: SpanKind) -> Vec<Op
             Operation { verb, place, is_route, figures, cpu }
         })
         .collect();
-    list.sort_by_key(|operation| std::cmp::Reverse(operation.figures.requests));
+    list.sort_by_key(|operation| Reverse(operation.figures.requests));
     list
+}
+
+/// Puts operations in an order; the usual one is that of [`operations`].
+pub(super) fn sort(list: &mut [Operation], by: Order) {
+    let descending = |value: f64| Reverse((value * 1e9) as u64);
+    match by {
+        Order::Worst | Order::Requests => {}
+        Order::Name => list.sort_by(|a, b| (&a.place, a.verb).cmp(&(&b.place, b.verb))),
+        Order::Errors => list.sort_by_key(|it| descending(it.figures.error_ratio())),
+        Order::Slow => {
+            list.sort_by_key(|it| descending(it.figures.spread.quantile(0.95).unwrap_or(0.0)));
+        }
+    }
 }
 
 #[cfg(test)]

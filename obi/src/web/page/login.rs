@@ -14,6 +14,7 @@ use maud::html;
 
 use super::failure::Failure;
 use super::frame::{Here, Page};
+use crate::listener::Peer;
 use crate::web::Error;
 use crate::web::access::Lack;
 
@@ -69,7 +70,9 @@ pub(super) async fn serve(State(state): State<super::Web>, request: Request) -> 
     if !is_from_here(request.headers(), external.as_ref()) {
         return Err(Error::Foreign.into());
     }
-    let over_tls = origin(request.headers()).is_some_and(|origin| origin.starts_with("https://"));
+    let peer = request.extensions().get::<Peer>();
+    let over_tls = peer.is_some_and(|peer| peer.over_tls)
+        || origin(request.headers()).is_some_and(|origin| origin.starts_with("https://"));
     let body = tokio::time::timeout(TIMEOUT, to_bytes(request.into_body(), MAX_BYTES)).await;
     let body = body.ok().and_then(Result::ok).ok_or(Error::Form)?;
     let Form { token, to } = Form::read(&body).ok_or(Error::Form)?;

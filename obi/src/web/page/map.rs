@@ -2,17 +2,21 @@
 //!
 //! In: edges of the service graph. Out: a page. Refuses to count, and to place nodes: that is [`layers`].
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
 use super::failure::Failure;
 use super::frame::{Here, Page};
 use super::layers::{self, Layout, Place};
+use super::parameter::{self, Order};
 use super::{link, table, text};
 use crate::export::Metrics;
 use crate::red::graph::DATABASE;
@@ -37,8 +41,14 @@ const MARGIN: f64 = 8.0;
 /// Letters that fit a node.
 const LETTERS: usize = 21;
 
-pub(super) async fn serve(State(state): State<super::Web>) -> Result<Response, Failure> {
-    let make = |metrics: Metrics| page(&metrics.red).into_response();
+/// Parameter: `sort`.
+pub(super) async fn serve(
+    State(state): State<super::Web>,
+    pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let Query(pairs) = pairs?;
+    let (order, _) = parameter::of_tables(pairs, false)?;
+    let make = move |metrics: Metrics| page(&metrics.red, order).into_response();
     Ok(state.answer(Command::Metrics, make).await?)
 }
 
@@ -67,7 +77,7 @@ struct Arrow {
     spread: Spread,
 }
 
-pub(super) fn page(red: &Snapshot) -> Page {
+pub(super) fn page(red: &Snapshot, order: Order) -> Page {
     let body = html! {
         h1 { "Who calls whom" }
         div data-live="map" {
@@ -75,7 +85,7 @@ pub(super) fn page(red: &Snapshot) -> Page {
                 div.empty { p { b { "No calls yet." } " A line appears when a watched program answers or calls another one." } }
             } @else {
                 (picture(red))
-                (edges(&red.edges))
+                (edges(&red.edges, order))
             }
             @if red.unpaired > 0 {
                 p.quiet { (text::counted(red.unpaired, "request is", "requests are")) " in no line: a header names their caller, which is on another machine." }
@@ -135,7 +145,7 @@ fn picture(red: &Snapshot) -> Markup {
     let mut arrows: Vec<_> = arrows(red).into_iter().collect();
     let left_out = arrows.len().saturating_sub(DRAWN);
     if left_out > 0 {
-        arrows.sort_by_key(|(_, arrow)| std::cmp::Reverse(arrow.total));
+        arrows.sort_by_key(|(_, arrow)| Reverse(arrow.total));
         arrows.truncate(DRAWN);
         arrows.sort_by(|(a, _), (b, _)| a.cmp(b));
     }
@@ -227,7 +237,7 @@ fn drawn(node: &Node, (x, y): (f64, f64)) -> Markup {
     };
     let what = match node.kind {
         Kind::Service => text::short_to(&node.namespace, LETTERS),
-        Kind::Elsewhere => "not seen on this machine".to_owned(),
+        Kind::Elsewhere => away(&node.name).to_owned(),
         Kind::Database => "database".to_owned(),
     };
     let inside = html! {
@@ -248,11 +258,19 @@ fn drawn(node: &Node, (x, y): (f64, f64)) -> Markup {
     }
 }
 
+/// Of a peer that is no watched program: a loopback address is this machine's.
+fn away(name: &str) -> &'static str {
+    match name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
+        true => "a program that is not watched",
+        false => "not seen on this machine",
+    }
+}
+
 /// An end of an edge in a table.
 pub(super) fn node(end: &[Arc<str>; 2], is_service: bool) -> Markup {
     html! {
         @if is_service { (table::service(&end[1], &end[0])) }
-        @else { (text::name(&end[0])) " " span.of { "not seen on this machine" } }
+        @else { (text::name(&end[0])) " " span.of { (away(&end[0])) } }
     }
 }
 
@@ -260,20 +278,48 @@ fn end(node: &Node) -> Markup {
     html! {
         @match node.kind {
             Kind::Service => (table::service(&node.namespace, &node.name)),
-            Kind::Elsewhere => { (text::name(&node.name)) " " span.of { "not seen on this machine" } },
+            Kind::Elsewhere => { (text::name(&node.name)) " " span.of { (away(&node.name)) } },
             Kind::Database => { (text::name(&node.name)) " " span.of { "database" } },
         }
     }
 }
 
-fn edges(edges: &[Arc<Edge>]) -> Markup {
+/// Edges in an order; the usual one is those with errors first, then the busiest.
+pub(super) fn sorted(edges: &[Arc<Edge>], by: Order) -> Vec<&Arc<Edge>> {
     let mut sorted: Vec<&Arc<Edge>> = edges.iter().collect();
-    sorted.sort_by_key(|edge| std::cmp::Reverse((edge.failed > 0, edge.total)));
+    let slow = |edge: &Edge| {
+        let mut durations = Spread::default();
+        durations.add(&spread(edge));
+        durations.quantile(0.95).map_or(0, |seconds| (seconds * 1e9) as u64)
+    };
+    match by {
+        Order::Worst => sorted.sort_by_key(|edge| Reverse((edge.failed > 0, edge.total))),
+        Order::Name => sorted.sort_by(|a, b| (&a.client, &a.server).cmp(&(&b.client, &b.server))),
+        Order::Requests => sorted.sort_by_key(|edge| Reverse(edge.total)),
+        Order::Errors => {
+            let share = |edge: &Edge| edge.failed as f64 / edge.total.max(1) as f64;
+            sorted.sort_by(|a, b| share(b).total_cmp(&share(a)));
+        }
+        Order::Slow => sorted.sort_by_cached_key(|edge| Reverse(slow(edge))),
+    }
+    sorted
+}
+
+fn edges(edges: &[Arc<Edge>], order: Order) -> Markup {
+    let sorted = sorted(edges, order);
+    let head = |by: Order, name: &str, class: &str| {
+        table::sorted(
+            &link::with("/map", &[("sort", by.word())]),
+            (order == by).then_some(by.direction()),
+            name,
+            class,
+        )
+    };
     html! {
         div.wide tabindex="0" { table.rows #rows {
-            caption.unseen { "Calls, those with errors first" }
+            caption.unseen { "Calls" @if order == Order::Worst { ", those with errors first" } }
             thead { tr {
-                th scope="col" { "From" } th scope="col" { "To" } th.n scope="col" { "Calls" } th.n scope="col" { "Errors" } th.n scope="col" { "p50" } th.n scope="col" { "p95" }
+                (head(Order::Name, "From", "")) th scope="col" { "To" } (head(Order::Requests, "Calls", "n")) (head(Order::Errors, "Errors", "n")) th.n scope="col" { "p50" } (head(Order::Slow, "p95", "n"))
             } }
             tbody { @for edge in sorted.iter().take(LISTED) { (row(edge)) } }
         } }

@@ -7,7 +7,8 @@
 //! - [`overview`], [`service`]: rate, errors, durations, from [`figures`].
 //! - [`lately`]: the same of the last minutes, with lines; [`heat`]: durations along time, with traces to open.
 //! - [`spans`], [`trace`] (drawn by [`waterfall`]), [`span`]: what happened in a request, and where its time went.
-//! - [`slos`]: objectives and alerts; [`state`]: how one is doing in a word.
+//! - [`profile`]: where the CPU time of a selection went, by the API's pictures.
+//! - [`slos`]: objectives and alerts; [`state`]: how one is doing in a word; [`burn_down`]: its budget along the period.
 //! - [`map`]: who calls whom, placed by [`layers`]. [`agent`]: how the agent itself is doing; [`remedy`]: what helps.
 //! - [`login`]: a form for the token of the page.
 //! - [`text`], [`link`], [`table`], [`parameter`]: numbers, addresses, cells, what is asked for.
@@ -15,6 +16,7 @@
 mod agent;
 mod asset;
 mod blind;
+mod burn_down;
 mod failure;
 mod figures;
 mod frame;
@@ -26,6 +28,7 @@ pub(super) mod login;
 mod map;
 mod overview;
 mod parameter;
+mod profile;
 mod remedy;
 mod service;
 mod slos;
@@ -55,6 +58,8 @@ pub(super) fn routes() -> Router<Web> {
         .route("/spans", get(spans::serve))
         .route("/traces/{trace_id}", get(trace::serve))
         .route("/traces/{trace_id}/{span_id}", get(span::serve))
+        .route("/profiles", get(profile::serve))
+        .route("/profiles/compare", get(profile::compare))
         .route("/slos", get(slos::serve))
         .route("/slos/{name}", get(slos::one))
         .route("/map", get(map::serve))

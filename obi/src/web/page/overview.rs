@@ -17,7 +17,7 @@ use super::parameter::{self, Order, Range, Wanted};
 use super::state::{State as Slo, sorted};
 use super::{blind, lately, link, table, text};
 use crate::export::Metrics;
-use crate::objective::view::View;
+use crate::objective::view::{AlertView, View};
 use crate::red::{Past, ServiceTotals};
 use crate::span::SpanKind;
 use crate::web::Command;
@@ -100,8 +100,16 @@ fn order(row: &Row, state: Option<Slo>, by: Order) -> (u8, Reverse<u64>, Reverse
     }
 }
 
+/// Alerts that fire. A ticket says nothing new where its objective pages.
 fn firing(view: &View) -> Markup {
-    let firing: Vec<_> = view.alerts.iter().filter(|alert| alert.state == "firing").collect();
+    let all: Vec<_> = view.alerts.iter().filter(|alert| alert.state == "firing").collect();
+    let is_page = |alert: &AlertView| alert.labels.get("severity").is_some_and(|severity| severity == "page");
+    let is_new = |alert: &AlertView| {
+        let pages =
+            all.iter().any(|other| is_page(other) && other.labels.get("slo") == alert.labels.get("slo"));
+        is_page(alert) || !pages
+    };
+    let firing: Vec<_> = all.iter().copied().filter(|alert| is_new(alert)).collect();
     html! {
         @if !firing.is_empty() {
             section.alarm aria-label="Alerts" aria-live="polite" {
@@ -168,7 +176,17 @@ fn empty(watched: u64) -> Markup {
 }
 
 fn services(rows: &[Row], state: &dyn Fn(&Row) -> Option<Slo>, wanted: &Wanted) -> Markup {
-    let head = |order: Order, name: &str, class: &str| table::sorted("/", wanted, order, name, class);
+    let errors = if wanted.errors { "true" } else { "" };
+    let head = |order: Order, name: &str, class: &str| {
+        let range = wanted.range.given();
+        let parameters = [("q", &*wanted.text), ("errors", errors), ("range", range), ("sort", order.word())];
+        table::sorted(
+            &link::with("/", &parameters),
+            (wanted.order == order).then_some(order.direction()),
+            name,
+            class,
+        )
+    };
     let has_slos = rows.iter().any(|row| state(row).is_some());
     html! {
         div.wide tabindex="0" {
@@ -210,5 +228,37 @@ fn service(row: &Row, slo: Option<Option<Slo>>) -> Markup {
                 td { @if let Some(state) = state { a href=(link::with("/slos", &[("service", &row.service.name)])) { (state.badge()) } } }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_shown_where_its_objective_does_not_page() {
+        let check = |alerts: &[(&str, &str, &str)], expected: &[&str]| {
+            let alert = |(slo, severity, state): &(&str, &str, &str)| AlertView {
+                state: (*state).to_owned(),
+                labels: [("slo", *slo), ("severity", *severity)]
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .into(),
+                annotations: [("summary".to_owned(), format!("<{slo} {severity}>"))].into(),
+                starts_at: "2026-11-24T22:00:00Z".to_owned(),
+                resolved_at: None,
+            };
+            let view = View { alerts: alerts.iter().map(alert).collect(), ..View::default() };
+            let page = firing(&view).into_string();
+            assert_eq!(page.matches("class=\"alert").count(), expected.len(), "{alerts:?}: {page}");
+            for shown in expected {
+                assert!(page.contains(&format!("&lt;{shown}&gt;")), "{shown}: {page}");
+            }
+        };
+        let (firing, resolved) = ("firing", "resolved");
+        check(&[("a", "page", firing), ("a", "ticket", firing)], &["a page"]);
+        check(&[("a", "page", firing), ("b", "ticket", firing)], &["a page", "b ticket"]);
+        check(&[("a", "page", resolved), ("a", "ticket", firing)], &["a ticket"]);
+        check(&[("a", "info", firing), ("a", "page", resolved)], &["a info"]);
+        check(&[("a", "page", resolved)], &[]);
     }
 }

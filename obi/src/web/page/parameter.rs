@@ -17,7 +17,17 @@ pub(super) enum Order {
 }
 
 impl Order {
+    fn of(word: &str) -> Result<Self, &'static str> {
+        let order = Self::ALL.into_iter().find(|order| order.word() == word);
+        order.ok_or("expected name, requests, errors or slow")
+    }
+
     const ALL: [Self; 5] = [Self::Worst, Self::Name, Self::Requests, Self::Errors, Self::Slow];
+
+    /// For `aria-sort`.
+    pub(super) fn direction(self) -> &'static str {
+        if self == Self::Name { "ascending" } else { "descending" }
+    }
 
     /// In an address; nothing for the usual one.
     pub(super) fn word(self) -> &'static str {
@@ -114,16 +124,28 @@ pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Wanted, Error> {
             "errors" => {
                 value.parse().map(|errors| wanted.errors = errors).map_err(|_| "expected true or false")
             }
-            "sort" => {
-                let order = Order::ALL.into_iter().find(|order| order.word() == value);
-                order.map(|order| wanted.order = order).ok_or("expected name, requests, errors or slow")
-            }
+            "sort" => Order::of(&value).map(|order| wanted.order = order),
             "range" => Range::of(&value).map(|range| wanted.range = range),
             _ => Err(UNKNOWN),
         };
         result.map_err(|expected| Error::Parameter { parameter, value, expected })?;
     }
     Ok(wanted)
+}
+
+/// Reads the parameters of pages that have tables and no filter; `range` where they are of a time.
+pub(super) fn of_tables(pairs: Vec<(String, String)>, has_range: bool) -> Result<(Order, Range), Error> {
+    let (mut order, mut range) = (Order::default(), Range::default());
+    for (parameter, value) in pairs {
+        let result = match parameter.as_str() {
+            "sort" => Order::of(&value).map(|given| order = given),
+            "range" if has_range => Range::of(&value).map(|given| range = given),
+            _ if has_range => Err("unknown parameter, expected sort or range"),
+            _ => Err("unknown parameter, expected sort"),
+        };
+        result.map_err(|expected| Error::Parameter { parameter, value, expected })?;
+    }
+    Ok((order, range))
 }
 
 #[cfg(test)]

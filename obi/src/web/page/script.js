@@ -37,6 +37,10 @@ function times(part) {
 		it.textContent = day + " " + clock(d) + " " + zone(d);
 		it.title = ago(Date.now() - d) + ", " + d.toISOString();
 	});
+	part.querySelectorAll("[data-clock]").forEach(function (it) {
+		var d = new Date(it.dataset.clock);
+		if (!isNaN(d)) it.textContent = clock(d) + (it.dataset.zone ? " " + zone(d) : "");
+	});
 }
 
 var filter, said, live = true;
@@ -105,7 +109,7 @@ function open() {
 }
 
 var KEYS = [["/", "filter"], ["j k", "next, previous row"], ["o", "open the row"], ["e", "only errors"], ["g s", "services"],
-	["g p", "spans"], ["g o", "objectives"], ["g m", "map"], ["g a", "agent"], ["t", "light or dark"], ["p", "pause or go on"], ["?", "this help"]];
+	["g p", "spans"], ["g o", "objectives"], ["g m", "map"], ["g a", "agent"], ["t", "light or dark"], ["p", "pause or go on"], ["?", "this help"], ["drag", "over durations: the spans as slow as the box, or slower"]];
 var GO = { s: "", p: "spans", o: "slos", m: "map", a: "agent" };
 function go(part) { location.href = document.querySelector("a.mark").getAttribute("href") + part; }
 function help() {
@@ -132,6 +136,31 @@ function errors() {
 	var box = document.querySelector('input[name="errors"]'), choice = document.querySelector('select[name="error"]');
 	if (box) { box.checked = !box.checked; box.form.requestSubmit(); }
 	else if (choice) { choice.value = choice.value === "true" ? "" : "true"; choice.form.requestSubmit(); }
+}
+
+/* A box over durations leads to the spans that took as long as its lower edge, or longer. */
+function drag(event) {
+	var svg = event.target.closest("svg[data-spans]");
+	if (!svg || event.button || event.pointerType !== "mouse" || event.target.closest("a")) return;
+	event.preventDefault();
+	var place = function (e) { return new DOMPoint(e.clientX, e.clientY).matrixTransform(svg.getScreenCTM().inverse()); };
+	var from = place(event), box = document.createElementNS(svg.namespaceURI, "rect");
+	box.setAttribute("class", "drag");
+	svg.append(box);
+	var draw = function (e) {
+		var to = place(e);
+		box.setAttribute("x", Math.min(from.x, to.x)); box.setAttribute("width", Math.abs(from.x - to.x));
+		box.setAttribute("y", Math.min(from.y, to.y)); box.setAttribute("height", Math.abs(from.y - to.y));
+	};
+	addEventListener("pointermove", draw);
+	addEventListener("pointerup", function (e) {
+		var low = Math.max(from.y, place(e).y), tall = Math.abs(from.y - place(e).y);
+		removeEventListener("pointermove", draw);
+		box.remove();
+		if (tall < 6) return;
+		var ms = Math.pow(2, (svg.dataset.high - low / svg.dataset.tall) / 2) * 1000;
+		go(svg.dataset.spans + "&min_duration_ms=" + Number(ms.toPrecision(3)));
+	}, { once: true });
 }
 
 var going = 0;
@@ -167,5 +196,6 @@ document.addEventListener("DOMContentLoaded", function () {
 	}
 	tools.append(button("◐", "Light or dark (t)", turn), button("?", "Keys (?)", help));
 	document.addEventListener("keydown", press);
+	document.addEventListener("pointerdown", drag);
 });
 })();

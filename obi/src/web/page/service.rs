@@ -10,16 +10,17 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 
 use super::failure::Failure;
-use super::figures::{self, Operation, Row};
+use super::figures::{self, Figures, Operation, Row};
 use super::frame::{Here, Page};
-use super::parameter::Range;
-use super::{heat, lately, link, slos, state, table, text, traces};
+use super::parameter::{self, Order as Sort, Range};
+use super::{heat, lately, link, map, profile, slos, state, table, text, traces};
 use crate::export::Metrics;
-use crate::objective::view::View;
+use crate::objective::view::{AlertView, View};
+use crate::profile::SampleKind;
 use crate::red::{Edge, Past};
 use crate::span::{Service, SpanKind};
 use crate::span_store::{Filter, Order, Page as Found, Query as SpanQuery, Trace, TraceQuery};
-use crate::web::{Command, Error};
+use crate::web::Command;
 
 /// Operations that are shown.
 const SHOWN: usize = 200;
@@ -33,12 +34,15 @@ pub(super) struct Known<'a> {
     pub(super) metrics: &'a Metrics,
     pub(super) past: &'a Past,
     pub(super) range: Range,
+    pub(super) order: Sort,
     pub(super) view: &'a View,
     pub(super) failed: &'a [Trace],
     pub(super) recent: &'a [Trace],
     /// Those of which some are shown in the picture of durations.
     pub(super) spans: &'a Found,
     pub(super) has_profiles: bool,
+    /// Types of samples that there are beside CPU time.
+    pub(super) types: Vec<SampleKind>,
 }
 
 pub(super) async fn serve(
@@ -47,7 +51,7 @@ pub(super) async fn serve(
     pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let (Path((namespace, name)), Query(pairs)) = (path?, pairs?);
-    let range = range(pairs)?;
+    let (order, range) = parameter::of_tables(pairs, true)?;
     let (namespace, name) = (link::namespace_of(&namespace).to_owned(), link::name_of(&name).to_owned());
     let recent = TraceQuery { service: Some(name.clone()), limit: TRACES, ..TraceQuery::default() };
     let failing = TraceQuery { error: Some(true), ..recent.clone() };
@@ -59,17 +63,20 @@ pub(super) async fn serve(
     let spans: Found = state.handle.ask(|reply| Command::Spans(query, reply)).await?;
     let objectives = state.objectives.clone();
     let has_profiles = state.profiles.is_on();
+    let types = super::span::types(&state.profiles);
     let make = move |metrics: Metrics| {
         let view = objectives.view().unwrap_or_default();
         let known = Known {
             metrics: &metrics,
             past: &past,
             range,
+            order,
             view: &view,
             failed: &failed,
             recent: &recent,
             spans: &spans,
             has_profiles,
+            types,
         };
         match page(&known, &namespace, &name) {
             Some(page) => page.into_response(),
@@ -77,18 +84,6 @@ pub(super) async fn serve(
         }
     };
     Ok(state.answer(Command::Metrics, make).await?)
-}
-
-fn range(pairs: Vec<(String, String)>) -> Result<Range, Error> {
-    let mut range = Range::default();
-    for (parameter, value) in pairs {
-        let read = match parameter.as_str() {
-            "range" => Range::of(&value).map(|given| range = given),
-            _ => Err("unknown parameter, expected range"),
-        };
-        read.map_err(|expected| Error::Parameter { parameter, value, expected })?;
-    }
-    Ok(range)
 }
 
 /// `None` when nothing is known of the service.
@@ -100,22 +95,35 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
         figures::rows(red).into_iter().filter(|row| row.service.id == totals.service.id).collect();
     lately::apply(&mut rows, known.past, known.range);
     let id = totals.service.id;
-    let served = figures::operations(red, id, SpanKind::Server);
-    let called = figures::operations(red, id, SpanKind::Client);
+    // What is usual for a list of services is not known of routes: those with most requests come first.
+    let order = if known.order == Sort::default() { Sort::Requests } else { known.order };
+    let [mut served, mut called] =
+        [SpanKind::Server, SpanKind::Client].map(|kind| figures::operations(red, id, kind));
+    [&mut served, &mut called].into_iter().for_each(|list| figures::sort(list, order));
+    let edges = map::sorted(&red.edges, order);
+    let edges = || edges.iter().copied();
     let callers: Vec<&Arc<Edge>> =
-        red.edges.iter().filter(|edge| *edge.server[0] == *name && *edge.server[1] == *namespace).collect();
+        edges().filter(|edge| *edge.server[0] == *name && *edge.server[1] == *namespace).collect();
+    let callees: Vec<&Arc<Edge>> =
+        edges().filter(|edge| *edge.client[0] == *name && *edge.client[1] == *namespace).collect();
     let objectives: Vec<_> =
         state::sorted(known.view).into_iter().filter(|(_, objective)| objective.service == name).collect();
     let path = link::service(namespace, name).unwrap_or_default();
-    let at = |range: Range| link::with(&path, &[("range", range.given())]);
+    let at = |range: Range| link::with(&path, &[("range", range.given()), ("sort", known.order.word())]);
+    let head = Head { path: &path, range: known.range, order };
+    let is_of_it = |alert: &&AlertView| {
+        alert.labels.get("slo").is_some_and(|slo| objectives.iter().any(|(_, of)| of.name == *slo))
+    };
+    let alerts: Vec<&AlertView> = known.view.alerts.iter().filter(is_of_it).collect();
     let durations = |row| {
-        heat::picture(&heat::Shown { row, past: known.past, range: known.range, spans: &known.spans.spans })
+        let (past, range, spans) = (known.past, known.range, &known.spans.spans);
+        heat::picture(&heat::Shown { row, past, range, spans, alerts: &alerts })
     };
     let suggested = link::with("/api/v1/slos/suggested", &[("service", name)]);
     let body = html! {
         h1 { (text::name(if name.is_empty() { "(no name)" } else { name })) @if !namespace.is_empty() { " " span.of { (text::name(namespace)) } } }
         div.controls { (lately::ranges(known.range, at)) }
-        div data-live="tiles" { @for row in &rows { (tiles(row)) } }
+        div data-live="tiles" { @for row in &rows { (tiles(row)) } @for row in rows.iter().take(1) { (lately::known(row, known.range)) } }
         div data-live="objectives" {
             @if !objectives.is_empty() {
                 section aria-labelledby="objectives" { h2 #objectives { "Objectives" } (slos::list(&objectives)) }
@@ -126,10 +134,12 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
             details.profile { summary { "Durations of its calls" } (durations(row)) }
         }
         div data-live="operations" {
-            @if !served.is_empty() { (operations("routes", "Routes", &served, (name, SpanKind::Server))) }
-            @if !called.is_empty() { (operations("calls", "Calls", &called, (name, SpanKind::Client))) }
-            @if !callers.is_empty() { (callers_of(&callers)) }
+            @if !served.is_empty() { (operations(&head, ("routes", "Routes"), &served, (name, SpanKind::Server))) }
+            @if !called.is_empty() { (operations(&head, ("calls", "Calls"), &called, (name, SpanKind::Client))) }
+            @if !callers.is_empty() { (others(&head, "callers", ["Callers", "From"], callers.iter().map(|edge| (&edge.client, *edge)))) }
+            @if !callees.is_empty() { (others(&head, "callees", ["Called services", "To"], callees.iter().map(|edge| (&edge.server, *edge)))) }
         }
+        @if known.has_profiles { (profiles(name, &known.types)) }
         div data-live="traces" {
             @if !known.failed.is_empty() {
                 section aria-labelledby="failed" {
@@ -146,7 +156,6 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
                 }
             }
         }
-        @if known.has_profiles { (profile(name)) }
         @if objectives.is_empty() && !served.is_empty() {
             p { "It has no objective. " a href=(suggested) { "Suggest one" } ", as OpenSLO text made from what was measured." }
         }
@@ -162,15 +171,16 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
 
 fn tiles(row: &Row) -> Markup {
     let figures = &row.figures;
-    let quantile = |ratio| html! { (text::maybe_duration(figures.spread.quantile(ratio))) };
+    let of = |figures: &Figures, ratio| html! { (text::maybe_duration(figures.spread.quantile(ratio))) };
+    let quantile = |ratio| html! { (of(figures, ratio)) (lately::earlier(row, |before| of(before, ratio))) };
     let what = match row.kind {
         SpanKind::Server => "Requests served",
         SpanKind::Client | SpanKind::Internal => "Calls made",
     };
     html! {
         dl.tiles {
-            (table::tile(what, &lately::requests(row)))
-            (table::tile("Failed", &table::errors(figures)))
+            (table::tile(what, &lately::compared(row)))
+            (table::tile("Failed", &html! { (table::errors(figures)) (lately::earlier(row, table::errors)) }))
             (table::tile("p50", &quantile(0.5)))
             (table::tile("p95", &quantile(0.95)))
             (table::tile("p99", &quantile(0.99)))
@@ -181,7 +191,26 @@ fn tiles(row: &Row) -> Markup {
     }
 }
 
-fn operations(id: &str, heading: &str, list: &[Operation], (service, kind): (&str, SpanKind)) -> Markup {
+/// Heads of tables that sort them; the same order holds for all of the page.
+struct Head<'a> {
+    path: &'a str,
+    range: Range,
+    order: Sort,
+}
+
+impl Head<'_> {
+    fn cell(&self, order: Sort, name: &str, class: &str) -> Markup {
+        let address = link::with(self.path, &[("range", self.range.given()), ("sort", order.word())]);
+        table::sorted(&address, (self.order == order).then_some(order.direction()), name, class)
+    }
+}
+
+fn operations(
+    head: &Head<'_>,
+    (id, heading): (&str, &str),
+    list: &[Operation],
+    (service, kind): (&str, SpanKind),
+) -> Markup {
     let is_server = kind == SpanKind::Server;
     html! {
         section aria-labelledby=(id) {
@@ -189,9 +218,9 @@ fn operations(id: &str, heading: &str, list: &[Operation], (service, kind): (&st
             div.wide tabindex="0" { table.rows {
                 caption.unseen { (heading) }
                 thead { tr {
-                    th scope="col" { (if is_server { "Route" } else { "To" }) }
-                    th.n scope="col" { "Requests" } th.n scope="col" { "Errors" }
-                    th.n scope="col" { "p50" } th.n scope="col" { "p95" } th.n scope="col" { "p99" }
+                    (head.cell(Sort::Name, if is_server { "Route" } else { "To" }, ""))
+                    (head.cell(Sort::Requests, "Requests", "n")) (head.cell(Sort::Errors, "Errors", "n"))
+                    th.n scope="col" { "p50" } (head.cell(Sort::Slow, "p95", "n")) th.n scope="col" { "p99" }
                     @if is_server { th.n scope="col" { "CPU" } }
                     th scope="col" { "See" }
                 } }
@@ -225,22 +254,28 @@ fn row(operation: &Operation, service: &str, is_server: bool) -> Markup {
             td.see {
                 (table::example(figures.slow.as_ref(), "slow one"))
                 (table::example(figures.failed.as_ref(), "failed one"))
-                @if operation.cpu.is_some() { a href=(link::with("/api/v1/profiles/compare", &why)) title="Flame graph: CPU time of the slowest 5 % against the others, last minute" { "why slow" } }
+                @if operation.cpu.is_some() { a href=(link::with(profile::COMPARE, &why)) title="Flame graph: CPU time of the slowest 5 % against the others, last minute" { "why slow" } }
             }
         }
     }
 }
 
-fn callers_of(callers: &[&Arc<Edge>]) -> Markup {
+/// Services at the other ends of edges.
+fn others<'a>(
+    head: &Head<'_>,
+    id: &str,
+    [heading, column]: [&str; 2],
+    edges: impl Iterator<Item = (&'a [Arc<str>; 2], &'a Arc<Edge>)>,
+) -> Markup {
     html! {
-        section aria-labelledby="callers" {
-            h2 #callers { "Callers" }
+        section aria-labelledby=(id) {
+            h2 id=(id) { (heading) " " span.of { "since the series began" } }
             div.wide tabindex="0" { table.rows {
-                caption.unseen { "Who calls it" }
-                thead { tr { th scope="col" { "From" } th.n scope="col" { "Requests" } th.n scope="col" { "Errors" } } }
-                tbody { @for edge in callers {
+                caption.unseen { (heading) }
+                thead { tr { (head.cell(Sort::Name, column, "")) (head.cell(Sort::Requests, "Requests", "n")) (head.cell(Sort::Errors, "Errors", "n")) } }
+                tbody { @for (other, edge) in edges {
                     tr {
-                        th scope="row" { (super::map::node(&edge.client, edge.connection_type.is_empty())) }
+                        th scope="row" { (super::map::node(other, edge.connection_type.is_empty())) }
                         td.n { (text::count(edge.total)) }
                         td.n { (table::failed(edge.failed, edge.total)) }
                     }
@@ -250,13 +285,15 @@ fn callers_of(callers: &[&Arc<Edge>]) -> Markup {
     }
 }
 
-fn profile(name: &str) -> Markup {
-    let address = link::with("/api/v1/profiles", &[("format", "svg"), ("service", name)]);
+fn profiles(name: &str, types: &[SampleKind]) -> Markup {
+    let of_service = [("service", name)];
+    let own = link::with(profile::PAGE, &of_service);
     html! {
         details.profile {
             summary { "Where its CPU time goes: flame graph of the last minute" }
-            p { "Width is CPU time; left to right is alphabetical, not time. " a href=(address) { "On a page of its own" } }
-            (super::span::picture(&address, "Flame graph of this service"))
+            p { "Width is CPU time; left to right is alphabetical, not time. " a href=(own) { "On a page of its own" } }
+            (super::span::others(&own, types))
+            (super::span::picture(&link::with(profile::PICTURE, &of_service), "Flame graph of this service"))
         }
     }
 }

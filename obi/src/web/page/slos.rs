@@ -2,6 +2,8 @@
 //!
 //! In: a view of the objectives. Out: pages. Refuses to compute a burn rate.
 
+use std::cmp::Reverse;
+
 use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
@@ -10,29 +12,79 @@ use maud::{Markup, html};
 use super::failure::Failure;
 use super::frame::{Here, Page};
 use super::state::{State as Slo, sorted};
-use super::{link, table, text, trace};
+use super::{burn_down, link, table, text, trace};
 use crate::cause::context::parse_id;
 use crate::objective::view::{AlertView, BurnRateView, ObjectiveView, View};
 use crate::span_store::{Page as Found, Stored};
 use crate::web::objectives::view;
 use crate::web::{Command, Error};
 
-const UNKNOWN: &str = "unknown parameter, expected service";
+const UNKNOWN: &str = "unknown parameter, expected service or sort";
 
-/// Parameter: `service`.
+/// What comes first in a table of objectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    State,
+    Name,
+    /// Bad events.
+    Bad,
+    /// The least budget left.
+    Budget,
+}
+
+impl By {
+    /// In an address; nothing for the usual one.
+    fn word(self) -> &'static str {
+        match self {
+            Self::State => "",
+            Self::Name => "name",
+            Self::Bad => "bad",
+            Self::Budget => "budget",
+        }
+    }
+
+    /// For `aria-sort`.
+    fn direction(self) -> &'static str {
+        if self == Self::Bad { "descending" } else { "ascending" }
+    }
+
+    fn of(word: &str) -> Result<Self, &'static str> {
+        let mut all = [Self::State, Self::Name, Self::Bad, Self::Budget].into_iter();
+        all.find(|by| by.word() == word).ok_or("expected name, bad or budget")
+    }
+
+    fn sort(self, objectives: &mut [(Slo, &ObjectiveView)]) {
+        match self {
+            Self::State => {}
+            Self::Name => objectives.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name)),
+            Self::Bad => objectives.sort_by_key(|(_, it)| Reverse(it.bad)),
+            Self::Budget => {
+                let left = |it: &ObjectiveView| it.error_budget_remaining_ratio;
+                objectives.sort_by(|(_, a), (_, b)| left(a).total_cmp(&left(b)));
+            }
+        }
+    }
+}
+
+/// Parameters: `service`, `sort`.
 pub(super) async fn serve(
     State(state): State<super::Web>,
     pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let Query(pairs) = pairs?;
-    let mut service = None;
+    let (mut service, mut by) = (None, By::State);
     for (parameter, value) in pairs {
-        match parameter.as_str() {
-            "service" => service = Some(value).filter(|value| !value.is_empty()),
-            _ => return Err(Error::Parameter { parameter, value, expected: UNKNOWN }.into()),
-        }
+        let result = match parameter.as_str() {
+            "service" => {
+                service = Some(value.clone()).filter(|value| !value.is_empty());
+                Ok(())
+            }
+            "sort" => By::of(&value).map(|given| by = given),
+            _ => Err(UNKNOWN),
+        };
+        result.map_err(|expected| Error::Parameter { parameter, value, expected })?;
     }
-    Ok(page(&view(state).await?, service.as_deref()).into_response())
+    Ok(page(&view(state).await?, service.as_deref(), by).into_response())
 }
 
 pub(super) async fn one(
@@ -52,9 +104,19 @@ pub(super) async fn one(
     Ok(page.into_response())
 }
 
-pub(super) fn page(view: &View, service: Option<&str>) -> Page {
+fn page(view: &View, service: Option<&str>, by: By) -> Page {
     let mut objectives = sorted(view);
     objectives.retain(|(_, objective)| service.is_none_or(|service| objective.service == service));
+    by.sort(&mut objectives);
+    let head = |order: By, name: &str, class: &str| {
+        let parameters = [("service", service.unwrap_or_default()), ("sort", order.word())];
+        table::sorted(
+            &link::with("/slos", &parameters),
+            (by == order).then_some(order.direction()),
+            name,
+            class,
+        )
+    };
     let body = html! {
         h1 { "Objectives" @if let Some(service) = service { " of " (text::name(service)) } }
         div data-live="alerts" {
@@ -63,7 +125,7 @@ pub(super) fn page(view: &View, service: Option<&str>) -> Page {
             }
         }
         div data-live="slos" {
-            @if !objectives.is_empty() { (list(&objectives)) }
+            @if !objectives.is_empty() { (rows(&objectives, &head)) }
             @else if view.objectives.is_empty() {
                 div.empty {
                     p { b { "No objective is watched." } }
@@ -78,14 +140,21 @@ pub(super) fn page(view: &View, service: Option<&str>) -> Page {
     Page { here: Here::Slos, title: "Objectives".to_owned(), crumbs: Vec::new(), json, body }
 }
 
-/// A table of objectives.
+/// A table of objectives, the worst first.
 pub(super) fn list(objectives: &[(Slo, &ObjectiveView)]) -> Markup {
+    rows(
+        objectives,
+        &|_, name, class| html! { th scope="col" class=[(!class.is_empty()).then_some(class)] { (name) } },
+    )
+}
+
+fn rows(objectives: &[(Slo, &ObjectiveView)], head: &dyn Fn(By, &str, &str) -> Markup) -> Markup {
     html! {
         div.wide tabindex="0" { table.rows {
-            caption.unseen { "Objectives, the worst first" }
+            caption.unseen { "Objectives" }
             thead { tr {
-                th scope="col" { "State" } th scope="col" { "Objective" } th scope="col" { "Service" }
-                th.n scope="col" { "Target" } th.n scope="col" { "Kept" } th scope="col" { "Budget left" } th.n scope="col" { "Bad" } th.n scope="col" { "Lasts" }
+                (head(By::State, "State", "")) (head(By::Name, "Objective", "")) th scope="col" { "Service" }
+                th.n scope="col" { "Target" } th.n scope="col" { "Kept" } (head(By::Budget, "Budget left", "")) (head(By::Bad, "Bad", "n")) th.n scope="col" { "Lasts" }
             } }
             tbody { @for (state, objective) in objectives { (row(*state, objective)) } }
         } }
@@ -138,6 +207,21 @@ fn lasts(objective: &ObjectiveView) -> String {
     }
 }
 
+/// The way to more spans like those that were bad: they need not have failed, they may have been slow.
+fn more(objective: &ObjectiveView) -> Markup {
+    let service = ("service", &*objective.service);
+    // Method and route.
+    let route = objective.evidence.worst_route.split_once(' ').map_or("", |(_, route)| route);
+    html! {
+        @if route.is_empty() {
+            a href=(link::with("/spans", &[service, ("error", "true")])) { "All failed spans of this service" }
+        } @else {
+            a href=(link::with("/spans", &[service, ("route", route)])) { "All spans of " (text::name(route)) }
+        }
+        "."
+    }
+}
+
 /// An alert, with the way to its objective.
 pub(super) fn alert(alert: &AlertView) -> Markup {
     let label = |name: &str| alert.labels.get(name).map_or("", String::as_str);
@@ -181,9 +265,13 @@ pub(super) fn detail(view: &View, spans: &[Stored], name: &str) -> Option<Page> 
                 @else {
                     p { "Most bad events of late: " b { (text::name_to(&evidence.worst_route, 200)) } ". Traces of some:" }
                     ul.ways { @for id in &evidence.trace_ids { li { (proof(id, spans, &objective.service)) } } }
-                    p { a href=(link::with("/spans", &[("service", &objective.service), ("error", "true")])) { "All failed spans of this service" } }
+                    p {
+                        (more(objective)) " "
+                        span.quiet { "Those above stay, with all their spans and flame graphs, while an alert fires and 15 minutes longer." }
+                    }
                 }
             }
+            (burn_down::section(objective))
             (windows(objective))
             (period(objective))
         }

@@ -13,10 +13,13 @@ use maud::{Markup, html};
 use super::failure::Failure;
 use super::frame::{Here, Page};
 use super::trace::{is_error, query, trace_id};
-use super::{link, table, text};
+use super::{link, profile, table, text};
 use crate::export::flame::Total;
-use crate::profile::ask::AskError;
+use crate::export::summary::Summary;
+use crate::profile::ask::{AskError, Handle};
 use crate::profile::choose::Filter;
+use crate::profile::sample_type::ROWS;
+use crate::profile::{SampleKind, Selection};
 use crate::red::seconds;
 use crate::span::{AttributeValue, Span};
 use crate::span_store::Page as Found;
@@ -25,6 +28,8 @@ use crate::web::{Command, Error};
 
 /// Samples below which a picture says nothing of a request.
 const FEW: u64 = 5;
+/// A function that took less of it is not named in words.
+const MUCH: f64 = 0.25;
 /// How long names of functions are waited for before the page is shown without knowing how many samples there are.
 const PATIENCE: Duration = Duration::from_millis(1_500);
 /// Around the span, when its route is shown instead; seconds.
@@ -37,7 +42,23 @@ pub(super) enum Sampled {
     Off(String),
     /// The names are still being looked for.
     Pending,
-    Samples(Total),
+    Samples(Total, Option<Busiest>),
+}
+
+/// The function that took most itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Busiest {
+    pub(super) function: String,
+    /// Of the span's samples, from 0 to 1.
+    pub(super) share: f64,
+}
+
+impl Busiest {
+    fn of(selection: &Selection, total: &Total) -> Option<Self> {
+        let function = Summary::new(selection).functions.into_iter().next()?;
+        let share = function.own / total.sum;
+        (share >= MUCH).then_some(Self { function: function.function, share })
+    }
 }
 
 pub(super) async fn serve(
@@ -55,14 +76,34 @@ pub(super) async fn serve(
     let filter =
         Filter { end: crate::web::profiles::now(), span_id: Some(stored.span.span_id), ..Filter::default() };
     let sampled = match tokio::time::timeout(PATIENCE, state.profiles.ask(filter)).await {
-        Ok(Ok(selection)) => Sampled::Samples(Total::of(&selection)),
-        Ok(Err(AskError::Off(reason))) => Sampled::Off(reason.to_string()),
+        Ok(Ok(selection)) => {
+            let total = Total::of(&selection);
+            Sampled::Samples(total, Busiest::of(&selection, &total))
+        }
+        Ok(Err(AskError::Off(reason) | AskError::TypeOff { reason, .. })) => Sampled::Off(reason.to_string()),
         Ok(Err(AskError::Unanswered)) | Err(_) => Sampled::Pending,
     };
-    Ok(page(&stored.span, &sampled).into_response())
+    Ok(page(&stored.span, &sampled, &types(&state.profiles)).into_response())
 }
 
-pub(super) fn page(span: &Span, sampled: &Sampled) -> Page {
+/// Types of samples that there are beside CPU time.
+pub(super) fn types(profiles: &Handle) -> Vec<SampleKind> {
+    let kinds = ROWS.iter().map(|row| row.kind).filter(|kind| *kind != SampleKind::Cpu);
+    kinds.filter(|kind| profiles.has(*kind)).collect()
+}
+
+/// The same selection by other types.
+pub(super) fn others(address: &str, types: &[SampleKind]) -> Markup {
+    html! {
+        @if !types.is_empty() {
+            p.go { "Other flame graphs: " @for kind in types {
+                a href=(format!("{address}&type={}", kind.row().name)) { (profile::word(*kind)) } " "
+            } }
+        }
+    }
+}
+
+pub(super) fn page(span: &Span, sampled: &Sampled, types: &[SampleKind]) -> Page {
     let name = span.name().to_string();
     let mut attributes = Vec::new();
     span.attributes(|name, value| attributes.push((name.to_owned(), shown(&value))));
@@ -79,7 +120,7 @@ pub(super) fn page(span: &Span, sampled: &Sampled) -> Page {
         }
         @if !span.status_message().is_empty() { p { (text::name_to(span.status_message(), 500)) } }
         p.go { (ways(span)) }
-        (time(span, sampled))
+        (time(span, sampled, types))
         section aria-labelledby="attributes" { h2 #attributes { "Attributes" } (pairs(&attributes)) }
         section aria-labelledby="resource" {
             h2 #resource { "Process" }
@@ -117,28 +158,35 @@ fn ways(span: &Span) -> Markup {
 }
 
 /// Where its time went.
-fn time(span: &Span, sampled: &Sampled) -> Markup {
+fn time(span: &Span, sampled: &Sampled, types: &[SampleKind]) -> Markup {
     let id = hex(&span.span_id);
-    let of_span = link::with("/api/v1/profiles", &[("format", "svg"), ("span", &id)]);
+    let trace = hex(&span.trace_id);
+    let of_span = [("trace", &*trace), ("span", &*id)];
+    let shown = || picture(&link::with(profile::PICTURE, &of_span), "Flame graph of this span");
+    let own = link::with(profile::PAGE, &of_span);
     html! {
         section aria-labelledby="profile" {
             h2 #profile { "Where its CPU time went" }
+            @if !matches!(sampled, Sampled::Off(_)) { (others(&own, types)) }
             @match sampled {
                 Sampled::Off(reason) => p.empty { "Not known: " (text::plain(reason)) "." },
                 Sampled::Pending => {
                     p { "Functions are being named; this may take some seconds." }
-                    (picture(&of_span, "Flame graph of this span"))
+                    (shown())
                 },
-                Sampled::Samples(total) if total.samples >= FEW => {
+                Sampled::Samples(total, busiest) if total.samples >= FEW => {
+                    @if let Some(Busiest { function, share }) = busiest {
+                        p { b { (text::percent(*share)) } " of it in " code { (text::name_to(function, 200)) } " itself." }
+                    }
                     p {
                         (text::counted(total.samples, "sample", "samples")) ", " b { (text::duration(total.sum)) } " ± " (text::duration(total.error)) " of CPU time. "
                         "Width is CPU time; left to right is alphabetical, not time. "
-                        a href=(of_span) { "On a page of its own" }
+                        a href=(own) { "On a page of its own" }
                         @if let Some(address) = compared(span, &id) { ", " a href=(address) { "against the fast ones of its route" } }
                     }
-                    (picture(&of_span, "Flame graph of this span"))
+                    (shown())
                 },
-                Sampled::Samples(total) => (few(span, total.samples)),
+                Sampled::Samples(total, _) => (few(span, total.samples)),
             }
         }
     }
@@ -149,9 +197,8 @@ fn few(span: &Span, samples: u64) -> Markup {
     let from = (span.start / 1_000_000_000).saturating_sub(AROUND).to_string();
     let to = (span.end / 1_000_000_000 + AROUND).to_string();
     let route = route(span);
-    let parameters =
-        [("format", "svg"), ("service", &*span.service.name), ("route", route), ("from", &from), ("to", &to)];
-    let address = link::with("/api/v1/profiles", &parameters);
+    let parameters = [("service", &*span.service.name), ("route", route), ("from", &from), ("to", &to)];
+    let address = link::with(profile::PICTURE, &parameters);
     html! {
         p {
             @if samples == 0 { "It was not sampled on a CPU: it waited, or ran for less than the time between two looks." }
@@ -178,13 +225,13 @@ fn compared(span: &Span, id: &str) -> Option<String> {
     let route = route(span);
     let parameters =
         [("span", id), ("base_service", &*span.service.name), ("base_route", route), ("base_slow", "false")];
-    (!route.is_empty()).then(|| link::with("/api/v1/profiles/compare", &parameters))
+    (!route.is_empty()).then(|| link::with(profile::COMPARE, &parameters))
 }
 
 /// A flame graph in a frame that may run its own script and nothing else.
 pub(super) fn picture(address: &str, title: &str) -> Markup {
-    let framed = address.replacen("format=svg", "format=html", 1);
-    html! { iframe.flame src=(framed) title=(title) loading="lazy" sandbox="allow-scripts allow-modals" {} }
+    let mark = if address.contains('?') { '&' } else { '?' };
+    html! { iframe.flame src={ (address) (mark) "format=html" } title=(title) loading="lazy" sandbox="allow-scripts allow-modals" {} }
 }
 
 fn pairs(pairs: &[(String, String)]) -> Markup {

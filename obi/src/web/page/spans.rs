@@ -41,12 +41,12 @@ pub(super) async fn serve(
 
 pub(super) fn page(found: &Found, pairs: &[(String, String)]) -> Page {
     let given: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (&**name, &**value)).collect();
-    let is_filtered = given.iter().any(|(name, _)| !["limit", "after"].contains(name));
+    let is_filtered = given.iter().any(|(name, _)| !["limit", "after", "sort"].contains(name));
     let body = html! {
         h1 { "Spans" }
         (form(&given))
         div data-live="spans" {
-            @if found.spans.is_empty() { (empty(found.stored, is_filtered)) } @else { (list(&found.spans)) }
+            @if found.spans.is_empty() { (empty(found.stored, is_filtered)) } @else { (list(&found.spans, &given)) }
             p.quiet {
                 (text::counted(found.spans.len() as u64, "span", "spans")) " shown of " (text::count(found.stored as u64)) " held; "
                 (text::count(found.evicted)) " older ones have given way."
@@ -72,7 +72,9 @@ fn form(given: &[(&str, &str)]) -> Markup {
             }
             label { span { "Side" } select name="kind" { (choice("kind", "", "both")) (choice("kind", "server", "serves")) (choice("kind", "client", "calls")) } }
             label { span { "Outcome" } select name="error" { (choice("error", "", "any")) (choice("error", "true", "failed")) (choice("error", "false", "no error")) } }
-            @if !value("trace_id").is_empty() { input type="hidden" name="trace_id" value=(value("trace_id")); }
+            @for name in ["trace_id", "sort"] {
+                @if !value(name).is_empty() { input type="hidden" name=(name) value=(value(name)); }
+            }
             button { "Find" }
             @if !given.is_empty() { a href="/spans" { "Clear" } }
         }
@@ -88,13 +90,19 @@ fn empty(stored: usize, is_filtered: bool) -> Markup {
     }
 }
 
-fn list(spans: &[Stored]) -> Markup {
+fn list(spans: &[Stored], given: &[(&str, &str)]) -> Markup {
+    let is_slowest = given.contains(&("sort", "slowest"));
+    let is_newest = !is_slowest && given.iter().all(|(name, _)| *name != "after");
+    let sorted = |order: &'static str| {
+        let rest = given.iter().copied().filter(|(name, _)| !["sort", "after"].contains(name));
+        link::with("/spans", &rest.chain([("sort", order)]).collect::<Vec<_>>())
+    };
     let longest = spans.iter().map(|it| took(&it.span)).max().unwrap_or(0);
     html! {
         div.wide tabindex="0" { table.rows #rows {
-            caption.unseen { "Spans, newest first" }
+            caption.unseen { "Spans, " (if is_slowest { "slowest" } else if is_newest { "newest" } else { "oldest" }) " first" }
             thead { tr {
-                th scope="col" { "Span" } th scope="col" { "Service" } th scope="col" { "Status" } th.n scope="col" { "Took" } th scope="col" { "" } th scope="col" { "At" }
+                th scope="col" { "Span" } th scope="col" { "Service" } th scope="col" { "Status" } (table::sorted(&sorted("slowest"), is_slowest.then_some("descending"), "Took", "n")) th scope="col" { "" } (table::sorted(&sorted(""), is_newest.then_some("descending"), "At", ""))
             } }
             tbody { @for stored in spans { (row(&stored.span, longest)) } }
         } }

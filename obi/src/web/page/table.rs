@@ -5,19 +5,13 @@
 use maud::{Markup, html};
 
 use super::figures::{Example, Figures};
-use super::parameter::{Order, Wanted};
 use super::{link, text};
 use crate::span::SpanKind;
 
-/// A head that sorts.
-pub(super) fn sorted(path: &str, wanted: &Wanted, order: Order, name: &str, class: &str) -> Markup {
-    let is_current = wanted.order == order;
-    let errors = if wanted.errors { "true" } else { "" };
-    let range = wanted.range.given();
-    let parameters = [("q", &*wanted.text), ("errors", errors), ("range", range), ("sort", order.word())];
-    let address = link::with(path, &parameters);
+/// A head that sorts, by the link to the same page in that order; the direction where it is the order at hand.
+pub(super) fn sorted(address: &str, direction: Option<&str>, name: &str, class: &str) -> Markup {
     html! {
-        th scope="col" class=(class) aria-sort=[is_current.then_some("descending")] { a href=(address) { (name) } }
+        th scope="col" class=(class) aria-sort=[direction] { a href=(address) { (name) } }
     }
 }
 

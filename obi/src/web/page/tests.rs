@@ -372,6 +372,54 @@ async fn what_is_wanted_is_listed() {
     check(&format!("/traces/{TRACE}"), 4).await;
 }
 
+/// Rows in the order that a link asks for, and a head that says so.
+#[tokio::test]
+async fn tables_are_sorted_by_links() {
+    let mut spans = shop("shop");
+    // Another route, called more often, slower, and without a failure.
+    for nth in 0..3 {
+        let mut more = shop("shop");
+        for span in &mut more {
+            if span.kind == SpanKind::Server {
+                span.error_type = "";
+                span.end += 1_000_000_000 + nth;
+                span.http().route = "/a".into();
+            }
+        }
+        spans.extend(more);
+    }
+    let mut view = view("shop");
+    let mut other = objective("another");
+    (other.bad, other.error_budget_remaining_ratio) = (500, 0.1);
+    view.objectives.push(other);
+    let app = app(spans, Some(view));
+    let check = async |path: &str, expected: &[&str], head: &str| {
+        let page = get(&app, path).await;
+        assert_eq!(page.status, StatusCode::OK, "{path}: {}", page.body);
+        let places: Vec<_> = expected.iter().map(|text| page.body.find(text).unwrap_or(0)).collect();
+        assert!(places[0] > 0 && places.is_sorted(), "{path}: {expected:?} at {places:?}: {}", page.body);
+        let sorted = page.body.split("aria-sort=\"").nth(1).unwrap_or_default();
+        let text = sorted.split_once("\">").map_or("", |(_, rest)| rest);
+        assert!(text.split_once("\">").unwrap_or(("", text)).1.starts_with(head), "{path}: {sorted}");
+    };
+    let cart = "/services/shop/shopcart";
+    let [common, failing] = [">/a</bdi>", ">/shop</bdi>"];
+    check(cart, &[common, failing], "Requests").await;
+    check(&format!("{cart}?sort=errors"), &[failing, common], "Errors").await;
+    check(&format!("{cart}?sort=slow&range=all"), &[common, failing], "p95").await;
+    check(&format!("{cart}?sort=name"), &[common, failing], "Route").await;
+    check("/slos?sort=name", &[">another</bdi>", ">shopslo</bdi>"], "Objective").await;
+    check("/slos?sort=bad", &[">another</bdi>", ">shopslo</bdi>"], "Bad").await;
+    check("/map?sort=slow", &["p95", "shopcart"], "p95").await;
+    check("/spans?sort=slowest", &["1.06 s", "60.0 ms"], "Took").await;
+    check("/spans?sort=slowest&error=true", &["Spans, slowest first"], "Took").await;
+    for wrong in
+        ["/map?range=1h", "/map?sort=up", "/slos?sort=slow", "/spans?sort=up", &format!("{cart}?sort=bad")]
+    {
+        assert_eq!(get(&app, wrong).await.status, StatusCode::BAD_REQUEST, "{wrong}");
+    }
+}
+
 #[tokio::test]
 async fn long_traces_are_folded() {
     let mut spans = shop("shop");

@@ -132,10 +132,29 @@ pub(super) fn moment(nanoseconds: u64) -> Markup {
     html! { time datetime=(time) { (shown) } }
 }
 
+/// The time of day of a moment, in a picture: in UTC, and as the page's script shows it in the reader's zone. The zone is
+/// said where it is asked for.
+pub(super) fn clock(nanoseconds: u64, (x, y): (f64, f64), says_zone: bool) -> Markup {
+    let Ok(time) = Timestamp::from_nanosecond(nanoseconds.into()) else { return html! {} };
+    let shown =
+        strtime::format(if says_zone { "%H:%M:%S UTC" } else { "%H:%M:%S" }, time).unwrap_or_default();
+    html! { text x=(x) y=(y) text-anchor="middle" data-clock=(time) data-zone=[says_zone.then_some("true")] { (shown) } }
+}
+
+/// The day of a moment that is text, as RFC 3339 has it, and its zone.
+pub(super) fn day(text: &str) -> String {
+    let day = text.get(..10).unwrap_or(text);
+    format!("{day} UTC")
+}
+
 /// A moment that is text already, as RFC 3339 has it.
 pub(super) fn moment_of(text: &str) -> Markup {
-    let time = text.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_nanosecond()).ok());
-    time.map_or_else(|| html! { (text) }, moment)
+    unix_of(text).map_or_else(|| html! { (text) }, moment)
+}
+
+/// The same as nanoseconds since the Unix epoch; `None` where it is no moment, or one before that.
+pub(super) fn unix_of(text: &str) -> Option<u64> {
+    u64::try_from(text.parse::<Timestamp>().ok()?.as_nanosecond()).ok()
 }
 
 /// A name in running text: in a direction of its own, in full where it is pointed at.

@@ -125,7 +125,7 @@ fn rows(spans: &[Placed], red: &Snapshot, colours: &HashMap<u32, usize>, shown: 
             caption.unseen { "Spans of this trace, each below its parent" }
             thead { tr {
                 th scope="col" { "Span" } th scope="col" { "Time" } th.n scope="col" { "After" } th.n scope="col" { "Took" }
-                th.n scope="col" title="So many of its kind are as fast or faster" { "Rank" }
+                th.n scope="col" title="p95: 95 % of its kind took less, since the agent began" { "Rank" }
             } }
             tbody { @for (placed, bar) in spans.iter().zip(&bars).take(shown) {
                 (row(placed, bar, start, colours, &ranks))
@@ -205,4 +205,38 @@ fn ranks(spans: &[Placed], red: &Snapshot) -> Ranks {
         }
     }
     ranks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::red::tests::span_with;
+    use crate::red::{Limits, Registry};
+    use crate::span_store::Stored;
+
+    #[test]
+    fn a_thousand_spans_are_counted_and_can_be_shown() {
+        let spans = |n: u64| -> Vec<Stored> {
+            let stored = |nth: u64| {
+                let span = span_with(SpanKind::Server, |span| {
+                    span.span_id = (nth + 1).to_be_bytes();
+                    span.parent_span_id = (nth > 0).then_some(1_u64.to_be_bytes());
+                    (span.start, span.end) = (nth, nth + 1_000_000);
+                });
+                Stored { sequence: nth, span }
+            };
+            (0..n).map(stored).collect()
+        };
+        let check = |n: u64, all: bool, rows: usize, words: &[&str]| {
+            let red = Registry::new(Limits::default()).snapshot();
+            let shown = page(&[1; 16], &tree(spans(n)), &red, all).body.into_string();
+            assert_eq!(shown.matches("<tr").count(), rows + 1, "{n} spans, all: {all}");
+            for word in words {
+                assert!(shown.contains(word), "{word}: {shown}");
+            }
+        };
+        check(1, false, 1, &["1 span of 1 service"]);
+        check(1_000, false, SHOWN, &["1,000 spans of 1 service", "700 more", "?all=true"]);
+        check(1_000, true, 1_000, &["1,000 spans of 1 service"]);
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::span::Span;
+use crate::span::{Span, SpanKind};
 use crate::span_store::Placed;
 
 /// A stretch of the trace's time, in thousandths.
@@ -22,7 +22,7 @@ pub(super) struct Bar {
     pub(super) whole: Stretch,
     /// Before its program read it.
     pub(super) queue: Option<Stretch>,
-    /// While spans below it went on.
+    /// While it waited: spans below it went on, or it is a call.
     pub(super) below: Vec<Stretch>,
     /// Had it been shorter, the trace would have been.
     pub(super) is_critical: bool,
@@ -53,7 +53,11 @@ pub(super) fn bars(spans: &[Placed]) -> Vec<Bar> {
         Bar {
             whole: stretch(span.start, span.end),
             queue: (read > span.start).then(|| stretch(span.start, read)),
-            below: merged.into_iter().map(|(from, to)| stretch(from, to)).collect(),
+            // A call is all waiting, also where its other end was not seen.
+            below: match span.kind {
+                SpanKind::Client => vec![stretch(span.start, span.end.max(span.start))],
+                _ => merged.into_iter().map(|(from, to)| stretch(from, to)).collect(),
+            },
             is_critical: is_critical[nth],
         }
     };
@@ -137,7 +141,6 @@ pub(super) fn colours(spans: &[Placed]) -> HashMap<u32, usize> {
 mod tests {
     use super::*;
     use crate::red::tests::span_with;
-    use crate::span::SpanKind;
     use crate::span_store::Stored;
 
     fn placed(depth: usize, start: u64, end: u64, queue_wait: u64) -> Placed {
@@ -167,6 +170,9 @@ mod tests {
         // The fourth ended last; of what ended before it began, the fifth did so last.
         assert_eq!(critical, [true, false, false, true, true]);
         assert_eq!(extent(&spans), (0, 100 * ms));
+        let mut call = placed(0, 0, 100, 0);
+        call.stored.span.kind = SpanKind::Client;
+        assert_eq!(super::bars(&[call])[0].below, [stretch(0.0, 1000.0)]);
     }
 
     #[test]

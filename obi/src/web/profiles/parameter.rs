@@ -9,8 +9,7 @@ use crate::profile::choose::{Filter, Pace};
 use crate::profile::sample_type::{ROWS, SampleKind};
 use crate::web::Error;
 
-const UNKNOWN: &str =
-    "unknown parameter, expected one of type, service, from, to, route, span, trace, pid, slow, format";
+const UNKNOWN: &str = "unknown parameter, expected one of type, service, version, from, to, route, span, trace, pid, slow, format";
 /// Of a selection without `from`.
 const USUAL_NANOSECONDS: u64 = 60_000_000_000;
 static EXPECTED_TYPE: LazyLock<String> =
@@ -20,13 +19,14 @@ const BASE: &str = "base_";
 
 /// How a selection is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
+pub(in crate::web) enum Format {
     Svg,
     /// The same picture in a page of its own, for frames: there browsers make an SVG as small as the frame.
     Html,
     Pprof,
     Otlp,
     Json,
+    Folded,
 }
 
 impl Format {
@@ -37,7 +37,8 @@ impl Format {
             "pprof" => Ok(Self::Pprof),
             "otlp" => Ok(Self::Otlp),
             "json" => Ok(Self::Json),
-            _ => Err("expected svg, html, pprof, otlp or json"),
+            "folded" => Ok(Self::Folded),
+            _ => Err("expected svg, html, pprof, otlp, json or folded"),
         }
     }
 
@@ -47,6 +48,7 @@ impl Format {
             "application/octet-stream" | "application/gzip" => Some(Self::Pprof),
             "application/x-protobuf" | "application/protobuf" => Some(Self::Otlp),
             "application/json" => Some(Self::Json),
+            "text/plain" => Some(Self::Folded),
             _ => None,
         }
     }
@@ -54,12 +56,12 @@ impl Format {
 
 /// What is asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Request {
+pub(in crate::web) struct Request {
     /// Times are nanoseconds since the Unix epoch.
-    pub(super) filter: Filter,
+    pub(in crate::web) filter: Filter,
     pub(super) format: Option<Format>,
     /// In a few words.
-    pub(super) title: String,
+    pub(in crate::web) title: String,
 }
 
 /// Parameters as they are given.
@@ -69,6 +71,7 @@ struct Given {
     from: Option<u64>,
     to: Option<u64>,
     service: Option<String>,
+    version: Option<String>,
     route: Option<String>,
     span: Option<[u8; 8]>,
     trace: Option<[u8; 16]>,
@@ -79,7 +82,7 @@ struct Given {
 
 impl Request {
     /// One selection; it is `now`.
-    pub(super) fn parse(pairs: Vec<(String, String)>, now: u64) -> Result<Self, Error> {
+    pub(in crate::web) fn parse(pairs: Vec<(String, String)>, now: u64) -> Result<Self, Error> {
         let mut given = Given::default();
         for (name, value) in pairs {
             given.take(&name, &name, value)?;
@@ -88,7 +91,10 @@ impl Request {
     }
 
     /// Two selections: what is asked for and what it is compared with. `None` if there is nothing to compare it with.
-    pub(super) fn parse_both(pairs: Vec<(String, String)>, now: u64) -> Result<Option<(Self, Self)>, Error> {
+    pub(in crate::web) fn parse_both(
+        pairs: Vec<(String, String)>,
+        now: u64,
+    ) -> Result<Option<(Self, Self)>, Error> {
         let (mut given, mut base) = (Given::default(), Given::default());
         let mut has_base = false;
         for (parameter, value) in pairs {
@@ -122,6 +128,7 @@ impl Given {
         let result = match name {
             "type" => set(&mut self.kind, SampleKind::of_name(&value).ok_or(&**EXPECTED_TYPE)),
             "service" => set(&mut self.service, Ok(value.clone())),
+            "version" => set(&mut self.version, Ok(value.clone())),
             "from" => set(&mut self.from, parse_time(&value)),
             "to" => set(&mut self.to, parse_time(&value)),
             "route" => set(&mut self.route, Ok(value.clone())),
@@ -150,8 +157,8 @@ impl Given {
         let title = self.title(start, end);
         let pace = self.slow.map(|slow| if slow { Pace::Slow } else { Pace::Rest });
         let kind = self.kind.unwrap_or_default();
-        let Self { service, route, span: span_id, trace: trace_id, pid, format, .. } = self;
-        let filter = Filter { kind, start, end, service, route, span_id, trace_id, pid, pace };
+        let Self { service, version, route, span: span_id, trace: trace_id, pid, format, .. } = self;
+        let filter = Filter { kind, start, end, service, version, route, span_id, trace_id, pid, pace };
         Ok(Request { filter, format, title })
     }
 
@@ -163,6 +170,7 @@ impl Given {
             None => {}
         }
         words.extend(self.service.clone());
+        words.extend(self.version.as_ref().map(|version| format!("version {version}")));
         words.extend(self.route.clone());
         words.extend(self.span.map(|id| format!("span {:016x}", u64::from_be_bytes(id))));
         words.extend(self.trace.map(|id| format!("trace {:032x}", u128::from_be_bytes(id))));
@@ -232,6 +240,7 @@ mod tests {
         let usual = || Filter { start: NOW - USUAL_NANOSECONDS, end: NOW, ..Filter::default() };
         check("", usual());
         check("service=shop&format=svg", Filter { service: Some("shop".to_owned()), ..usual() });
+        check("version=1.2", Filter { version: Some("1.2".to_owned()), ..usual() });
         check("route=/a/{id}", Filter { route: Some("/a/{id}".to_owned()), ..usual() });
         check("pid=7", Filter { pid: Some(7), ..usual() });
         check("slow=true", Filter { pace: Some(Pace::Slow), ..usual() });
@@ -262,14 +271,14 @@ mod tests {
             assert!(error.contains(expected), "{query}: {error}");
         }
         check("servic=a", "servic=a: unknown parameter");
-        check("type=off_cpu", "type=off_cpu: expected cpu");
+        check("type=heap", "type=heap: expected cpu or off_cpu or wall or lock or page_faults");
         check("service=a&service=b", "service=b: given more than once");
         check("span=12", "span=12: expected 16 hexadecimal digits");
         check("span=+000000000000001", "expected 16 hexadecimal digits");
         check("trace=12", "trace=12: expected 32");
         check("pid=-1", "pid=-1: expected a process id");
         check("slow=1", "slow=1: expected true or false");
-        check("format=png", "format=png: expected svg, html, pprof, otlp or json");
+        check("format=png", "format=png: expected svg, html, pprof, otlp, json or folded");
         check("from=yesterday", "from=yesterday: expected a time such as");
         check("from=-1", "from=-1: expected a time");
         check("from=NaN", "expected a time");
@@ -290,6 +299,9 @@ mod tests {
         let (now, before) = both("service=shop&route=/a&from=20&to=30&base_from=10&base_to=20").unwrap();
         assert_eq!((before.start, before.end), (10_000_000_000, 20_000_000_000));
         assert_eq!(Filter { start: 0, end: 0, ..now }, Filter { start: 0, end: 0, ..before });
+        let (new, old) = both("service=shop&route=/a&version=2&base_version=1").unwrap();
+        assert_eq!((new.version.as_deref(), old.version.as_deref()), (Some("2"), Some("1")));
+        assert_eq!(Filter { version: None, ..new }, Filter { version: None, ..old });
         let (one, all) = both("service=shop&span=00000000000000ff&base_route=/a").unwrap();
         assert!(one.span_id.is_some() && one.route.is_none());
         assert_eq!(
@@ -300,7 +312,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_pair_is_read_or_refused(name in "(base_)?(type|from|to|span|trace|pid|slow|format|[a-z]{0,8})", value in "\\PC{0,40}") {
+        fn any_pair_is_read_or_refused(name in "(base_)?(type|version|from|to|span|trace|pid|slow|format|[a-z]{0,8})", value in "\\PC{0,40}") {
             let given = vec![(name.clone(), value.clone())];
             if let Err(error) = Request::parse_both(given, NOW) {
                 assert!(matches!(error, Error::Parameter { .. }));

@@ -63,6 +63,7 @@ fn profiles(spans: &[Span]) -> Profiles {
                 comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
                 places: &[hot, 0],
                 end: 0,
+                wait: None,
             };
             store.push(taken);
         }
@@ -105,7 +106,7 @@ fn profiles(spans: &[Span]) -> Profiles {
             let _ = question.reply.send(naming::selection(&chosen, &unmoved, &[cpu], name));
         }
     });
-    Profiles::new(sender, Arc::new(|| ()))
+    Profiles::new(sender, Arc::new(|| ()), Vec::new())
 }
 
 fn app() -> Router {
@@ -248,6 +249,56 @@ async fn slow_requests_are_compared_with_the_rest() {
     }
 }
 
+/// Its picture, its files and its numbers are of the same samples; the way back leads to what it is a picture of.
+#[tokio::test]
+async fn a_page_has_the_picture_and_a_way_back() {
+    let app = app();
+    let check = async |uri: &str, samples: Option<u64>, back: &str| {
+        let page = text(&app, uri, "text/html").await;
+        let links = |attribute: &str| {
+            let begin = format!(" {attribute}=\"");
+            let parts = page.split(&begin).skip(1).map(|part| part.split('"').next().unwrap());
+            parts
+                .map(|link| link.replace("&amp;", "&"))
+                .filter(|link| link.starts_with('/'))
+                .collect::<Vec<_>>()
+        };
+        assert!(links("href").iter().any(|link| link == back), "{uri}: no {back}: {page}");
+        let framed = links("src").into_iter().find(|link| link.contains("format=html"));
+        assert!(text(&app, &framed.unwrap(), "*/*").await.starts_with("<!doctype html>"), "{uri}");
+        for link in links("href").iter().filter(|link| link.contains("profiles")) {
+            let (status, _, body) = get(&app, link, "text/html").await;
+            // Only running was sampled here.
+            let is_other = ["off_cpu", "lock", "page_faults"].iter().any(|kind| link.ends_with(kind));
+            let expected = if link.contains("&span=") && is_other { 404 } else { 200 };
+            let body = String::from_utf8_lossy(&body);
+            assert_eq!(status, expected, "{uri}: {link}: {body}");
+            assert!(status == 200 || body.contains("No sample of span") && body.contains(back), "{body}");
+            if link.contains("format=json") {
+                let numbers = json(&app, link).await;
+                assert_eq!(numbers["samples"].as_u64(), samples, "{uri}: {link}");
+            }
+        }
+    };
+    check("/profiles", Some(10), "/").await;
+    check("/profiles?service=service-1&format=svg", Some(10), "/services/test/service-1").await;
+    check("/profiles?service=no%22%3Ebody", Some(0), "/?q=no%22%3Ebody").await;
+    check("/profiles?route=/a&from=0&to=9999999999", Some(0), "/").await;
+    let (trace, span) = ("02".repeat(16), "02".repeat(8));
+    check(&format!("/profiles?trace={trace}&span={span}"), Some(5), &format!("/traces/{trace}/{span}")).await;
+    check("/profiles/compare?service=service-1&slow=true", None, "/services/test/service-1").await;
+    for (uri, status) in [
+        ("/profiles?span=00000000000000ff", 404),
+        ("/profiles?format=no", 400),
+        ("/profiles?x=1", 400),
+        ("/profiles/compare?service=service-1", 400),
+    ] {
+        let (found, media, body) = get(&app, uri, "text/html").await;
+        let body = String::from_utf8_lossy(&body);
+        assert_eq!((found.as_u16(), &*media), (status, "text/html; charset=utf-8"), "{uri}: {body}");
+    }
+}
+
 #[tokio::test]
 async fn without_samples_there_is_a_reason() {
     let (sender, _receiver) = mpsc::channel::<Command>(4);
@@ -318,7 +369,7 @@ async fn few_profiles_are_made_at_a_time_and_scrapes_do_not_wait_for_them() {
         }
     });
     let state = web::State::new(Handle::new(sender, Arc::new(|| ())), Arc::new(AtomicBool::new(true)));
-    let app = web::router(state.with_profiles(Profiles::new(asked, Arc::new(|| ()))));
+    let app = web::router(state.with_profiles(Profiles::new(asked, Arc::new(|| ()), Vec::new())));
     let asking: Vec<_> = (0..16)
         .map(|_| {
             let app = app.clone();

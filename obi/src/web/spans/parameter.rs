@@ -8,12 +8,14 @@ use crate::span_store::{Filter, Order, Query, StatusFilter};
 use crate::web::Error;
 
 const UNKNOWN: &str = "unknown parameter, expected one of service, kind, method, route, path, status, error, \
-                       trace_id, min_duration_ms, after, limit";
+                       trace_id, min_duration_ms, sort, after, limit";
+/// Spans after a sequence come in the order of their arrival.
+const SORT_OR_AFTER: &str = "expected either sort or after";
 
 /// Reads all parameters.
 pub(in crate::web) fn parse(pairs: Vec<(String, String)>) -> Result<Query, Error> {
     let mut filter = Filter::default();
-    let (mut after, mut limit) = (None, None);
+    let (mut sort, mut after, mut limit) = (None, None, None);
     for (parameter, value) in pairs {
         let result = match parameter.as_str() {
             "service" => set(&mut filter.service, Ok(value.clone())),
@@ -25,6 +27,9 @@ pub(in crate::web) fn parse(pairs: Vec<(String, String)>) -> Result<Query, Error
             "error" => set(&mut filter.error, value.parse().map_err(|_| "expected true or false")),
             "trace_id" => set(&mut filter.trace_id, parse_trace_id(&value)),
             "min_duration_ms" => set(&mut filter.min_duration, parse_milliseconds(&value)),
+            "sort" if after.is_some() => Err(SORT_OR_AFTER),
+            "sort" => set(&mut sort, parse_sort(&value)),
+            "after" if sort.is_some() => Err(SORT_OR_AFTER),
             "after" => set(&mut after, parse_after(&value)),
             "limit" => set(&mut limit, parse_limit(&value)),
             _ => Err(UNKNOWN),
@@ -32,7 +37,7 @@ pub(in crate::web) fn parse(pairs: Vec<(String, String)>) -> Result<Query, Error
         result.map_err(|expected| Error::Parameter { parameter, value, expected })?;
     }
     let default_limit = if after.is_some() { DEFAULT_LIMIT_AFTER } else { DEFAULT_LIMIT_NEWEST };
-    let order = after.map_or(Order::Newest, Order::After);
+    let order = after.map(Order::After).or(sort).unwrap_or(Order::Newest);
     Ok(Query { filter, order, limit: limit.unwrap_or(default_limit) })
 }
 
@@ -83,6 +88,14 @@ pub(in crate::web) fn parse_after(value: &str) -> Result<u64, &'static str> {
     sequence.ok_or("expected a sequence number, 0 for the oldest")
 }
 
+fn parse_sort(value: &str) -> Result<Order, &'static str> {
+    match value {
+        "newest" => Ok(Order::Newest),
+        "slowest" => Ok(Order::Slowest),
+        _ => Err("expected newest or slowest"),
+    }
+}
+
 fn parse_limit(value: &str) -> Result<usize, &'static str> {
     value
         .parse()
@@ -113,6 +126,8 @@ mod tests {
         check("", none(), Order::Newest, 100);
         check("after=0", none(), Order::After(0), 1_000);
         check("after=17&limit=10000", none(), Order::After(17), 10_000);
+        check("sort=slowest&limit=7", none(), Order::Slowest, 7);
+        check("sort=newest", none(), Order::Newest, 100);
         check("service=shop", Filter { service: text("shop"), ..none() }, Order::Newest, 100);
         check("kind=client", Filter { kind: Some(SpanKind::Client), ..none() }, Order::Newest, 100);
         check("method=GET", Filter { method: text("GET"), ..none() }, Order::Newest, 100);
@@ -148,6 +163,9 @@ mod tests {
         check("min_duration_ms=-1", "milliseconds");
         check("min_duration_ms=NaN", "milliseconds");
         check("after=-1", "sequence number");
+        check("sort=slow", "newest or slowest");
+        check("after=1&sort=slowest", "either sort or after");
+        check("sort=newest&after=1", "either sort or after");
         check("after=18446744073709551615", "sequence number");
         check("limit=0", "from 1 to 10000");
         check("limit=10001", "from 1 to 10000");

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::capture::guest::{Kind, Layout, ProcessMemory, Unfit};
 use crate::capture::mapping::interpreter::{Examine, Found};
 use crate::clock::monotonic_ns;
-use crate::profile::symbol::function::{Code, Function, Object, Unnamed};
+use crate::profile::symbol::function::{Code, Function, Object, Sources, Unnamed};
 
 /// What is to be done.
 pub(super) enum Job {
@@ -34,6 +34,8 @@ pub(super) struct Opened {
     tgid: u32,
     memory: ProcessMemory,
     layout: Layout,
+    /// What was learnt of its texts.
+    sources: Sources,
     /// Objects that were code, and that were not.
     pub(super) right: AtomicU64,
     pub(super) wrong: AtomicU64,
@@ -123,10 +125,10 @@ fn work(job: Job, answers: &Sender<Answer>) {
             functions.iter().for_each(|function| function.tell(opened.read(&function.object)));
         }
         Job::Look { opened, functions, .. } => {
-            let Opened { memory, layout, .. } = &*opened;
+            let Opened { memory, layout, sources, .. } = &*opened;
             for function in functions {
                 if let Some(Ok(code)) = function.code()
-                    && !code.is_at(memory, layout, &function.object)
+                    && !code.is_at(memory, layout, sources, &function.object)
                 {
                     function.replace();
                 }
@@ -141,7 +143,8 @@ fn open(examine: &Examine) -> Result<(Found, Arc<Opened>), Unfit> {
     let known = build.examine(&memory, *bias)?;
     let (right, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
     let found = Found { told: known.told, version: known.version.into() };
-    Ok((found, Arc::new(Opened { tgid: *tgid, memory, layout: known.layout, right, wrong })))
+    let (tgid, layout, sources) = (*tgid, known.layout, Sources::default());
+    Ok((found, Arc::new(Opened { tgid, memory, layout, sources, right, wrong })))
 }
 
 impl Opened {
@@ -150,11 +153,12 @@ impl Opened {
         match self.layout {
             Layout::Cpython(_) => Kind::Cpython,
             Layout::HotSpot(_) => Kind::HotSpot,
+            Layout::V8(_) => Kind::V8,
         }
     }
 
     fn read(&self, object: &Object) -> Result<Code, Unnamed> {
-        let code = Code::read(&self.memory, &self.layout, object);
+        let code = Code::read(&self.memory, &self.layout, &self.sources, object);
         match &code {
             Ok(_) => self.right.fetch_add(1, Ordering::Relaxed),
             Err(Unnamed::NoCode) => self.wrong.fetch_add(1, Ordering::Relaxed),

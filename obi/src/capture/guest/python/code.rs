@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
-fn instructions(code: &[u8], address: u64) -> impl Iterator<Item = Instruction> + '_ {
+/// As many as are instructions.
+pub(super) fn instructions(code: &[u8], address: u64) -> impl Iterator<Item = Instruction> + '_ {
     let decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     decoder.into_iter().take_while(|instruction| !instruction.is_invalid())
 }

@@ -11,7 +11,7 @@ use obi_ebpf::{
     GUEST_ENDS_BY_SHIM, guest,
 };
 
-use super::Build;
+use super::{Build, unlinked};
 use crate::capture::guest::{Memory, Unfit, Version};
 
 /// 3.*these*.
@@ -72,19 +72,19 @@ pub(super) fn examine(build: &Build, memory: &dyn Memory, bias: u64) -> Result<K
     let code_type = build.code_type.wrapping_add(bias);
     let layout = layout(build.version, memory, code_type)?;
     let guest = of_threads(build.version, memory, runtime)?;
-    Ok(Known { guest: guest_of(guest, slot), layout })
+    let eval = build.entry.wrapping_add(bias);
+    Ok(Known {
+        guest: guest { slot, eval, unlinked: unlinked::for_kernel(&build.unlinked), ..guest },
+        layout,
+    })
 }
 
 /// Where things are in threads' states and frames.
 pub(super) fn of_threads(version: Version, memory: &dyn Memory, runtime: u64) -> Result<guest, Unfit> {
     match version.minor {
         13.. => described(version, memory, runtime),
-        minor => Ok(listed(minor)),
+        minor => listed(minor).ok_or(Unfit::Version(version)),
     }
-}
-
-fn guest_of(guest: guest, slot: u32) -> guest {
-    guest { slot, ..guest }
 }
 
 /// Where, from the thread's descriptor on, its state's address stands: the value of the runtime's key.
@@ -104,8 +104,8 @@ fn slot(build: &Build, memory: &dyn Memory, bias: u64) -> Result<u32, Unfit> {
     if is_there { Err(Unfit::NotBegun) } else { Err(Unfit::Memory("its variables are not there".into())) }
 }
 
-/// By the headers of each version.
-fn listed(minor: u8) -> guest {
+/// By the headers of each version; `None` from the one on that says so itself.
+pub(super) fn listed(minor: u8) -> Option<guest> {
     let instruction = if minor == 10 { 96 } else { 104 };
     let position = if minor == 10 { GUEST_BY_UNIT } else { GUEST_BY_BYTE };
     let old = guest {
@@ -120,7 +120,7 @@ fn listed(minor: u8) -> guest {
     };
     let new =
         guest { by_call: 1, adjacent: 1, frame: 56, position: byte(GUEST_BY_ADDRESS), ..guest::default() };
-    match minor {
+    Some(match minor {
         11 => guest {
             thread_id: 152,
             current: 8,
@@ -141,8 +141,9 @@ fn listed(minor: u8) -> guest {
             ends: byte(GUEST_ENDS_BY_SHIM),
             ..new
         },
+        13.. => return None,
         _ => old,
-    }
+    })
 }
 
 fn byte(value: u32) -> u8 {
@@ -239,7 +240,8 @@ mod tests {
 
     fn build(minor: u8) -> Build {
         let version = Version { minor, micro: 0 };
-        Build { version, eval: Vec::new(), runtime: 0, code_type: 0x1000, keys: vec![0x604, 0x608] }
+        let (eval, unlinked) = (Vec::new(), Vec::new());
+        Build { version, eval, runtime: 0, code_type: 0x1000, keys: vec![0x604, 0x608], entry: 0, unlinked }
     }
 
     /// A runtime at 0, a type at 0x1000 whose members are at 0x1200, with their names at 0x1800.

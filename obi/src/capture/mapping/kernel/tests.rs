@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use obi_ebpf::MAPPING_EVAL;
+
 use super::*;
 
 fn told(entries: &[mapping_entry]) -> Vec<(u64, u64, u64, u32)> {
@@ -149,7 +151,7 @@ fn the_evaluating_function_is_marked_where_it_lies() {
         |start: u64, end: u64, table: u32| mapping_entry { start, end, table, ..mapping_entry::default() };
     let check = |range: Range<u64>, expected: &[(u64, u64, u32, u32)]| {
         let mut entries = vec![entry(0x1000, 0x2000, 1), entry(0x2000, 0x3000, 2), entry(0x8000, 0x9000, 3)];
-        flag(&mut entries, &range);
+        flag(&mut entries, &range, MAPPING_EVAL);
         let told: Vec<_> =
             entries.iter().map(|entry| (entry.start, entry.end, entry.table, entry.flags)).collect();
         assert_eq!(told, expected, "{range:x?}");

@@ -34,21 +34,30 @@ pub(super) enum Unfound {
     Boundless(&'static str),
 }
 
-/// The functions of the library in this file; `None` when it has none.
-pub(super) fn symbols(source: &dyn Source, image: &Image) -> Option<Result<Vec<Symbol>, Unfound>> {
-    if image.machine() != elf::EM_X86_64 {
-        return None;
-    }
-    let elf = Elf::read(source).ok()?;
-    if !string::has(source, &elf, MARK) {
-        return None;
-    }
+/// What a file without TLS functions by name has.
+#[derive(Debug, Default)]
+pub(super) struct Nameless {
+    /// The functions of OpenSSL or BoringSSL; `None` when it has neither.
+    pub(super) symbols: Option<Result<Vec<Symbol>, Unfound>>,
+    /// It speaks of the files that rustls is made of.
+    pub(super) has_rustls: bool,
+}
+
+/// Looks into the constants.
+pub(super) fn look(source: &dyn Source, image: &Image) -> Nameless {
+    let Ok(elf) = Elf::read(source) else { return Nameless::default() };
+    let [is_ssl, is_published, is_vendored] = string::has(source, &elf, [MARK, RUSTLS, VENDORED]);
     let code = Code { source, image, elf: &elf };
-    openssl::symbols(&code).or_else(|| boringssl::symbols(&code))
+    let is_known = is_ssl && image.machine() == elf::EM_X86_64;
+    let symbols = is_known.then(|| openssl::symbols(&code).or_else(|| boringssl::symbols(&code)));
+    Nameless { symbols: symbols.flatten(), has_rustls: is_published || is_vendored }
 }
 
 /// A part of the name of a file that both are made of.
 const MARK: &[u8] = b"ssl_lib.c";
+/// The folder of rustls, with its version or without, and the file that panics where something was not to be.
+const RUSTLS: &[u8] = b"/rustls-0.";
+const VENDORED: &[u8] = b"/rustls/src/";
 /// Fewer functions with errors of that file are not the library, but something that speaks of it.
 const FUNCTIONS: usize = 8;
 

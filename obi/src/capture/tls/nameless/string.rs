@@ -26,13 +26,15 @@ const PATH: usize = 512;
 /// Places that are kept of each; a name of a function may be a constant of others as well.
 const PLACES: usize = 64;
 
-/// Whether the constants have these bytes somewhere.
-pub(super) fn has(source: &dyn Source, elf: &Elf, bytes: &[u8]) -> bool {
-    let finder = Finder::new(bytes);
-    let mut found = false;
+/// Whether the constants have these bytes somewhere, each for itself.
+pub(super) fn has<const N: usize>(source: &dyn Source, elf: &Elf, wanted: [&[u8]; N]) -> [bool; N] {
+    let finders = wanted.map(Finder::new);
+    let mut found = [false; N];
     pieces(source, elf, |_, piece| {
-        found = finder.find(piece).is_some();
-        !found
+        for (found, finder) in found.iter_mut().zip(&finders) {
+            *found = *found || finder.find(piece).is_some();
+        }
+        !found.iter().all(|found| *found)
     });
     found
 }

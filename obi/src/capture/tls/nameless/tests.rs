@@ -34,7 +34,7 @@ fn program(folder: &Path, arguments: &[&str]) -> (Vec<u8>, Vec<u8>) {
 }
 
 fn found(bytes: &[u8]) -> Option<Result<Vec<Symbol>, Unfound>> {
-    symbols(&bytes, &Image::read(&bytes).unwrap())
+    look(&bytes, &Image::read(&bytes).unwrap()).symbols
 }
 
 #[test]

@@ -18,7 +18,7 @@ use super::dictionary::{Dictionary, Value, index};
 use super::{CPU, LOST_SAMPLES, METHOD, REQUEST_BYTES, ROUTE, THREAD_ID, THREAD_NAME};
 use crate::export::otlp::resource::{SCHEMA_URL, SCOPE_NAME, SCOPE_VERSION};
 use crate::export::table::Interned;
-use crate::profile::{Origin, Sample, SampleType, Selection};
+use crate::profile::{Origin, Sample, SampleKind, SampleType, Selection};
 use crate::span::AttributeValue;
 
 /// A sample of more periods than this has a value instead of so many timestamps.
@@ -196,6 +196,8 @@ impl<'a> Builder<'a> {
         let count = of.count(sample.value);
         let (form, value) = match (of.period, count) {
             (0, _) => (Form::Values, sample.value),
+            // Waits are as long as they are.
+            _ if of.kind == SampleKind::Wall => (Form::Values, sample.value),
             (_, ..=REPEATED) => (Form::Timestamps, 0),
             _ => (Form::Counts, count),
         };

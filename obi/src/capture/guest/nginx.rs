@@ -1,0 +1,34 @@
+//! nginx: the functions in which it makes requests of what was read, and sends.
+//!
+//! In: an nginx, which exports them for modules that are linked with it. Out: [`Functions`]. Refuses to know what is
+//! done with it, and what the functions do. Pure.
+
+use crate::capture::executable::elf::Elf;
+use crate::capture::guest::symbol;
+use crate::capture::tls::elf::Source;
+
+/// Addresses in the file's own layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Functions {
+    /// Makes a request: `ngx_http_create_request(ngx_connection_t *)`.
+    pub request: u64,
+    /// Sends a chain of buffers: `ngx_linux_sendfile_chain(ngx_connection_t *, ngx_chain_t *, off_t)`.
+    pub send: u64,
+    /// Sends bytes over TLS: `ngx_ssl_write(ngx_connection_t *, u_char *, size_t)`.
+    pub encrypted_send: Option<u64>,
+}
+
+const NAMES: [&[u8]; 3] = [b"ngx_http_create_request", b"ngx_linux_sendfile_chain", b"ngx_ssl_write"];
+
+/// As [`crate::capture::guest::nginx`].
+pub(in crate::capture::guest) fn functions(source: &dyn Source) -> Option<Functions> {
+    let elf = Elf::read(source).ok().filter(|elf| elf.machine == object::elf::EM_X86_64)?;
+    let mut found = [None; NAMES.len()];
+    symbol::linked(&elf, source, |name, symbol| {
+        if let Some(index) = NAMES.iter().position(|wanted| *wanted == name) {
+            found[index] = Some(symbol.address);
+        }
+    });
+    let [request, send, encrypted_send] = found;
+    Some(Functions { request: request?, send: send?, encrypted_send })
+}
