@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: check reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-page test-packages packages
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-rustls test-page test-packages packages
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -59,7 +59,7 @@ unit:
 # The agent and all programs of the tests are built with them: `cargo build` would compile everything again, since
 # without tests the dependencies have other features.
 integration:
-	$(AS_ROOT) $(CARGO) test --workspace --test '*'
+	$(AS_ROOT) CARGO=$(CARGO) script/test-integration
 	$(CARGO) test --package obi-ebpf-host --features portable --test '*'
 
 # Path of the integration tests' binary, which runs inside other kernels; all programs are built with it.
@@ -79,9 +79,12 @@ test-causality: ## Which request made which call, 3,000 requests for each shape 
 	$(CARGO) build --workspace --bins
 	OBI_CAUSALITY_REQUESTS=3000 $(AS_ROOT) $(CARGO) test --package integration --test integration causality -- --nocapture
 
-test-languages: ## Functions in profiles, with every version of Python (3.8 and newer, pyenv's too) and Java on this machine
+test-rustls: dependencies ## rustls with both libraries of ciphers, two compilers, LTO and both ways to write names (needs root; half an hour the first time)
+	$(AS_ROOT) script/test-rustls
+
+test-languages: ## Functions in profiles, with every version of Python (3.8 and newer, pyenv's too), Java and Node on this machine
 	$(CARGO) build --workspace --bins
-	OBI_TEST_LANGUAGES=all $(AS_ROOT) $(CARGO) test --package integration --test integration -- profile::python profile::java --nocapture
+	OBI_TEST_LANGUAGES=all $(AS_ROOT) $(CARGO) test --package integration --test integration -- profile::python profile::java profile::node --nocapture
 
 packages: build ## .deb, .rpm and a tarball of the release binary, with manual pages and completions, in target/packages
 	script/build-packages
@@ -119,6 +122,12 @@ bench-instructions: ## What an exchange costs in instructions, by program and ho
 bench-hooks: ## Costs of the hook sets beside each other, on Debian's 6.12 under QEMU
 	$(CARGO) build --release --workspace --bins
 	$(SUDO) $(TARGET)/release/kernels run 6.12 --limit 3600 -- $(abspath $(TARGET))/release/bench --pairs 3 --only hooks
+
+image: ## An OCI image without a base, static, for this processor: target/image/obi-VERSION.tar
+	script/build-image $$(uname -m)
+
+test-node: image ## A real Kubernetes node runs the image by the chart (needs root, etcd-server, runc, containernetworking-plugins; half an hour the first time)
+	$(SUDO) env IMAGE_ARCHIVE=$$(ls $(abspath $(TARGET))/image/obi-*.tar) script/test-node
 
 # Helm, or the version that is known to work, built from its Go module.
 HELM   ?= $(shell command -v helm || echo $(abspath $(TARGET))/tools/helm)

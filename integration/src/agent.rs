@@ -173,6 +173,7 @@ impl Agent {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let files = tempfile::tempdir()?;
         let file: PathBuf = files.path().join(FILE);
+        let speaks_tls = config.value["web"]["cert_file"].is_string();
         fs::write(&file, placed(config, address).text())?;
         // The user that the agent runs as may read it.
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755))?;
@@ -189,13 +190,21 @@ impl Agent {
             files,
             _one: one,
         };
-        while !fetch::get(address, "/readyz", "*/*").is_ok_and(|answer| answer.status == 200) {
+        let is_ready = |program: &Program| match speaks_tls {
+            // Nothing here speaks it; the agent says where it is once it listens.
+            true => program.stderr().is_ok_and(|said| said.contains("metrics on https://")),
+            false => fetch::get(address, "/readyz", "*/*").is_ok_and(|answer| answer.status == 200),
+        };
+        while !is_ready(&agent.program) {
             if !agent.program.is_running()? || begun.elapsed() > patience(READY) {
                 bail!("agent did not get ready within {:?}: {}", begun.elapsed(), agent.program.stderr()?);
             }
             thread::sleep(Duration::from_millis(5));
         }
         agent.ready_after = begun.elapsed();
+        if speaks_tls {
+            return Ok(agent);
+        }
         let used = agent.hook_set()?;
         if let Some(forced) = hook::forced().filter(|forced| *forced != used) {
             bail!("agent uses hook set {used}, although {forced} was forced");

@@ -25,7 +25,7 @@ pub enum Cause {
 /// What handlers wrote: causes by the id of the call.
 pub type Truth = HashMap<String, Cause>;
 
-/// How many calls have the right parent.
+/// How many calls have the right parent. One that is tried again is a call each time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Score {
     /// As logged.
@@ -62,6 +62,16 @@ impl Score {
     pub fn calls(&self) -> usize {
         self.right + self.unknown + self.wrong + self.missing
     }
+
+    fn add(&mut self, cause: &Cause, call: &Span, request: Option<&Span>) {
+        let is_child = request.is_some_and(|request| is_child(call, request));
+        match (cause, &call.parent_span_id) {
+            (Cause::None | Cause::Late(_), None) => self.right += 1,
+            (Cause::Request(_), None) => self.unknown += 1,
+            _ if is_child => self.right += 1,
+            _ => self.wrong += 1,
+        }
+    }
 }
 
 /// Reads a log.
@@ -85,32 +95,37 @@ pub fn read(log: &str) -> anyhow::Result<Truth> {
     Ok(truth)
 }
 
+/// The id at the end of a path, or of the name of a method.
+fn id_of(span: &Span) -> Option<&str> {
+    let names = ["url.path", "rpc.method_original", "rpc.method"];
+    names.iter().find_map(|name| span.text(name))?.rsplit('/').next()
+}
+
 /// Spans of requests and calls by the id at the end of their path.
 fn by_id(spans: &[Span], kind: Kind) -> HashMap<&str, &Span> {
     let of_kind = spans.iter().filter(|span| span.kind == kind);
-    of_kind.filter_map(|span| Some((span.text("url.path")?.rsplit('/').next()?, span))).collect()
+    of_kind.filter_map(|span| Some((id_of(span)?, span))).collect()
 }
 
 /// Compares the parents of all logged calls with the truth.
 #[must_use]
 pub fn score(truth: &Truth, spans: &[Span]) -> Score {
-    let (calls, requests) = (by_id(spans, Kind::Client), by_id(spans, Kind::Server));
+    let requests = by_id(spans, Kind::Server);
+    let mut calls: HashMap<&str, Vec<&Span>> = HashMap::new();
+    for span in spans.iter().filter(|span| span.kind == Kind::Client) {
+        if let Some(id) = id_of(span) {
+            calls.entry(id).or_default().push(span);
+        }
+    }
     let mut score = Score::default();
     for (call, cause) in truth {
-        let Some(call) = calls.get(call.as_str()) else {
-            score.missing += 1;
-            continue;
-        };
         let request = match cause {
             Cause::Request(id) | Cause::Late(id) => requests.get(id.as_str()).copied(),
             Cause::None => None,
         };
-        let is_child = request.is_some_and(|request| is_child(call, request));
-        match (cause, &call.parent_span_id) {
-            (Cause::None | Cause::Late(_), None) => score.right += 1,
-            (Cause::Request(_), None) => score.unknown += 1,
-            _ if is_child => score.right += 1,
-            _ => score.wrong += 1,
+        match calls.get(call.as_str()) {
+            Some(tries) => tries.iter().for_each(|call| score.add(cause, call, request)),
+            None => score.missing += 1,
         }
     }
     score
@@ -169,6 +184,10 @@ mod tests {
             span("client", "/out/w", "6", Some("1"), "t"),
         ];
         assert_eq!(score(&truth, &spans), Score { right: 3, unknown: 0, wrong: 1, missing: 1 });
+        // Two tries.
+        let tries = ["7", "8"].map(|id| span("client", "/out/x", id, Some("1"), "t"));
+        let spans = [span("server", "/in/a", "1", None, "t")].into_iter().chain(tries).collect::<Vec<_>>();
+        assert_eq!(score(&read("a x").expect("a log"), &spans).right, 2);
         // The right parent in another trace is wrong.
         let spans = [span("server", "/in/a", "1", None, "t"), span("client", "/out/x", "3", Some("1"), "u")];
         assert_eq!(score(&read("a x").expect("a log"), &spans).wrong, 1);

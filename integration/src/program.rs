@@ -211,6 +211,31 @@ pub fn threads(library: Threads) -> anyhow::Result<PathBuf> {
     }
 }
 
+/// Server and clients over rustls: `OBI_TEST_RUSTLS_PEER`, or those built in this workspace.
+///
+/// # Errors
+/// When they have not been built.
+pub fn rustls_peer() -> anyhow::Result<PathBuf> {
+    match std::env::var_os("OBI_TEST_RUSTLS_PEER") {
+        Some(path) => Ok(path.into()),
+        None => binary("rustls_peer"),
+    }
+}
+
+/// The same without its symbols.
+///
+/// # Errors
+/// As [`rustls_peer`], and when `strip` is missing or fails.
+pub fn rustls_peer_stripped() -> anyhow::Result<PathBuf> {
+    let named = rustls_peer()?;
+    let name = format!("stripped{}", named.display()).replace('/', "-");
+    compiled(&named, &name, |output| {
+        let mut command = Command::new("strip");
+        command.arg("-o").arg(output).arg(&named);
+        command
+    })
+}
+
 /// Makes all that the tests inside other kernels need: there is no network, and compilers take long there.
 ///
 /// # Errors
@@ -251,7 +276,13 @@ pub fn java_with_packages(name: &str) -> anyhow::Result<OsString> {
         command.arg(format!("-DoutputDirectory={}", output.display()));
         command
     })?;
-    Ok(std::env::join_paths([java(name)?, packages.join("*")])?)
+    let (file, packages) = (source(&format!("{name}.java")), packages.join("*"));
+    let classes = compiled(&file, &format!("java-{name}"), |output| {
+        let mut command = Command::new("javac");
+        command.arg("-cp").arg(&packages).arg("-d").arg(output).arg(&file);
+        command
+    })?;
+    Ok(std::env::join_paths([classes, packages])?)
 }
 
 /// The folder that cargo puts binaries in: that of this executable, or the one above `deps`.

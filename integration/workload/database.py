@@ -18,7 +18,9 @@ with open(sys.argv[3]) as file:
 
 
 def report(nth, code, started):
-    print(json.dumps({"nth": nth, "code": code, "started": started, "ended": time.time_ns()}))
+    line = json.dumps({"nth": nth, "code": code, "started": started, "ended": time.time_ns()})
+    # With its end in one piece: threads report at the same time.
+    sys.stdout.write(line + "\n")
 
 
 def psycopg_calls():

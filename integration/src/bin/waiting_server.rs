@@ -1,5 +1,7 @@
 //! A thread per connection; each request says what its thread is to do, the answer what that took.
 //!
+//! Each task waits in a function of its own, which profiles are to name; `hold` keeps a lock that `want` waits for.
+//!
 //! `GET /spend/ID/sleep.2000-spin.1000`: tasks, each with its microseconds. The answer is JSON: wall time, CPU time and
 //! time waiting for a CPU, in nanoseconds, of the whole and of each task, by the thread's own clocks.
 
@@ -19,6 +21,9 @@ use serde_json::{Value, json};
 
 /// Held by a thread for most of the time.
 type Lock = Arc<Mutex<()>>;
+
+/// Held by requests only.
+static SHARED: Mutex<()> = Mutex::new(());
 
 fn main() -> anyhow::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0").context("listen")?;
@@ -69,34 +74,77 @@ fn spend(task: &str, lock: &Lock) -> anyhow::Result<Value> {
     let before = Clocks::now()?;
     match name {
         "spin" => spin(time),
-        "sleep" => thread::sleep(time),
-        "lock" => drop(lock.lock().unwrap_or_else(PoisonError::into_inner)),
+        "sleep" => sleep(time),
+        "lock" => take(lock),
         "condition" => condition(time)?,
-        "poll" => {
-            let (quiet, _open) = UnixStream::pair()?;
-            let limit = Timespec::try_from(time)?;
-            poll(&mut [PollFd::new(&quiet, PollFlags::IN)], Some(&limit))?;
-        }
-        "network" => {
-            let (mut ours, mut other) = UnixStream::pair()?;
-            later(time, move || other.write_all(b"x"));
-            ours.read_exact(&mut [0])?;
-        }
-        "pipe" => {
-            let (mut reader, mut writer) = std::io::pipe()?;
-            later(time, move || writer.write_all(b"x"));
-            reader.read_exact(&mut [0])?;
-        }
-        "child" => drop(Command::new("/bin/sleep").arg(time.as_secs_f64().to_string()).status()?),
-        "sync" => {
-            let mut file: File = tempfile::tempfile_in(".")?;
-            file.write_all(&[b'x'; 65536])?;
-            file.sync_all()?;
-        }
+        "poll" => look(time)?,
+        "network" => receive(time)?,
+        "pipe" => pipe(time)?,
+        "child" => child(time)?,
+        "sync" => sync()?,
+        "hold" => hold(time),
+        "want" => want(),
         other => bail!("no such task: {other}"),
     }
     let [wall, cpu, delay] = Clocks::now()?.since(before);
     Ok(json!([name, wall, cpu, delay]))
+}
+
+#[inline(never)]
+fn sleep(time: Duration) {
+    thread::sleep(time);
+}
+
+#[inline(never)]
+fn take(lock: &Lock) {
+    drop(lock.lock().unwrap_or_else(PoisonError::into_inner));
+}
+
+#[inline(never)]
+fn look(time: Duration) -> anyhow::Result<()> {
+    let (quiet, _open) = UnixStream::pair()?;
+    let limit = Timespec::try_from(time)?;
+    poll(&mut [PollFd::new(&quiet, PollFlags::IN)], Some(&limit))?;
+    Ok(())
+}
+
+#[inline(never)]
+fn receive(time: Duration) -> anyhow::Result<()> {
+    let (mut ours, mut other) = UnixStream::pair()?;
+    later(time, move || other.write_all(b"x"));
+    Ok(ours.read_exact(&mut [0])?)
+}
+
+#[inline(never)]
+fn pipe(time: Duration) -> anyhow::Result<()> {
+    let (mut reader, mut writer) = std::io::pipe()?;
+    later(time, move || writer.write_all(b"x"));
+    Ok(reader.read_exact(&mut [0])?)
+}
+
+#[inline(never)]
+fn child(time: Duration) -> anyhow::Result<()> {
+    Command::new("/bin/sleep").arg(time.as_secs_f64().to_string()).status()?;
+    Ok(())
+}
+
+#[inline(never)]
+fn sync() -> anyhow::Result<()> {
+    let mut file: File = tempfile::tempfile_in(".")?;
+    file.write_all(&[b'x'; 65536])?;
+    Ok(file.sync_all()?)
+}
+
+#[inline(never)]
+fn hold(time: Duration) {
+    let held = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    thread::sleep(time);
+    drop(held);
+}
+
+#[inline(never)]
+fn want() {
+    drop(SHARED.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 fn later(time: Duration, act: impl FnOnce() -> std::io::Result<()> + Send + 'static) {

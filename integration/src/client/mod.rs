@@ -140,6 +140,41 @@ pub fn go_encrypted(
     report_plan(&name, command, &simple_plan(address, true, calls, concurrency)?)
 }
 
+/// A client over rustls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rustls {
+    /// reqwest, HTTP/1.1.
+    One,
+    /// reqwest, HTTP/2.
+    Two,
+    /// ureq: threads that wait.
+    Ureq,
+    /// rustls alone: each head in several records, each call over a connection of its own.
+    Pieces,
+}
+
+/// One of them, with variables of the environment; see `rustls_peer.rs`.
+///
+/// # Errors
+/// As [`call`].
+pub fn rustls(
+    client: Rustls,
+    address: &Address,
+    calls: &[Call],
+    concurrency: usize,
+    environment: &[(&str, &str)],
+) -> anyhow::Result<Done> {
+    let mut command = Command::new(program::rustls_peer()?);
+    let how = match client {
+        Rustls::One => "http1",
+        Rustls::Two => "http2",
+        Rustls::Ureq => "ureq",
+        Rustls::Pieces => "pieces",
+    };
+    command.arg("call").arg(how).envs(environment.iter().copied());
+    report_plan(&format!("client-{how}"), command, &simple_plan(address, true, calls, concurrency)?)
+}
+
 /// Version of HTTP that [`boringssl`] is to speak.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {

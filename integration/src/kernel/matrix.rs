@@ -34,6 +34,9 @@ const CHOSEN: [(&str, &str); 5] = [
 ];
 /// What a kernel says when it finds itself at fault.
 const COMPLAINTS: [&str; 4] = ["WARNING: ", "BUG: ", "Oops", "Call Trace:"];
+/// Series that take the portable objects where they refuse the modern ones. On all others that would be a loss of what
+/// only the modern ones have, so there it is an error.
+const PORTABLE: [&str; 1] = ["5.10"];
 /// Series whose kernels are built without TLS.
 const WITHOUT_TLS: [&str; 1] = ["5.10"];
 /// Sets that a series cannot have.
@@ -66,6 +69,8 @@ pub struct Plan {
     pub preempted: Vec<String>,
     /// The same of profiles, with the one set that misses no request on any kernel: a sample may be of any.
     pub profiled: Vec<String>,
+    /// The same of waits, where a kernel keeps accounts of threads.
+    pub waiting: Vec<String>,
     /// Environment of the tests, beside the set and the slowness.
     pub environment: Vec<(String, String)>,
     /// Ask the agent on each kernel which set it would choose.
@@ -178,7 +183,9 @@ impl Plan {
     /// Every program before this kernel's verifier: for each set how it went, or why the kernel cannot have it.
     fn verify(&self, target: Target, machine: &Machine) -> anyhow::Result<Vec<(&'static str, Verification)>> {
         let verify = sibling("verify")?;
-        let outcome = machine.run(&target.job(&[verify.display().to_string()]), |_| ())?;
+        let mut command = vec![verify.display().to_string()];
+        command.extend(self.sets.iter().chain([&PROFILE]).map(|set| (*set).to_owned()));
+        let outcome = machine.run(&target.job(&command), |_| ())?;
         if outcome.status != 0 {
             bail!("{} on {} failed: {}", verify.display(), target.name(), outcome.output);
         }
@@ -190,10 +197,11 @@ impl Plan {
             .collect::<anyhow::Result<_>>()?;
         type_information::check(machine, &target.name())?;
         // Every kernel can sample stacks: there is no other way that it could be replaced by.
-        if let Err(reason) = verification(PROFILE, &verdicts) {
+        let flavours = flavours(target.release.series);
+        if let Err(reason) = verification(PROFILE, flavours, &verdicts) {
             bail!("{PROFILE} on {}: {reason}", target.name());
         }
-        Ok(self.sets.iter().map(|set| (*set, verification(set, &verdicts))).collect())
+        Ok(self.sets.iter().map(|set| (*set, verification(set, flavours, &verdicts))).collect())
     }
 
     fn test(&self, errand: Errand<'_>) -> Cell {
@@ -211,6 +219,9 @@ impl Plan {
             command.extend(self.preempted.iter().cloned());
         } else if errand.set == NEVER_PREEMPTED {
             command.extend(self.profiled.iter().cloned());
+            if !PORTABLE.contains(&errand.target.release.series) {
+                command.extend(self.waiting.iter().cloned());
+            }
         }
         let mut job = errand.target.job(&command);
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
@@ -275,12 +286,17 @@ fn complaint(console: &str) -> anyhow::Result<()> {
     }
 }
 
+/// The objects that may be taken there, best first.
+fn flavours(series: &str) -> &'static [Flavour] {
+    if PORTABLE.contains(&series) { &[Flavour::Modern, Flavour::Portable] } else { &[Flavour::Modern] }
+}
+
 /// How the verifier took a set: which flavour, and how much work its largest program was; or why not.
 type Verification = Result<String, String>;
 
-fn verification(set: &str, verdicts: &[Verdict]) -> Verification {
+fn verification(set: &str, flavours: &[Flavour], verdicts: &[Verdict]) -> Verification {
     let mut reasons = Vec::new();
-    for flavour in [Flavour::Modern, Flavour::Portable] {
+    for &flavour in flavours {
         let mut own = verdicts.iter().filter(|v| v.set == set && v.flavour == flavour.name()).peekable();
         if own.peek().is_none() {
             continue;
@@ -421,7 +437,7 @@ mod tests {
         let loaded = |instructions| Fate::Loaded { instructions };
         let refused = || Fate::Refused { reason: "too large".into() };
         let check = |verdicts: &[Verdict], expected: Result<&str, &str>| {
-            let found = verification("fentry", verdicts);
+            let found = verification("fentry", flavours("5.10"), verdicts);
             assert_eq!(found.as_deref().map_err(String::as_str), expected);
         };
         check(
@@ -445,6 +461,13 @@ mod tests {
             Err("modern: a refused: too large; portable: no a"),
         );
         check(&[], Err(""));
+        let refused = [verdict("modern", "a", refused()), verdict("portable", "a", loaded(3))];
+        let found = verification("fentry", flavours("6.12"), &refused);
+        assert_eq!(
+            found,
+            Err("modern: a refused: too large".to_owned()),
+            "newer kernels must take the modern ones"
+        );
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`initramfs`], [`share`]: how a guest starts and sees this machine's files.
 //! - [`machine`]: one virtual machine, from boot to the command's exit status.
 //! - [`program`], [`system_call`], [`verifier`]: every kernel program of ours, given to the running kernel's verifier.
+//! - [`stack`]: what each of them takes of the stack, where this kernel is more generous than others.
 //! - [`type_information`]: every object against a kernel's BTF, without booting it.
 //! - [`matrix`]: all of it for each kernel, as one table.
 
@@ -18,6 +19,7 @@ pub mod matrix;
 pub mod program;
 pub mod release;
 pub mod share;
+pub mod stack;
 pub mod system_call;
 pub mod type_information;
 pub mod verifier;

@@ -230,7 +230,12 @@ fn exists(attachment: &Attachment, kernel: &Btf) -> bool {
         Kind::UserProbe | Kind::PerformanceEvent => true,
         Kind::Probe => {
             let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-            symbols.lines().any(|line| line.split_whitespace().nth(2) == Some(&attachment.target))
+            // Compilers give a function that they have changed another name, too: `….isra.0`.
+            let is_it = |name: &str| {
+                name.strip_prefix(&attachment.target)
+                    .is_some_and(|rest| rest.is_empty() || (rest.starts_with('.') && !rest.contains("cold")))
+            };
+            symbols.lines().any(|line| line.split_whitespace().nth(2).is_some_and(is_it))
         }
         Kind::Tracepoint => {
             let roots = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];

@@ -1,4 +1,4 @@
-//! Servers over TLS: nginx, Python with and without an event loop, Node, and Go, whose TLS is its own.
+//! Servers over TLS: nginx, Python with and without an event loop, Node, Go, whose TLS is its own, and Rust.
 //!
 //! In: certificates. Out: running servers. Refuses to know clients and what the agent can read.
 
@@ -156,4 +156,38 @@ pub fn go_with(
     command.envs(environment.iter().copied());
     let name = format!("go-{build:?}").to_lowercase();
     Server::start_encrypted(&name, command, certificates, Features { framings: KEPT, ..Features::full() })
+}
+
+/// axum over rustls, HTTP/1.1 and HTTP/2, with variables of the environment, see `rustls_peer.rs`.
+///
+/// # Errors
+/// When it has not been built or does not get ready.
+pub fn rustls(certificates: &Certificates, environment: &[(&str, &str)]) -> anyhow::Result<Server> {
+    let mut command = Command::new(program::rustls_peer()?);
+    command.arg("serve").envs(environment.iter().copied());
+    // hyper refuses what HTTP does not have, and says nothing of a body's length where it sends none.
+    Server::start_encrypted("rustls", command, certificates, Features { framings: KEPT, ..Features::full() })
+}
+
+/// The same without symbols.
+///
+/// # Errors
+/// As [`rustls`].
+pub fn rustls_stripped(certificates: &Certificates) -> anyhow::Result<Server> {
+    let mut command = Command::new(program::rustls_peer_stripped()?);
+    command.arg("serve");
+    let features = Features { framings: KEPT, ..Features::full() };
+    Server::start_encrypted("rustls-stripped", command, certificates, features)
+}
+
+/// Netty over BoringSSL, whose library is deleted as soon as it is loaded.
+///
+/// # Errors
+/// When it cannot be compiled or does not get ready.
+pub fn netty(certificates: &Certificates) -> anyhow::Result<Server> {
+    let mut command = Command::new("java");
+    command.args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp"]);
+    command.arg(program::java_with_packages("Netty")?).arg("Netty");
+    let features = Features { framings: KEPT, has_pipelining: false, ..Features::full() };
+    Server::start_encrypted("netty", command, certificates, features)
 }

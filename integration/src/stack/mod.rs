@@ -13,13 +13,14 @@
 //! - [`c`], [`rust`], [`go`]: the same tree in four languages.
 //! - [`build`]: compilers and their flags; [`run`]: what the program says of itself.
 //! - [`server`]: one whose routes have hot functions of their own.
-//! - [`python`], [`java`]: towers of functions that never mix, with a judgement of their own: [`tower`].
+//! - [`python`], [`java`], [`node`]: towers of functions that never mix, with a judgement of their own: [`tower`].
 //! - [`sampled`]: samples of one service, from an OTLP profile; [`verdict`]: samples against the tree.
 
 mod build;
 mod c;
 mod go;
 pub mod java;
+pub mod node;
 pub mod python;
 mod run;
 mod rust;

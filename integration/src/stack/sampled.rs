@@ -88,7 +88,8 @@ fn read(profile: &Profile, all: &ProfilesDictionary, samples: &mut Vec<Sampled>)
             let file = text(all, mapping.filename_strindex)?;
             let is_of =
                 |kind: &str| location.attribute_indices.iter().any(|at| is_frame_type(all, *at, kind));
-            let (is_kernel, is_guest) = (is_of("kernel"), is_of("cpython") || is_of("jvm"));
+            let is_kernel = is_of("kernel");
+            let is_guest = ["cpython", "jvm", "v8js"].into_iter().any(is_of);
             for line in &location.lines {
                 let function = all.function_table.get(index(line.function_index)).context("a function")?;
                 let name = text(all, function.name_strindex)?;

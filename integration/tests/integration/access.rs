@@ -7,8 +7,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use integration::agent::{self, Agent, Config};
+use integration::fetch;
 use integration::namespace::Namespace;
-use integration::patience::patience;
+use integration::otlp::certificate::Certificates;
+use integration::patience::{patience, until};
 use integration::process::free_port;
 use integration::server::nginx;
 
@@ -110,7 +112,7 @@ fn who_comes_from_elsewhere_needs_a_token() {
     );
     let error = elsewhere.check("/api/v1/status", &[], 401);
     assert!(error.starts_with("{\"error\":") && error.contains("web.open: true"), "{error}");
-    for path in ["/spans", "/nothing", "/api/v1/profiles?format=svg", "/api/v1/spans"] {
+    for path in ["/spans", "/profiles", "/nothing", "/api/v1/profiles?format=svg", "/api/v1/spans"] {
         elsewhere.check(path, &[BEARER], 401);
     }
     // This machine's own programs read it, but not a proxy that asks for someone else.
@@ -218,4 +220,123 @@ fn below_a_path_of_a_proxy_every_link_is_right() {
         status(agent.address(), "/spans", &[BROWSER, &cookie], 200);
         status(agent.address(), "/obix/spans", &[BROWSER, &cookie], 404);
     }
+}
+
+/// What curl gets over TLS: status and answer with its head; the status is 0 where there is none.
+fn over_tls(made: &Certificates, path: &str, more: &[&str]) -> (u16, String) {
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--include", "--max-time", "60", "--write-out", "\n%{http_code}", "--cacert"]);
+    let output = curl.arg(made.path("ca.pem")).args(more).arg(path).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (answer, status) = text.rsplit_once('\n').unwrap();
+    (status.parse().unwrap(), answer.to_owned())
+}
+
+/// What `obi slo status` says when it reads where to ask from this configuration.
+fn status_by_file(agent: &Agent, config: Config) -> (bool, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("obi.yaml");
+    std::fs::write(&file, agent.placed(config)).unwrap();
+    let output = agent::command().unwrap().args(["slo", "status", "--config"]).arg(&file).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn the_listener_speaks_tls() {
+    let (made, renewed) = (Certificates::new().unwrap(), Certificates::new().unwrap());
+    let path = |name: &str| made.path(name).display().to_string();
+    let config = Config::default()
+        .set("web", "cert_file", path("server.pem"))
+        .set("web", "key_file", path("server.key"))
+        .set("web", "token", TOKEN);
+    let agent = Agent::start(config.clone()).unwrap();
+    let url = |path: &str| format!("https://{}{path}", agent.address());
+    let check = |path: &str, more: &[&str], expected: u16| {
+        let (status, answer) = over_tls(&made, &url(path), more);
+        assert_eq!(status, expected, "{path} with {more:?}: {answer}");
+        answer
+    };
+    for version in ["--http1.1", "--http2"] {
+        check("/readyz", &[version], 200);
+        check("/metrics", &[version], 200);
+        check("/api/v1/status", &[version], 401);
+        check("/api/v1/status", &[version, "--header", BEARER], 200);
+        check("/", &[version, "--header", BEARER, "--header", "host: evil.example"], 421);
+    }
+    check("/readyz", &["--tls-max", "1.2"], 200);
+    check("/readyz", &["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"], 0);
+    let form = format!("token={TOKEN}&to=%2F");
+    let answer = check("/login", &["--data", &form], 303);
+    assert!(header(&answer, "set-cookie").unwrap().ends_with("; Secure"), "{answer}");
+    // Who does not speak it gets nothing that could be taken for an answer.
+    let mut plain = TcpStream::connect(agent.address()).unwrap();
+    plain.write_all(request("/metrics", &[], None).as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    let _ = plain.read_to_end(&mut answer);
+    assert!(!answer.starts_with(b"HTTP"), "{}", answer.escape_ascii());
+
+    let (succeeds, said) = status_by_file(&agent, config.clone());
+    assert!(succeeds, "{said}");
+    let foreign = config.set("web", "cert_file", renewed.path("server.pem").display().to_string());
+    let (succeeds, said) = status_by_file(&agent, foreign);
+    assert!(!succeeds && said.contains("no agent answers"), "{said}");
+
+    // A renewed certificate is shown without a restart.
+    for name in ["server.pem", "server.key"] {
+        std::fs::copy(renewed.path(name), made.path(name)).unwrap();
+    }
+    until("the new certificate is shown", Duration::from_secs(90), || {
+        match over_tls(&renewed, &url("/readyz"), &[]) {
+            (200, _) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    });
+}
+
+#[test]
+fn clients_with_a_certificate_need_no_token() {
+    let made = Certificates::new().unwrap();
+    let path = |name: &str| made.path(name).display().to_string();
+    let config = Config::default()
+        .set("web", "listen", "0.0.0.0")
+        .set("web", "cert_file", path("server.pem"))
+        .set("web", "key_file", path("server.key"))
+        .set("web", "client_ca_file", path("ca.pem"));
+    let agent = Agent::start(config).unwrap();
+    let url = format!("https://{}/api/v1/status", agent.address());
+    let forwarded = ["--header", "x-forwarded-for: 10.0.0.7"];
+    let (cert, key) = (path("client.pem"), path("client.key"));
+    let shown = ["--cert", &cert, "--key", &key, forwarded[0], forwarded[1]];
+    assert_eq!(over_tls(&made, &url, &shown).0, 200);
+    assert_eq!(over_tls(&made, &url, &forwarded).0, 0);
+}
+
+/// Slow readers of large answers keep their own connections only: what they have not read has a bound, others are
+/// answered, and requests are captured.
+#[test]
+fn slow_readers_leave_others_alone() {
+    let agent = Agent::start(Config::default()).unwrap();
+    let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(agent.address()).unwrap()).collect();
+    for mut stream in &silent {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    }
+    for _ in 0..20 {
+        status(agent.address(), "/readyz", &[], 200);
+        status(agent.address(), "/metrics", &[], 200);
+    }
+    // More than there is room for are closed.
+    let more: Vec<_> = (0..100).map(|_| TcpStream::connect(agent.address()).unwrap()).collect();
+    until("connections beyond the bound are closed", Duration::from_secs(20), || {
+        let is_closed = |mut stream: &TcpStream| {
+            stream.set_nonblocking(true).unwrap();
+            matches!(stream.read(&mut [0]), Ok(0))
+        };
+        let closed = more.iter().filter(|stream| is_closed(stream)).count();
+        if closed >= 44 { Ok(()) } else { Err(format!("{closed} are closed")) }
+    });
+    assert!(agent.stderr().unwrap().contains("connections to web.listen were closed unanswered"));
+    drop((silent, more));
+    until("others are answered", Duration::from_secs(20), || {
+        fetch::get(agent.address(), "/readyz", "*/*").map(drop).map_err(|error| error.to_string())
+    });
 }

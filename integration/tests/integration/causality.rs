@@ -8,6 +8,9 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
+mod multiplex;
+mod nginx;
+
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::causality::{self, Score};
@@ -32,7 +35,27 @@ use crate::tls::PROBING;
 const REQUESTS: usize = 400;
 
 fn n_requests() -> usize {
-    std::env::var("OBI_CAUSALITY_REQUESTS").map_or(REQUESTS, |text| text.parse().unwrap())
+    chosen_requests().unwrap_or(REQUESTS)
+}
+
+fn chosen_requests() -> Option<usize> {
+    std::env::var("OBI_CAUSALITY_REQUESTS").ok().map(|text| text.parse().unwrap())
+}
+
+/// How many clients at once, and whether the agent starts last: few and many, or all of them by `make test-causality`.
+fn clients() -> &'static [(usize, bool)] {
+    match chosen_requests() {
+        Some(_) => &[(1, false), (2, true), (3, false), (16, true), (64, false)],
+        None => &[(3, true), (64, false)],
+    }
+}
+
+/// The same for kinds of requests that only differ in one thing from those that were tried with all.
+fn few_clients() -> &'static [(usize, bool)] {
+    match chosen_requests() {
+        Some(_) => &[(2, true), (64, false)],
+        None => &[(16, true)],
+    }
 }
 
 /// A program of `workload/causality` that listens.
@@ -67,15 +90,27 @@ fn ask(address: SocketAddr, kinds: &[&str], n: usize) -> Vec<String> {
             let kind = kinds[nth % kinds.len()];
             let head = format!("GET /{kind}/{id} HTTP/1.1\r\nhost: front\r\n\r\n");
             (&stream).write_all(head.as_bytes()).unwrap();
-            let mut line = String::new();
+            let (mut line, mut length) = (String::new(), 0);
             while line != "\r\n" {
                 line.clear();
                 assert!(reader.read_line(&mut line).unwrap() > 0, "the front went away");
+                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
             }
-            reader.read_exact(&mut [0; 2]).unwrap();
+            reader.read_exact(&mut vec![0; length]).unwrap();
             id
         })
         .collect()
+}
+
+/// So many clients at once, all requests of a run together.
+fn ask_by(address: SocketAddr, kinds: &[&str], clients: usize) -> Vec<String> {
+    let each = n_requests().div_ceil(clients);
+    thread::scope(|scope| {
+        let asking: Vec<_> = (0..clients).map(|_| scope.spawn(|| ask(address, kinds, each))).collect();
+        asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect()
+    })
 }
 
 /// What a run came to.
@@ -182,14 +217,7 @@ fn run(front: Front, kinds: &[&str], clients: usize, agent_last: bool) -> Run {
     let address = front.address;
     let mut agent = early.unwrap_or_else(|| Agent::start(Config::default()).unwrap());
     model.await_probes(&agent);
-    let each = n_requests().div_ceil(clients);
-    let asking: Vec<_> = (0..clients)
-        .map(|_| {
-            let kinds: Vec<String> = kinds.iter().map(|kind| (*kind).to_owned()).collect();
-            thread::spawn(move || ask(address, &kinds.iter().map(String::as_str).collect::<Vec<_>>(), each))
-        })
-        .collect();
-    let ids: Vec<String> = asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect();
+    let ids = ask_by(address, kinds, clients);
     // Ends what calls in the background.
     let mut program = front.program;
     if model.ends() {
@@ -224,13 +252,13 @@ fn reasons<'a>(spans: &'a [Span], service: &str) -> BTreeMap<&'a str, usize> {
 /// Every call has its span; none has another's parent; `floor` of a hundred have their own. All ends are paired.
 #[track_caller]
 fn check(front: Front, kinds: &[&str], floor: f64) {
-    check_by(&[(1, false), (2, true), (3, false), (16, true), (64, false)], front, kinds, floor);
+    check_by(clients(), front, kinds, floor);
 }
 
 /// The same by few numbers of clients.
 #[track_caller]
 fn check_briefly(front: Front, kinds: &[&str], floor: f64) {
-    check_by(&[(2, true), (64, false)], front, kinds, floor);
+    check_by(few_clients(), front, kinds, floor);
 }
 
 #[track_caller]

@@ -2,8 +2,7 @@
 //! requests give the same spans, and what cannot be read is counted exactly.
 
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use integration::accuracy::Ledger;
 use integration::agent::Agent;
@@ -11,7 +10,7 @@ use integration::client::threads::{self, Load};
 use integration::client::{self, Kind};
 use integration::load;
 use integration::otlp::certificate::Certificates;
-use integration::patience::{patience, slowness};
+use integration::patience::{patience, until};
 use integration::plan::Call;
 use integration::process::Program;
 use integration::program::{self, Threads};
@@ -24,7 +23,7 @@ use integration::span;
 
 use crate::gate;
 use crate::multiplexed;
-use crate::tls::{PROBING, agent_that_probes, uncovered_of};
+use crate::tls::{PROBING, agent_that_probes, await_uncovered, uncovered_of};
 
 const CALLS: usize = 40;
 
@@ -140,13 +139,39 @@ fn one_server_by_five_libraries() {
     for server in &servers {
         assert_eq!(uncovered_of(&agent, server.pid()), 0, "{}: {}", server.name, agent.tls().unwrap());
     }
-    let deadline = Instant::now() + patience(PROBING);
-    while uncovered_of(&agent, nss.pid()) < 3 && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(20) * slowness());
-    }
-    let tls = agent.tls().unwrap();
-    assert_eq!(uncovered_of(&agent, nss.pid()), 3, "{tls}");
-    let entry = tls["uncovered"].as_array().unwrap().iter().find(|entry| entry["pid"] == nss.pid()).unwrap();
+    let entry = await_uncovered(&agent, nss.pid(), 3);
     assert_eq!(entry["reason"], "NSS is not probed yet", "{entry}");
     assert!(agent.spans().unwrap().iter().all(|span| span.service.name != nss.service));
+}
+
+/// BoringSSL in a library that Netty unpacks, loads and deletes: in a server that runs when the agent begins, and in one
+/// that begins later and is looked at again until the library is there.
+#[test]
+fn netty_with_a_library_that_is_deleted() {
+    const LIBRARY: &str = "/libnetty_tcnative_linux_x86_64";
+    let mut rng = seeded("Netty");
+    let certificates = Certificates::new().unwrap();
+    let before = encrypted::netty(&certificates).unwrap();
+    let mut agent = agent_that_probes(&["/libssl.so", LIBRARY]);
+    let after = encrypted::netty(&certificates).unwrap();
+    until("the library of either is probed", PROBING, || {
+        let tls = agent.tls().unwrap();
+        let is_it = |file: &&serde_json::Value| file["path"].as_str().unwrap().contains(LIBRARY);
+        match tls["probed"].as_array().unwrap().iter().filter(is_it).count() {
+            2 => Ok(()),
+            n => Err(format!("{n} are: {tls}")),
+        }
+    });
+    let mut ledger = Ledger::default();
+    for server in [&before, &after] {
+        for kind in [Kind::Curl, Kind::Python] {
+            let calls = load::calls(&mut rng, &server.features, kind, CALLS);
+            let done = client::call_encrypted(kind, &server.address, &calls, 4).unwrap();
+            ledger.enter(&calls, &done, &server.roles());
+        }
+    }
+    gate::assert_exact(&mut agent, &ledger);
+    for server in [&before, &after] {
+        assert_eq!(uncovered_of(&agent, server.pid()), 0, "{}: {}", server.name, agent.tls().unwrap());
+    }
 }

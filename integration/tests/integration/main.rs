@@ -41,6 +41,7 @@ mod reload;
 mod remote_write;
 mod resource;
 mod runtime_name;
+mod rust_tls;
 mod selection;
 mod shape;
 mod spool;

@@ -1,5 +1,7 @@
 //! The agent's own page: from an alert to the span by its links alone, and every number as the API has it.
 
+mod evidence;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +18,6 @@ use serde_json::{Value, json};
 
 /// Of a browser.
 const ACCEPT: &str = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
-/// Between two looks.
 /// The page of an alert is due so long after it began to burn.
 const ALERT_WITHIN: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(20);
@@ -153,8 +154,25 @@ fn assert_numbers(agent: &Agent, service: &str, (good, bad): (u64, u64)) {
     let slos: Value = fetch::json(agent.address(), "/api/v1/slos").unwrap();
     let slo = open(agent, "/slos/answers", 200);
     assert_eq!((told(&slo, "bad"), slos["slos"][0]["bad"].as_u64()), (vec![bad], Some(bad)));
+    assert_burn_down(&slos["slos"][0], &slo, (good, bad));
+    assert!(page.contains("The hour before is not known"), "the agent has run for a minute: {page}");
     let status: Value = fetch::json(agent.address(), "/api/v1/status").unwrap();
     assert_eq!(told(&open(agent, "/agent", 200), "lost"), [status["lost"].as_u64().unwrap()]);
+}
+
+/// The budget along its period ends with what is left of it, and never rises.
+#[track_caller]
+fn assert_burn_down(slo: &Value, page: &str, (good, bad): (u64, u64)) {
+    let moments = slo["burn_down"].as_array().unwrap();
+    let left = |moment: &Value| moment["error_budget_remaining_ratio"].as_f64().unwrap();
+    assert!(moments.is_sorted_by(|one, next| left(one) >= left(next)), "{moments:?}");
+    let last = left(moments.last().unwrap());
+    assert!((last - left(slo)).abs() < 1e-9, "{slo}");
+    let truth = 1.0 - bad as f64 / (good + bad) as f64 / 0.01;
+    assert!((last - truth).abs() < 1e-6, "{last} instead of {truth}");
+    // All but the last days of the period were before this agent.
+    assert_eq!(moments[0]["coverage"].as_f64(), Some(0.0), "{moments:?}");
+    assert!(page.contains("No line where this agent did not count"), "{page}");
 }
 
 #[track_caller]

@@ -22,12 +22,16 @@ use crate::failure::{LIMIT, check};
 use crate::gate;
 
 /// What `docs/requirements.md` names, by the words of `setpriv`.
-const DOCUMENTED: [&str; 5] = ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "syslog"];
+const DOCUMENTED: [&str; 6] =
+    ["bpf", "perfmon", "sys_ptrace", "dac_read_search", "checkpoint_restore", "syslog"];
 
 /// Bits of `linux/capability.h`.
 const DAC_READ_SEARCH: u64 = 1 << 2;
 const SYS_PTRACE: u64 = 1 << 19;
 const PERFMON: u64 = 1 << 38;
+const CHECKPOINT_RESTORE: u64 = 1 << 40;
+/// What is kept of all that is documented.
+const KEPT: u64 = SYS_PTRACE | DAC_READ_SEARCH | CHECKPOINT_RESTORE;
 
 /// The documented set on this kernel: Debian and Ubuntu let nobody but `CAP_SYS_ADMIN` open performance events while
 /// the setting is above 2, and kprobes and tracepoints of system calls are attached by them.
@@ -189,7 +193,7 @@ fn the_documented_capabilities_are_enough() {
     let mut agent = place.start(&documented(integration::hook::forced()));
     let (service, span) = span_of_a_request(&mut agent);
     assert_eq!(span.service.name, service, "named by its own environment, although it is another user's");
-    assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
+    assert_minimum(&agent, KEPT, None);
 }
 
 #[test]
@@ -197,8 +201,7 @@ fn root_gives_up_all_but_the_minimum() {
     let mut agent = Agent::start(Config::default()).unwrap();
     let (service, span) = span_of_a_request(&mut agent);
     assert_eq!(span.service.name, service);
-    let kept = SYS_PTRACE | DAC_READ_SEARCH;
-    assert_minimum(&agent, kept, Some(kept));
+    assert_minimum(&agent, KEPT, Some(KEPT));
     // Switched on before it was given up.
     let runs = agent.metric_value("obi_bpf_program_runs_total", &[]).unwrap();
     assert!(runs > 0.0, "no run-time statistics");
@@ -222,8 +225,8 @@ fn degraded(lacking: &str) -> (String, String, Span) {
     let mut agent = place.start(&documented_without(lacking));
     let (service, span) = span_of_a_request(&mut agent);
     let kept = match lacking {
-        "sys_ptrace" => DAC_READ_SEARCH | PERFMON,
-        _ => SYS_PTRACE,
+        "sys_ptrace" => DAC_READ_SEARCH | CHECKPOINT_RESTORE | PERFMON,
+        _ => SYS_PTRACE | CHECKPOINT_RESTORE,
     };
     assert_minimum(&agent, kept, None);
     (agent.stop().unwrap().stderr, service, span)
@@ -251,6 +254,15 @@ fn without_search_services_have_no_name_of_their_own() {
 }
 
 #[test]
+fn without_checkpoint_restore_deleted_files_are_not_read() {
+    let place = Place::new();
+    let agent = place.start(&documented_without("checkpoint_restore"));
+    assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
+    let said = agent.stop().unwrap().stderr;
+    assert!(said.contains("CAP_CHECKPOINT_RESTORE") && said.contains("no deleted files"), "{said}");
+}
+
+#[test]
 fn without_admin_there_are_no_statistics() {
     let place = Place::new();
     let without = documented(integration::hook::forced());
@@ -262,7 +274,7 @@ fn without_admin_there_are_no_statistics() {
     let mut agent = place.start(&with);
     span_of_a_request(&mut agent);
     assert!(agent.metric_value("obi_bpf_program_runs_total", &[]).unwrap() > 0.0);
-    assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
+    assert_minimum(&agent, KEPT, None);
 }
 
 /// Names of functions that two programs of root's spend their time in: an interpreter's own, and the kernel's that the
@@ -311,7 +323,7 @@ fn profiles_take_no_more_than_is_documented() {
     let (agent, named) = profiled(&with_events(true));
     // A kernel may hide them from everybody.
     assert_eq!(named.kernel.is_empty(), setting("kptr_restrict") > 1, "{:?}", named.kernel);
-    assert_held(&agent, SYS_PTRACE | DAC_READ_SEARCH, None, &PROFILE_READERS);
+    assert_held(&agent, KEPT, None, &PROFILE_READERS);
 }
 
 #[test]
@@ -330,7 +342,7 @@ fn without_syslog_only_the_kernels_functions_lack_names() {
 #[test]
 fn without_what_reads_of_others_their_readable_files_have_names() {
     let mut held = with_events(true);
-    held.retain(|name| !["sys_ptrace", "dac_read_search"].contains(name));
+    held.retain(|name| !["sys_ptrace", "dac_read_search", "checkpoint_restore"].contains(name));
     let (agent, named) = profiled(&held);
     assert!(!named.own.is_empty());
     assert_held(&agent, 0, None, &[]);

@@ -1,6 +1,7 @@
 //! Samples of the whole machine with the requests they were taken in, by real servers under load.
 
 mod java;
+mod node;
 mod purity;
 mod python;
 mod towers;
@@ -61,7 +62,8 @@ fn a_request_leads_to_its_profile() {
         metrics.sum("obi_server_request_cpu_seconds_total", &labels)
     };
     assert!(spent("booked") > 0.0);
-    assert_eq!(spent("sampled"), 0.0);
+    let lost = metrics.sum("obi_lost_times_total", &[]);
+    assert_eq!(spent("sampled"), 0.0, "{lost} requests have lost their times");
 }
 
 /// Runs of a program that lives for a fifth of a second.

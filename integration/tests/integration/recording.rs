@@ -32,7 +32,7 @@ fn wrong_usage_is_told_before_anything_is_recorded() {
             &["--pid", "1", "--seconds", "3600"][..],
             "x.png",
             2,
-            &["--output", "x.png", ".svg, .pb.gz or .otlp"][..],
+            &["--output", "x.png", ".svg, .pb.gz, .otlp or .folded"][..],
         ),
         (&["--pid", "1", "--seconds", "3600", "--diff", bad], "x.otlp", 2, &["--diff", "x.otlp"]),
         (&["--pid", "1", "--seconds", "3600", "--diff", bad], "x.svg", 2, &["--diff", bad]),
@@ -106,8 +106,12 @@ fn what_is_recorded_is_written_and_what_is_not_there_is_said() {
 
     // Few samples are said.
     let short = ask(&["--pid", &pid, "--seconds", "1", "--diff", base], "short.svg");
-    if short.code == 0 && fs::read_to_string(file("short.svg")).unwrap().contains("too few to conclude") {
-        assert!(short.stderr.contains("warning: ") && short.stderr.contains("too few"), "{}", short.stderr);
+    if short.code == 0 && fs::read_to_string(file("short.svg")).unwrap().contains("few samples (") {
+        assert!(
+            short.stderr.contains("warning: ") && short.stderr.contains("few samples"),
+            "{}",
+            short.stderr
+        );
     }
 
     // Longer than this test may take: a wrong name is said at once.

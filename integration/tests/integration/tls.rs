@@ -12,7 +12,7 @@ use integration::agent::{Agent, Config};
 use integration::client::{self, Done, Kind};
 use integration::load;
 use integration::otlp::certificate::Certificates;
-use integration::patience::patience;
+use integration::patience::{patience, slowness};
 use integration::plan::{Address, Call};
 use integration::process::Program;
 use integration::program::Build;
@@ -174,6 +174,18 @@ pub(crate) fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
     let uncovered = tls["uncovered"].as_array().cloned().unwrap_or_default();
     let of = uncovered.iter().filter(|entry| entry["pid"] == pid);
     of.map(|entry| entry["connections"].as_u64().unwrap()).sum()
+}
+
+/// Waits until this many connections of this process count as read by nobody, and no more. Returns the agent's entry.
+#[track_caller]
+pub(crate) fn await_uncovered(agent: &Agent, pid: u32, expected: u64) -> serde_json::Value {
+    let deadline = Instant::now() + patience(PROBING);
+    while uncovered_of(agent, pid) < expected && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(20) * slowness());
+    }
+    let tls = agent.tls().unwrap();
+    assert_eq!(uncovered_of(agent, pid), expected, "{tls}");
+    tls["uncovered"].as_array().unwrap().iter().find(|entry| entry["pid"] == pid).unwrap().clone()
 }
 
 /// A library with curl and BoringSSL compiled in, which has symbols of its own only: HTTP/1 and HTTP/2.

@@ -1,8 +1,11 @@
 //! Where the time of server spans went, against what the serving threads have measured themselves.
 
+mod sampled;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::ops::Range;
 use std::process::Command;
 use std::time::Duration;
 
@@ -61,15 +64,31 @@ fn python() -> Serving {
 
 /// Requests of random tasks, one after the other on one connection; what each came to, by its path.
 fn ask(rng: &mut fastrand::Rng, address: SocketAddr, tasks: &[&str]) -> BTreeMap<String, Truth> {
+    ask_for(rng, address, (tasks, 1_000..4_000))
+}
+
+/// The same for tasks of so many microseconds.
+fn ask_for(
+    rng: &mut fastrand::Rng,
+    address: SocketAddr,
+    (tasks, microseconds): (&[&str], Range<usize>),
+) -> BTreeMap<String, Truth> {
+    let paths = (0..REQUESTS).map(|_| {
+        let chosen: Vec<String> = (0..TASKS)
+            .map(|_| format!("{}.{}", tasks[rng.usize(..tasks.len())], rng.usize(microseconds.clone())))
+            .collect();
+        format!("/spend/{}/{}", request_id(), chosen.join("-"))
+    });
+    get(address, paths)
+}
+
+/// Asks for paths one after the other, on one connection.
+fn get(address: SocketAddr, paths: impl Iterator<Item = String>) -> BTreeMap<String, Truth> {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_nodelay(true).unwrap();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut answers = BTreeMap::new();
-    for _ in 0..REQUESTS {
-        let chosen: Vec<String> = (0..TASKS)
-            .map(|_| format!("{}.{}", tasks[rng.usize(..tasks.len())], rng.usize(1_000..4_000)))
-            .collect();
-        let path = format!("/spend/{}/{}", request_id(), chosen.join("-"));
+    for path in paths {
         (&stream).write_all(format!("GET {path} HTTP/1.1\r\nHost: spender\r\n\r\n").as_bytes()).unwrap();
         let (mut line, mut length) = (String::new(), 0);
         while line != "\r\n" {

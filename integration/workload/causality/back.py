@@ -1,4 +1,7 @@
-"""Answers `GET` of any path with 200, after up to three milliseconds. Prints `ready PORT`."""
+"""Answers `GET` of any path with 200, after up to three milliseconds. Prints `ready PORT`.
+
+Below `/often/` one of four is answered with 503, and one of ten after a fifth of a second.
+"""
 
 import http.server
 import random
@@ -11,8 +14,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_GET(self):
-        time.sleep(random.random() * 0.003)
-        self.send_response(200)
+        drawn = random.random() if self.path.startswith("/often/") else 0
+        time.sleep(0.2 if drawn > 0.9 else random.random() * 0.003)
+        self.send_response(503 if 0.6 < drawn < 0.85 else 200)
         self.send_header("content-length", "2")
         self.end_headers()
         self.wfile.write(b"ok")

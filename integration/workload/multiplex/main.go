@@ -1,5 +1,5 @@
 // Workload programs over HTTP/2: `multiplex serve-http2`, `call-http2 PLAN`, `serve-grpc LOG [CERTIFICATE KEY]`,
-// `call-grpc PLAN`. In and out: see http2.go and grpc.go. Knows nothing of the agent.
+// `call-grpc PLAN`, `cause-…`. In and out: see http2.go, grpc.go and cause.go. Knows nothing of the agent.
 package main
 
 import (
@@ -71,9 +71,10 @@ func each[C any](calls []C, concurrency int, work func(C)) {
 	group.Wait()
 }
 
+var commands = map[string]func([]string){
+	"serve-http2": serveHTTP2, "call-http2": callHTTP2, "serve-grpc": serveGRPC, "call-grpc": callGRPC,
+}
+
 func main() {
-	commands := map[string]func([]string){
-		"serve-http2": serveHTTP2, "call-http2": callHTTP2, "serve-grpc": serveGRPC, "call-grpc": callGRPC,
-	}
 	commands[os.Args[1]](os.Args[2:])
 }

@@ -5,6 +5,7 @@
 
 import http.server
 import json
+import mmap
 import os
 import select
 import socket
@@ -75,9 +76,17 @@ def sync(_):
         os.fsync(file.fileno())
 
 
+def touch(seconds):
+    """As many pages of new memory as microseconds were said."""
+    pages = round(seconds * 1e6)
+    with mmap.mmap(-1, pages * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        for page in range(pages):
+            memory[page * 4096] = 1
+
+
 TASKS = {
     "spin": spin, "sleep": time.sleep, "condition": condition, "poll": poll, "network": network, "pipe": pipe,
-    "child": child, "sync": sync,
+    "child": child, "sync": sync, "touch": touch,
 }
 
 

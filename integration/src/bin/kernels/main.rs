@@ -30,7 +30,8 @@ enum Action {
     List,
     /// Every kernel program and the accuracy of every hook set on every kernel
     Matrix(Matrix),
-    /// As much of it as fits into a few minutes: the oldest kernel, where the portable objects and three sets run
+    /// As much of it as fits into a few minutes: the oldest kernel, with the portable objects, and the strictest
+    /// with the modern ones
     Smoke(Smoke),
     /// Runs a command as root on this machine's files, which it cannot change
     Run(Run),
@@ -89,17 +90,22 @@ struct Smoke {
     tests: PathBuf,
 }
 
-/// What the matrix runs: the accuracy gate in the clear and encrypted, and what is left behind by an agent that is killed.
+/// What the matrix runs: the accuracy gate in the clear and encrypted, and what is left behind by an agent that is
+/// killed.
 const TESTS: [&str; 3] = ["accuracy::", "encrypted::", "failure::sudden_death_leaves_nothing"];
-/// Whether samples of stacks come with the requests that they were taken in. The rest of `profile::` takes half an hour in
-/// an emulated machine.
+/// Whether samples of stacks come with the requests that they were taken in. The rest of `profile::` takes half an
+/// hour in an emulated machine.
 const PROFILE_TESTS: [&str; 2] = ["profile::a_request_leads_to_its_profile", "profile::purity"];
+/// Samples of waits: they come behind a switch, by a tracepoint or by a kprobe.
+const WAITING_TESTS: [&str; 1] = ["waiting::sampled::waits_are_those_of_functions"];
 /// Only where the kernel preempts itself.
 const PREEMPTED_TESTS: &str = "stress::";
 /// Rows of the accuracy gate that pass through most of a hook set.
 const SMOKE_ROWS: &str = "keep-alive,chunked both ways,pipelined,unix,writev";
 /// One for each processor of the machine that this was made for.
 const MACHINES: usize = 2;
+/// It counts the stack of all calls together, and knows the modern objects.
+const STRICT: &str = "6.1";
 /// On this one, and preemptibly.
 const PREEMPTED: &str = "6.12";
 
@@ -137,6 +143,7 @@ impl Matrix {
             tests: self.tests,
             preempted: if self.test.is_empty() { vec![PREEMPTED_TESTS.to_owned()] } else { Vec::new() },
             profiled: if self.test.is_empty() { PROFILE_TESTS.map(str::to_owned).into() } else { Vec::new() },
+            waiting: if self.test.is_empty() { WAITING_TESTS.map(str::to_owned).into() } else { Vec::new() },
             filters: if self.test.is_empty() { TESTS.map(str::to_owned).into() } else { self.test },
             // As for tests on this machine.
             environment: std::env::vars().filter(|(name, _)| name == "OBI_TEST_ROWS").collect(),
@@ -148,19 +155,28 @@ impl Matrix {
 }
 
 impl Smoke {
+    /// The oldest kernel, where only the portable objects load; and the one whose verifier is the strictest of those
+    /// that take the modern ones, with the set that it chooses.
     fn run(self) -> anyhow::Result<ExitCode> {
-        let plan = Plan {
-            targets: vec![Target { release: RELEASES[0], preempt: false }],
-            sets: vec!["fentry", "kprobe"],
-            tests: self.tests,
+        self.plan(RELEASES[0].series, &["fentry", "kprobe"])?.run()?;
+        self.plan(STRICT, &["fentry"])?.run()?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn plan(&self, series: &str, sets: &[&'static str]) -> anyhow::Result<Plan> {
+        let release = Release::of_series(series).with_context(|| format!("no kernel {series}"))?;
+        Ok(Plan {
+            targets: vec![Target { release, preempt: false }],
+            sets: sets.to_vec(),
+            tests: self.tests.clone(),
             filters: vec!["accuracy::raw_ends".to_owned()],
             preempted: Vec::new(),
             profiled: Vec::new(),
+            waiting: Vec::new(),
             environment: vec![("OBI_TEST_ROWS".to_owned(), SMOKE_ROWS.to_owned())],
             choice: false,
             machines: MACHINES,
-        };
-        plan.run().map(|()| ExitCode::SUCCESS)
+        })
     }
 }
 

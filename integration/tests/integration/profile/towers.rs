@@ -31,13 +31,19 @@ pub(super) fn recorded(agent: &Agent, service: &str, pid: u32, program: &dyn Jud
     let begun = || unix_ns() - RECENT;
     let is_warm = |samples: &[Sampled]| {
         samples.len() >= RIGHT
-            && samples.iter().rev().take(RIGHT).filter(|sample| program.is_right(sample)).count() * 10
+            && samples.iter().rev().take(RIGHT).filter(|sample| is_understood(program, sample)).count() * 10
                 >= RIGHT * 9
     };
     let warm = samples(agent, service, begun, is_warm);
     assert!(is_warm(&warm), "{service}: {:?}\n{}", judge(program, &warm), said(agent, pid));
     let begun = unix_ns();
     samples(agent, service, || begun, |samples| samples.len() >= JUDGED)
+}
+
+/// A sample without any function of the program's says nothing of how well the agent understands it, and while there
+/// are no tables functions may stand apart.
+fn is_understood(program: &dyn Judge, sample: &Sampled) -> bool {
+    !sample.guests.is_empty() && program.is_right(sample) && program.is_in_place(sample)
 }
 
 /// What the agent says of a process's interpreter.
