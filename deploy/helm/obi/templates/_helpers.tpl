@@ -59,3 +59,26 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- mergeOverwrite $own (deepCopy .Values.config) | toYaml -}}
 {{- end -}}
+
+{{/* Whose names calls have: `config.kubernetes.peers`. */}}
+{{- define "obi.peers" -}}
+{{- dig "kubernetes" "peers" "pods" .Values.config -}}
+{{- end -}}
+
+{{/* Whether the API server is asked for anything. */}}
+{{- define "obi.asks" -}}
+{{- or .Values.kubernetes.apiServer (eq (include "obi.peers" .) "services") -}}
+{{- end -}}
+
+{{- define "obi.probescheme" -}}
+{{- if .Values.tls.secretName }}, scheme: HTTPS{{ end }}
+{{- end }}
+
+{{- define "obi.scrapescheme" -}}
+{{- if .Values.tls.secretName -}}
+scheme: https
+{{- with .Values.tls.scrape }}
+tlsConfig: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
