@@ -234,8 +234,7 @@ fn places(source: &dyn Source, table: &Section, wanted: &[&str]) -> Result<Vec<(
         source.read_at(offset, &mut buffer[kept..kept + length])?;
         let bytes = &buffer[..kept + length];
         let start = offset - table.offset - kept as u64;
-        let ends = bytes.iter().enumerate().skip(kept).filter(|(_, byte)| **byte == 0);
-        for (end, _) in ends {
+        for end in memchr::memchr_iter(0, &bytes[kept..]).map(|end| kept + end) {
             // Most names are others, and end in another way.
             if !ending(&bytes[..end]).is_some_and(|ending| endings[ending]) {
                 continue;

@@ -16,6 +16,7 @@ use object::elf;
 use thiserror::Error;
 
 use self::reference::Code;
+use self::string::Wanted;
 use super::elf::{Image, Source};
 use super::point::Symbol;
 use crate::capture::executable::elf::Elf;
@@ -47,6 +48,8 @@ pub(super) struct Nameless {
 pub(super) fn look(source: &dyn Source, image: &Image) -> Nameless {
     let Ok(elf) = Elf::read(source) else { return Nameless::default() };
     let [is_ssl, is_published, is_vendored] = string::has(source, &elf, [MARK, RUSTLS, VENDORED]);
+    // What only speaks of that file, as this agent does, has no such path; its code need not be searched.
+    let is_ssl = is_ssl && string::places(source, &elf, &MARKED).iter().any(|places| !places.is_empty());
     let code = Code { source, image, elf: &elf };
     let is_known = is_ssl && image.machine() == elf::EM_X86_64;
     let symbols = is_known.then(|| openssl::symbols(&code).or_else(|| boringssl::symbols(&code)));
@@ -55,6 +58,8 @@ pub(super) fn look(source: &dyn Source, image: &Image) -> Nameless {
 
 /// A part of the name of a file that both are made of.
 const MARK: &[u8] = b"ssl_lib.c";
+/// That file: OpenSSL's and BoringSSL's.
+const MARKED: [Wanted; 2] = [Wanted::File("ssl_lib.c"), Wanted::File("ssl_lib.cc")];
 /// The folder of rustls, with its version or without, and the file that panics where something was not to be.
 const RUSTLS: &[u8] = b"/rustls-0.";
 const VENDORED: &[u8] = b"/rustls/src/";
