@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use anyhow::{Context as _, bail};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesData, ProfilesDictionary};
+use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesData, ProfilesDictionary, Sample};
 use prost::Message as _;
 
 use crate::fetch;
@@ -79,6 +79,12 @@ pub fn fetch(agent: SocketAddr, service: &str, window: &Range<u64>) -> anyhow::R
 }
 
 fn read(profile: &Profile, all: &ProfilesDictionary, samples: &mut Vec<Sampled>) -> anyhow::Result<()> {
+    // Values, where samples have some, are periods.
+    let unit = profile.sample_type.context("a profile has a type")?.unit_strindex;
+    let unit = text(all, unit)?;
+    if unit != "count" {
+        bail!("samples in {unit}, not counted");
+    }
     for sample in &profile.samples {
         let stack = all.stack_table.get(index(sample.stack_index)).context("a stack")?;
         let (mut frames, mut guests, mut kernel) = (Vec::new(), Vec::new(), Vec::new());
@@ -106,18 +112,27 @@ fn read(profile: &Profile, all: &ProfilesDictionary, samples: &mut Vec<Sampled>)
         }
         let link = all.link_table.get(index(sample.link_index)).filter(|_| sample.link_index > 0);
         let span = link.map(|link| (digits(&link.trace_id), digits(&link.span_id)));
-        let mut times = sample.timestamps_unix_nano.clone();
-        times.sort_unstable();
-        if times.is_empty() || !sample.values.is_empty() {
-            bail!("a sample without times, or with values: {sample:?}");
-        }
-        for same in times.chunk_by(|a, b| a == b) {
-            let weight = u32::try_from(same.len()).context("a weight")?;
+        for (time, weight) in weights(sample)? {
             let (frames, kernel, span) = (frames.clone(), kernel.clone(), span.clone());
-            samples.push(Sampled { time: same[0], weight, frames, guests: guests.clone(), kernel, span });
+            samples.push(Sampled { time, weight, frames, guests: guests.clone(), kernel, span });
         }
     }
     Ok(())
+}
+
+/// When a stack was sampled and for how many periods each time: a time stands for one of them, or has a value of its own.
+fn weights(sample: &Sample) -> anyhow::Result<Vec<(u64, u32)>> {
+    let mut times = sample.timestamps_unix_nano.clone();
+    if times.is_empty() || !matches!(sample.values.len(), n if n == 0 || n == times.len()) {
+        bail!("a sample without times, or with values for some of them: {sample:?}");
+    }
+    if !sample.values.is_empty() {
+        let weights = sample.values.iter().map(|value| u32::try_from(*value).context("a weight"));
+        return times.into_iter().zip(weights).map(|(time, weight)| Ok((time, weight?))).collect();
+    }
+    times.sort_unstable();
+    let weight = |same: &[u64]| Ok((same[0], u32::try_from(same.len()).context("a weight")?));
+    times.chunk_by(|a, b| a == b).map(weight).collect()
 }
 
 fn is_frame_type(all: &ProfilesDictionary, attribute: i32, kind: &str) -> bool {

@@ -12,6 +12,8 @@ import time
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
+    # Head and body are written together: nginx cuts an answer of which the rest comes later than its timeout.
+    wbufsize = -1
 
     def do_GET(self):
         drawn = random.random() if self.path.startswith("/often/") else 0
