@@ -112,7 +112,6 @@ struct sample {
 	struct guest_walk guest;
 	struct jvm_walk jvm;
 	struct v8_walk v8;
-	u64 unreported; /* value of the samples since the last record */
 	u32 n_addresses;
 	u32 is_told;    /* 1: the interpreter's frames that the native frame in hand runs are told */
 	struct stack_event event;
@@ -238,13 +237,8 @@ static __always_inline int tell(struct sample *s)
 		flags = BPF_RB_FORCE_WAKEUP;
 	if (bytes > sizeof(s->address))
 		bytes = sizeof(s->address);
-	if (bpf_ringbuf_output(&stacks, &s->event, sizeof(s->event) + bytes, flags)) {
-		s->unreported = s->event.value;
-		count(PROFILE_LOST);
-	} else {
-		s->unreported = 0;
-		count(PROFILE_TOLD);
-	}
+	/* Its time is lost with it: the CPU's next sample may be of another process, which has not spent it. */
+	count(bpf_ringbuf_output(&stacks, &s->event, sizeof(s->event) + bytes, flags) ? PROFILE_LOST : PROFILE_TOLD);
 	return 0;
 }
 
@@ -325,7 +319,7 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 	}
 	state = bpf_map_lookup_elem(&thread, &tid);
 	/* Nanoseconds of the clock's period, which the event itself knows, also where another one begins. */
-	begin_event(s, state ? state->exchange : 0, SAMPLE_CPU, s->unreported + ctx->sample_period);
+	begin_event(s, state ? state->exchange : 0, SAMPLE_CPU, ctx->sample_period);
 	/* There is none when the interrupt has come to the user's program. */
 	bytes = IS_USER(&ctx->regs) ? 0 : bpf_get_stack(ctx, s->address, STACK_FRAMES_KERNEL * 8, 0);
 	s->n_addresses = s->event.n_kernel = bytes > 0 ? bytes / 8 : 0;

@@ -53,7 +53,7 @@ pub const ELEMENT_BYTES: u64 = 2048;
 
 /// Of a usual sample: some 60 frames.
 const SAMPLE_BYTES: u64 = 640;
-/// A few stacks of hundreds of frames from each CPU; beyond, a sample that finds no room makes the next weigh more.
+/// A few stacks of hundreds of frames from each CPU; beyond, samples are lost and counted.
 const RING_BYTES: [u64; 2] = [1 << 20, 16 << 20];
 
 /// A ring for what all CPUs sample in a second, so many times each: the agent reads it ten times in that time.
