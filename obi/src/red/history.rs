@@ -4,8 +4,9 @@
 //! to count spans: it only ever subtracts.
 //!
 //! Durations are in buckets of schema 1 (√2 apart), as varints of gap and count: a quantile is at most 19 % off. A busy
-//! service takes some 25 KB an hour, an idle one nothing. What is held is bounded by [`Limits::history`] bytes,
-//! whatever the number of services: the oldest slots go first, of all of them.
+//! service takes some 20 KB an hour and has room for as much again, an idle one nothing. What is held is bounded by
+//! [`Limits::history`] bytes, whatever the number of services: the oldest slots go first, of all of them. A service
+//! has two buffers, not one for each slot: what is small and lives for hours keeps a page each from being given back.
 //!
 //! [`Limits::history`]: super::Limits::history
 
@@ -27,8 +28,8 @@ const SLOTS: u64 = 2 * HOUR;
 pub const SCHEMA: i8 = 1;
 /// Bucket of durations of zero.
 const ZERO: i8 = i8::MIN;
-/// What the allocator adds to a slot.
-const OVERHEAD: usize = 16;
+/// A buffer that grows has room for as much again.
+const ROOM: usize = 2;
 
 type Key = (u32, bool);
 
@@ -95,57 +96,56 @@ impl Tally {
     }
 }
 
-/// A [`Tally`] that takes little room.
-#[derive(Debug, Clone)]
+/// A [`Tally`], without its cells.
+#[derive(Debug, Clone, Copy)]
 struct Slot {
     /// Which ten seconds, of the registry's clock.
     nth: u64,
     requests: u32,
     errors: u32,
-    cells: Box<[u8]>,
+    /// Bytes of its cells.
+    length: u32,
 }
 
 impl Slot {
-    fn of(nth: u64, tally: &Tally) -> Self {
-        let mut cells = Vec::with_capacity(2 * tally.cells.len());
-        let mut before = i16::from(i8::MIN);
-        for (cell, count) in &tally.cells {
-            write(&mut cells, u64::from((i16::from(*cell) - before).unsigned_abs()));
-            write(&mut cells, *count);
-            before = i16::from(*cell);
-        }
-        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
-        Self { nth, requests: small(tally.requests), errors: small(tally.errors), cells: cells.into() }
+    fn bytes(self) -> usize {
+        ROOM * (size_of::<Self>() + self.length as usize)
     }
+}
 
-    fn tally(&self) -> Tally {
-        let (mut rest, mut cell, mut cells) = (&*self.cells, i64::from(i8::MIN), BTreeMap::new());
-        while let (Some(gap), Some(count)) = (read(&mut rest), read(&mut rest)) {
-            cell = cell.saturating_add_unsigned(gap);
-            *cells.entry(i8::try_from(cell).unwrap_or(i8::MAX)).or_default() += count;
-        }
-        Tally { requests: self.requests.into(), errors: self.errors.into(), cells }
+/// Appends gaps and counts.
+fn pack(cells: &BTreeMap<i8, u64>, out: &mut VecDeque<u8>) {
+    let mut before = i16::from(i8::MIN);
+    for (cell, count) in cells {
+        write(out, u64::from((i16::from(*cell) - before).unsigned_abs()));
+        write(out, *count);
+        before = i16::from(*cell);
     }
+}
 
-    fn bytes(&self) -> usize {
-        size_of::<Self>() + self.cells.len() + OVERHEAD
+/// The cells that [`pack`] has made these bytes of.
+fn unpack<'a>(mut bytes: impl Iterator<Item = &'a u8>) -> BTreeMap<i8, u64> {
+    let (mut cell, mut cells) = (i64::from(i8::MIN), BTreeMap::new());
+    while let (Some(gap), Some(count)) = (read(&mut bytes), read(&mut bytes)) {
+        cell = cell.saturating_add_unsigned(gap);
+        *cells.entry(i8::try_from(cell).unwrap_or(i8::MAX)).or_default() += count;
     }
+    cells
 }
 
 /// As LEB128.
-fn write(out: &mut Vec<u8>, mut value: u64) {
+fn write(out: &mut VecDeque<u8>, mut value: u64) {
     while value > 0x7f {
-        out.push(value as u8 | 0x80);
+        out.push_back(value as u8 | 0x80);
         value >>= 7;
     }
-    out.push(value as u8);
+    out.push_back(value as u8);
 }
 
-fn read(rest: &mut &[u8]) -> Option<u64> {
+fn read<'a>(bytes: &mut impl Iterator<Item = &'a u8>) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let (byte, behind) = rest.split_first()?;
-        *rest = behind;
+        let byte = bytes.next()?;
         value |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Some(value);
@@ -159,6 +159,54 @@ fn read(rest: &mut &[u8]) -> Option<u64> {
 struct Line {
     service: Arc<Service>,
     slots: VecDeque<Slot>,
+    /// Of all slots, one behind the other.
+    cells: VecDeque<u8>,
+}
+
+impl Line {
+    fn new(service: Arc<Service>) -> Self {
+        Self { service, slots: VecDeque::new(), cells: VecDeque::new() }
+    }
+
+    /// Returns the bytes that it takes.
+    fn push(&mut self, nth: u64, tally: &Tally) -> usize {
+        let before = self.cells.len();
+        pack(&tally.cells, &mut self.cells);
+        let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+        // 256 cells of 12 bytes at the most.
+        let length = small((self.cells.len() - before) as u64);
+        let slot = Slot { nth, requests: small(tally.requests), errors: small(tally.errors), length };
+        self.slots.push_back(slot);
+        slot.bytes()
+    }
+
+    /// Drops slots before this one; returns the bytes that they took.
+    fn forget(&mut self, first: u64) -> usize {
+        let mut bytes = 0;
+        while let Some(slot) = self.slots.pop_front_if(|slot| slot.nth < first) {
+            self.cells.drain(..slot.length as usize);
+            bytes += slot.bytes();
+        }
+        if self.slots.capacity() > 2 * ROOM * self.slots.len() {
+            self.slots.shrink_to(ROOM * self.slots.len());
+            self.cells.shrink_to(ROOM * self.cells.len());
+        }
+        bytes
+    }
+
+    /// What was counted in slots from this one on, each with its number.
+    fn since(&self, first: u64) -> impl Iterator<Item = (u64, Tally)> + '_ {
+        let mut end = 0;
+        let placed = self.slots.iter().map(move |slot| {
+            let start = end;
+            end += slot.length as usize;
+            (slot, start..end)
+        });
+        placed.filter(move |(slot, _)| slot.nth >= first).map(|(slot, place)| {
+            let cells = unpack(self.cells.range(place));
+            (slot.nth, Tally { requests: slot.requests.into(), errors: slot.errors.into(), cells })
+        })
+    }
 }
 
 /// All of it; one owner.
@@ -203,8 +251,7 @@ impl History {
             let grown = self.before.get(&key).map_or_else(|| tally.clone(), |before| tally.less(before));
             if grown.requests > 0 {
                 self.open.entry(key).or_default().join(&grown);
-                let line = || Arc::new(Line { service, slots: VecDeque::new() });
-                self.lines.entry(key).or_insert_with(line);
+                self.lines.entry(key).or_insert_with(|| Arc::new(Line::new(service)));
             }
             self.before.insert(key, tally);
         }
@@ -224,9 +271,7 @@ impl History {
     fn end(&mut self, nth: u64) {
         for (key, tally) in self.open.drain() {
             let Some(line) = self.lines.get_mut(&key) else { continue };
-            let slot = Slot::of(nth, &tally);
-            self.bytes += slot.bytes();
-            Arc::make_mut(line).slots.push_back(slot);
+            self.bytes += Arc::make_mut(line).push(nth, &tally);
         }
         self.forget((nth + 1).saturating_sub(SLOTS));
         while self.bytes > self.limit {
@@ -241,9 +286,8 @@ impl History {
     fn forget(&mut self, first: u64) {
         let bytes = &mut self.bytes;
         self.lines.retain(|key, line| {
-            while line.slots.front().is_some_and(|slot| slot.nth < first) {
-                let gone = Arc::make_mut(line).slots.pop_front();
-                *bytes -= gone.map_or(0, |slot| slot.bytes());
+            if line.slots.front().is_some_and(|slot| slot.nth < first) {
+                *bytes -= Arc::make_mut(line).forget(first);
             }
             !line.slots.is_empty() || self.open.contains_key(key)
         });
@@ -337,9 +381,8 @@ impl Course {
 
     /// What was counted in slots from this one on, each with its number.
     pub fn since(&self, first: u64) -> impl Iterator<Item = (u64, Tally)> + '_ {
-        let closed = self.line.slots.iter().filter(move |slot| slot.nth >= first);
         let open = self.open.iter().filter(move |_| self.nth >= first).map(|tally| (self.nth, tally.clone()));
-        closed.map(|slot| (slot.nth, slot.tally())).chain(open)
+        self.line.since(first).chain(open)
     }
 }
 
@@ -459,9 +502,23 @@ mod tests {
         }
 
         #[test]
-        fn slots_are_packed_without_loss(cells in prop::collection::btree_map(any::<i8>(), 1..u64::MAX, 0..40), requests: u32, errors: u32) {
-            let tally = Tally { requests: requests.into(), errors: errors.into(), cells };
-            prop_assert_eq!(Slot::of(7, &tally).tally(), tally);
+        fn slots_are_packed_without_loss(tallies in prop::collection::vec(tally(), 1..6), forgotten in 0_u64..6) {
+            let mut line = Line::new(crate::red::tests::service(1));
+            let taken: usize = (0..).zip(&tallies).map(|(nth, tally)| line.push(nth, tally)).sum();
+            let given_back = line.forget(forgotten);
+            let expected: Vec<(u64, Tally)> = (0..).zip(tallies).skip(forgotten as usize).collect();
+            prop_assert_eq!(line.since(0).collect::<Vec<_>>(), expected);
+            prop_assert_eq!(line.forget(u64::MAX) + given_back, taken);
+            prop_assert!(line.cells.is_empty());
         }
+    }
+
+    fn tally() -> impl Strategy<Value = Tally> {
+        let cells = prop::collection::btree_map(any::<i8>(), 1..u64::MAX, 0..40);
+        (cells, any::<u32>(), any::<u32>()).prop_map(|(cells, requests, errors)| Tally {
+            requests: requests.into(),
+            errors: errors.into(),
+            cells,
+        })
     }
 }
