@@ -8,7 +8,9 @@ use std::ops::Range;
 
 use anyhow::{Context as _, bail};
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesData, ProfilesDictionary, Sample};
+use opentelemetry_proto::tonic::profiles::v1development::{
+    Profile, ProfilesData, ProfilesDictionary, Sample,
+};
 use prost::Message as _;
 
 use crate::fetch;
