@@ -146,9 +146,9 @@ impl Agent {
 
     pub(crate) fn resolve(&mut self, told: Told) -> Resolved {
         let released = &mut self.released;
-        self.resolver.advance(&mut |file| {
-            assert!(file.handle().is_some(), "there is time to read it");
-            released.push(file.id);
+        self.resolver.advance(&mut |files| {
+            assert!(files.iter().all(|file| file.handle().is_some()), "there is time to read them");
+            released.extend(files.iter().map(|file| file.id));
         });
         let Told { tgid, address, time } = told;
         self.resolver.resolve(Sampled { tgid, address: address + 1, is_return: true, time })
@@ -203,7 +203,7 @@ impl Agent {
     pub(crate) fn until<T>(&mut self, mut what: impl FnMut(&mut Self) -> Option<T>) -> T {
         let began = Instant::now();
         loop {
-            self.resolver.advance(&mut |file| self.released.push(file.id));
+            self.resolver.advance(&mut |files| self.released.extend(files.iter().map(|file| file.id)));
             if let Some(found) = what(self) {
                 return found;
             }

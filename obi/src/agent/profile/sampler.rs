@@ -6,6 +6,7 @@
 //! The order of a round matters: what the pipeline has told is taken before the ring is read, and used afterwards. A
 //! span that has been told has all its samples in the ring.
 
+mod closing;
 mod look;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use obi_ebpf::{
 };
 use tokio::sync::mpsc;
 
+use self::closing::addresses_in;
 use super::find::find;
 use super::guests::Guests;
 use super::namer::{Job, NamerView};
@@ -198,24 +200,14 @@ impl Sampler {
         }
         let (store, jobs) = (&self.store, &self.jobs);
         let mut refused = 0;
-        self.resolver.advance(&mut |file| {
-            let Some(handle) = file.handle() else { return };
-            let mut addresses: Vec<u64> = store
-                .stacks()
-                .flat_map(|stack| &stack.places)
-                .filter_map(|place| match &place.within {
-                    Within::Mapped(mapping, is_return)
-                        if mapping.file().is_some_and(|of| of.id == file.id) =>
-                    {
-                        let address = place.address.wrapping_sub(u64::from(*is_return));
-                        file.address(mapping.file_offset(address))
-                    }
-                    _ => None,
-                })
-                .collect();
-            addresses.sort_unstable();
-            addresses.dedup();
-            refused += u64::from(jobs.try_send(Job::Closing(Arc::clone(file), handle, addresses)).is_err());
+        self.resolver.advance(&mut |files| {
+            let mut addresses = addresses_in(files, store.stacks());
+            for file in files {
+                let Some(handle) = file.handle() else { continue };
+                let addresses = addresses.remove(&file.id).unwrap_or_default();
+                refused +=
+                    u64::from(jobs.try_send(Job::Closing(Arc::clone(file), handle, addresses)).is_err());
+            }
         });
         self.state.jobs_refused += refused;
         self.resolver.to_examine().into_iter().for_each(|examine| self.guests.examine(examine));

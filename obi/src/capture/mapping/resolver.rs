@@ -88,6 +88,9 @@ const ASK_NEEDED_AGAIN: u64 = SECOND;
 /// A program that was sampled this recently is told to the kernel side as soon as it begins again.
 const FAMILIAR: u64 = 60 * SECOND;
 
+/// What is done with files before they are closed.
+type BeforeRelease<'a> = &'a mut dyn FnMut(&[Arc<ExecutableFile>]);
+
 /// Everything that is known of mappings.
 #[derive(Debug)]
 pub struct Resolver {
@@ -184,9 +187,9 @@ impl Resolver {
     }
 
     /// Takes in what has happened, and tells the kernel side. To be called some ten times a second, and when one of
-    /// [`Self::descriptors`] is readable. `before_release` is called with each file that is about to be closed, since
-    /// nobody has mapped it for a while: whatever of it is to be named must be named now.
-    pub fn advance(&mut self, before_release: &mut dyn FnMut(&Arc<ExecutableFile>)) {
+    /// [`Self::descriptors`] is readable. `before_release` is called with the files that are about to be closed, since
+    /// nobody has mapped them for a while: whatever of them is to be named must be named now.
+    pub fn advance(&mut self, before_release: BeforeRelease<'_>) {
         let now = monotonic();
         let processes = &mut self.processes;
         self.rings.drain(now, |record| processes.apply(record));
@@ -407,7 +410,7 @@ impl Resolver {
         }
     }
 
-    fn sweep(&mut self, now: u64, before_release: &mut dyn FnMut(&Arc<ExecutableFile>)) {
+    fn sweep(&mut self, now: u64, before_release: BeforeRelease<'_>) {
         for (tgid, blocks) in self.processes.sweep(now, super::survey::runs) {
             self.interpreters.gone(tgid);
             self.blocks.remove(tgid, blocks);
@@ -431,16 +434,17 @@ impl Resolver {
                 *mapped = now;
             }
         });
-        let builder = &self.builder;
-        files.retain(|id, (file, mapped)| {
-            let is_held = now.saturating_sub(*mapped) < HELD;
-            if !is_held {
-                before_release(file);
-                builder.remove(*id);
-                file.let_go();
-            }
-            is_held
-        });
+        let is_over =
+            |_: &u64, (_, mapped): &mut (Arc<ExecutableFile>, u64)| now.saturating_sub(*mapped) >= HELD;
+        let over: Vec<Arc<ExecutableFile>> = files.extract_if(is_over).map(|(_, (file, _))| file).collect();
+        if over.is_empty() {
+            return;
+        }
+        before_release(&over);
+        for file in over {
+            self.builder.remove(file.id);
+            file.let_go();
+        }
     }
 }
 
