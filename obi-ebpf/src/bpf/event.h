@@ -123,8 +123,8 @@ enum cause_flag {
 /* event_header.flags of EVENT_CLOSE */
 enum close_flag {
 	/*
-	 * The connection spoke HTTP/2: header.exchange has ordinal 0, `pending` means nothing. If it cannot be told, that
-	 * number comes among the forgotten ones, and the streams open then are counted already.
+	 * The connection spoke HTTP/2: header.exchange has ordinal 0, `pending` means nothing. If it cannot be
+	 * reported, that number comes among the forgotten ones, and the streams open then are counted already.
 	 */
 	CLOSE_HTTP2 = 1,
 	/* As CLOSE_HTTP2, of a database's protocol; the ordinal of the forgotten number is that of the client's next turn. */
@@ -172,7 +172,7 @@ enum tally_kind {
 	TALLY_THREAD_FULL = 3, /* current-exchange slots that could not be stored */
 	TALLY_READ_LATE = 4, /* connections counted as TALLY_UNCOVERED that are read from then on */
 	TALLY_PROCESS_LOST = 5, /* process_events that found no room in the ring */
-	TALLY_TIMES_LOST = 6, /* requests whose thread's time is not told; reason is a times_loss */
+	TALLY_TIMES_LOST = 6, /* requests whose thread's time is not reported; reason is a times_loss */
 	TALLY_RESTS = (TALLY_TIMES_LOST + 1) * 16, /* no kind: sixteen reasons for each of them */
 };
 
@@ -195,7 +195,7 @@ enum {
 	/* Payload room of the two record sizes; with ring header 512 and 2048 bytes. */
 	SMALL_PIECE_BYTES = 344,
 	LARGE_PIECE_BYTES = 1880,
-	/* Of what a program is given; with ring header and process_event 4 and 32 KiB. The rest is not told. */
+	/* Of what a program is given; with ring header and process_event 4 and 32 KiB. The rest is not reported. */
 	SMALL_GIVEN_BYTES = 4016,
 	LARGE_GIVEN_BYTES = 32688,
 	/* Of these at most: the path, which comes last. */
@@ -298,7 +298,7 @@ struct frame_event {
 /*
  * A message of a database protocol is a frame_event too: `type` is the message's first byte, `stream` its turn,
  * `frame_bytes` the length of its payload; `body_bytes`, `messages` and `flags` mean nothing. Turns pair what is asked
- * with what is answered, and tell how many were missed. Messages that say nothing of a call (rows, values) have no
+ * with what is answered, and show how many were missed. Messages that say nothing of a call (rows, values) have no
  * record. PostgreSQL: the start-up message is turn 0, each Query, FunctionCall and Sync of the client ends a turn, each
  * ReadyForQuery of the server answers one; a Sync before the rows of a COPY is passed over by the server and ends none.
  * Redis: each command and each reply is a turn; pushes of RESP3 have that of the reply to come. Turns grow; after a loss they go on above all earlier ones, in step in both directions.
@@ -319,7 +319,7 @@ struct redis_command {
 
 /*
  * A WebSocket (RFC 6455) from its upgrade, `header.exchange`, to its end, `header.time`: when both Close frames have
- * passed, or with the connection. If it cannot be told, the number comes among the forgotten ones, already counted.
+ * passed, or with the connection. If it cannot be reported, the number comes among the forgotten ones, already counted.
  */
 struct websocket_event {
 	struct event_header header;
@@ -381,7 +381,7 @@ struct process_event {
 	__u8 comm[COMM_BYTES];
 	/*
 	 * Of an exec, what the program was given; the bytes follow: arguments, environment, and the path that the program
-	 * was executed by, as its caller gave it. All 0: not told.
+	 * was executed by, as its caller gave it. All 0: not reported.
 	 */
 	__u32 n_arguments;
 	__u32 n_environment;
@@ -449,7 +449,7 @@ struct global_state {
 
 /* Programs that cost every send something and that few machines need: attached when first missed. */
 enum wanted {
-	WANT_SEND_MESSAGES = 1, /* tcp_sendmsg_locked: a send whose buffer the registers do not tell (io_uring) */
+	WANT_SEND_MESSAGES = 1, /* tcp_sendmsg_locked: a send whose buffer is not in the registers (io_uring) */
 };
 
 /*

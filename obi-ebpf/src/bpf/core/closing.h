@@ -20,7 +20,7 @@ static __always_inline int receive_end(struct sock *sk)
 	}
 	if (FIELD(sk, __sk_common.skc_family) != FAMILY_UNIX)
 		return 0;
-	/* Nothing tells of the local close of a unix socket; its peer's end of file does. */
+	/* No event reports the local close of a unix socket; its peer's end of file does. */
 #ifdef OBI_TYPED_SOCKET
 	struct unix_sock *own = (struct unix_sock *)bpf_skc_to_unix_sock(sk);
 	peer = own ? own->peer : NULL;
@@ -38,7 +38,7 @@ static __always_inline int receive_end(struct sock *sk)
 	return 0;
 }
 
-/* A unix socket whose peer is gone tells so only here. */
+/* A unix socket whose peer is gone reports it only here. */
 static __always_inline int send_failed(struct sock *sk, int result)
 {
 	struct ending how = { .reason = CLOSE_RESET, .error = (u16)-result };
@@ -93,8 +93,8 @@ static __always_inline int unseen_connection(struct sock *sk, int new)
 
 /*
  * The process closes the connection itself: bytes that moved and that we have not seen are a known loss, not
- * an answer that never came. Not asked when the network ends it: then a call may be under way that tells
- * of its bytes when it returns. `n_uncounted`: our own FIN, which has a number as if it were a byte.
+ * an answer that never came. Not called when the network ends it: then a call may be under way that reports
+ * its bytes when it returns. `n_uncounted`: our own FIN, which has a number as if it were a byte.
  */
 static __always_inline void check_unseen(struct connection *k, struct sock *sk, struct ending *how, u32 n_uncounted)
 {
@@ -124,7 +124,7 @@ static __always_inline bool is_unread(struct sock *sk)
 
 /*
  * The peer's FIN ends a connection that its process had half closed before, and still holds: it may be reading what had
- * come. Its last read tells of the end, or the end of the socket.
+ * come. Its last read reports the end, or the end of the socket does.
  */
 static __always_inline bool is_held(struct connection *k, struct sock *sk, int old)
 {
@@ -134,7 +134,7 @@ static __always_inline bool is_held(struct connection *k, struct sock *sk, int o
 }
 
 /*
- * The network has ended it, and a TLS object lives on whose end nothing tells (rustls): what had come may still be
+ * The network has ended it, and a TLS object lives on whose end no probe sees (rustls): what had come may still be
  * decrypted. The process says that it is done when it closes the socket.
  */
 static __always_inline bool is_decrypting(const struct connection *k, struct sock *sk)

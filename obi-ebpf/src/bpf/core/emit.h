@@ -33,7 +33,7 @@ static __always_inline void fill_header(struct event_header *header, u32 kind, u
 	header->exchange = exchange;
 }
 
-/* The agent holds the beginning of this exchange and will never see its end. Returns 0 when it will be told. */
+/* The agent holds the beginning of this exchange and will never see its end. Returns 0 when that will be reported. */
 static __always_inline int forget_now(u64 exchange)
 {
 	return bpf_map_push_elem(&forgotten, &exchange, 0);

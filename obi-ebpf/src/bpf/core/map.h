@@ -99,8 +99,8 @@ enum connection_flag {
 /*
  * Content of streams whose DATA is interrupted by that of others: one stream of each direction is in the
  * connection, and with little traffic none is here. An entry goes when its stream ends. Those of connections
- * that end before their streams stay until their room is needed: hence LRU. Whoever finds its entry gone tells
- * that the number is not known. The agent takes those of a connection that ends with them (close_event.n_aside).
+ * that end before their streams stay until their room is needed: hence LRU. A program that finds the entry gone
+ * reports the number as not known. The agent takes those of a connection that ends with them (close_event.n_aside).
  * A thousand streams at once that all send and receive, seen at both ends, need 4,000.
  */
 struct {
@@ -196,7 +196,7 @@ enum tls_flag {
 struct sweep {
 	u32 ordinal;
 	u32 n;
-	u32 forgets; /* 1: the agent has to be told, as far as there is room */
+	u32 forgets; /* 1: they are reported to the agent as forgotten, as far as there is room */
 	u32 lost;    /* by place, the first lowest: has been counted, and has no note (any more) */
 };
 
@@ -219,7 +219,7 @@ struct connection {
 	u16 remote_port;
 	u8 side;
 	u8 flags;
-	u32 n_resync; /* segments in which no head was found; of a transport of TLS: segments that nobody read */
+	u32 n_resync; /* segments in which no head was found; of a transport of TLS: segments that no probe read */
 	u32 bodies; /* of the answers that have ended last, the newest lowest: 1 if it had one */
 	u16 held; /* 1: the network has ended it, and its process may still read what had come */
 	u8 protocol;    /* enum protocol */
@@ -254,7 +254,7 @@ struct connection {
 #endif
 #ifndef OBI_SOCKET_SET
 	struct transfer receives;
-	u64 birth; /* tells sockets that follow each other at one address apart */
+	u64 birth; /* distinguishes sockets that follow each other at one address */
 #endif
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * What a socket tells: whether it is of interest, whose it is, how far its two
+ * What is read from a socket: whether it is of interest, whose it is, how far its two
  * streams have come, and the state that belongs to it.
  */
 #ifndef OBI_STREAM_H
@@ -76,7 +76,7 @@ static __always_inline u32 read_position(struct sock *sk, struct tcp_sock *tcp)
 }
 
 #ifndef OBI_SOCKET_SET
-/* What tells this socket from the one that had its address before. */
+/* What distinguishes this socket from the one that had its address before. */
 static __always_inline u64 birth_of(struct sock *sk)
 {
 	if (FIELD(sk, __sk_common.skc_family) == FAMILY_UNIX)
@@ -207,7 +207,7 @@ static __always_inline struct connection *open_connection(struct sock *sk, struc
 #ifndef OBI_SOCKET_SET
 /*
  * The network has ended a connection of which nothing was seen, because its first call has ended after that: its thread
- * was kept from running meanwhile. Whoever asks ends it as well.
+ * was kept from running meanwhile. The caller ends the connection as well.
  */
 static __always_inline bool is_late(struct sock *sk, struct tcp_sock *tcp, u32 n_received, u32 n_sent)
 {
@@ -250,7 +250,7 @@ static __always_inline struct segment *begin_segment(struct connection *k, bool 
 
 /*
  * When the data just read had arrived. tcp_mstamp is exact (µs) unless the
- * socket has been busy since; lrcvtime (jiffies) tells whether it has. In doubt
+ * socket has been busy since; lrcvtime (jiffies) shows whether it has. In doubt
  * the wait is understated, never overstated.
  */
 static __always_inline u64 arrival_time(struct tcp_sock *tcp, u64 now)

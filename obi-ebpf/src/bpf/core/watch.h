@@ -18,7 +18,7 @@ struct {
 	__type(value, struct ignored_program);
 } process SEC(".maps");
 
-/* How many processes are to be ignored: with none, nobody is looked up. An array, since that costs no call. */
+/* How many processes are to be ignored: with none, no process is looked up. An array, since that costs no call. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

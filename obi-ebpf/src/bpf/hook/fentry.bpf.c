@@ -29,9 +29,9 @@ char LICENSE[] SEC("license") = "Dual BSD/GPL";
 SETTING u32 recvmsg_flags_at = 3;
 
 /*
- * A kernel that preempts itself skips a program for whoever comes by on a processor where a run of it was preempted.
+ * A kernel that preempts itself skips a program for any thread on a processor where a run of it was preempted.
  * There the agent attaches all three instances of a program, elsewhere the first. They come in any order and need not
- * know of each other: a beginning may be noted twice, and the offsets of a TCP stream tell that nothing has moved since.
+ * know of each other: a beginning may be noted twice, and TCP stream offsets show that nothing has moved since.
  */
 #define INSTANCES(SECTION, NAME, CALL, PARAMETERS...) INSTANCES_OF(SECTION, NAME, CALL, CALL, PARAMETERS)
 #define INSTANCES_OF(SECTION, NAME, FIRST, AGAIN, PARAMETERS...)                                                       \

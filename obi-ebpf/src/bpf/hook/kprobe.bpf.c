@@ -85,7 +85,7 @@ int BPF_KPROBE(unix_stream_sendmsg, struct socket *socket, struct msghdr *messag
 {
 	struct sock *sk = READ(socket, sk);
 	transfer_begins(sk, message, true, false);
-	/* Pages are not copied: no call below tells of them. */
+	/* Pages are not copied: no call below reports them. */
 	return READ(message, msg_flags) & FLAG_SPLICE_PAGES ? unix_sends(sk, size, ctx) : 0;
 }
 

@@ -182,7 +182,8 @@ static __always_inline int lock_released(struct sock *sk, void *context)
  * Unix sockets have no stream offsets: their hooks say how much has moved.
  *
  * Where several instances of a program come by with one movement, one of them follows it; which comes first is not
- * known, and any may be missing. `again`: one that leaves to the first what it cannot tell from an earlier movement.
+ * known, and any may be missing. `again`: an instance that leaves to the first one what it cannot distinguish from an
+ * earlier movement.
  */
 static __always_inline int unix_moved(struct movement *m, bool again)
 {

@@ -84,7 +84,7 @@ static __always_inline bool emit_given(struct task_struct *task, const struct gi
 }
 
 /*
- * A program that has ended before the agent looks has a name only by what is told here. That may not cost others their
+ * A program that has ended before the agent looks has only the name reported here. That may not cost others their
  * exchanges: it is left out when the agent lags behind.
  */
 static __always_inline bool tell_given(struct task_struct *task)

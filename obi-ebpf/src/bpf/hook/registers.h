@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
  * Where the user's buffer is, from the saved registers of the system call that
- * the current thread is in. Registers lie when the kernel works for somebody
- * else in this thread's time (io_uring completions), so they are trusted only
+ * the current thread is in. Registers are wrong when the kernel works for another
+ * thread in this thread's time (io_uring completions), so they are trusted only
  * if the descriptor in them is the very socket that moved the bytes.
  */
 #ifndef OBI_REGISTERS_H
@@ -53,7 +53,7 @@ static __always_inline void mmsg_failed(void)
 		state->call = 0;
 }
 
-/* Fills `from`; returns false when the registers do not tell about this socket. */
+/* Fills `from`; returns false when the registers are not about this socket. */
 static __always_inline bool source_of_call(struct source *from, struct sock *sk, u32 n_bytes)
 {
 	struct task_struct *task = bpf_get_current_task_btf();

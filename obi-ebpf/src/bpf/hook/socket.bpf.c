@@ -91,9 +91,9 @@ static __always_inline int sent(struct sock *sk, int ret)
 }
 
 /*
- * From 7.0 on these tracepoints are called with preemption on, and the kernel skips a program for whoever comes by
+ * From 7.0 on these tracepoints are called with preemption on, and the kernel skips a program for any thread
  * on a processor where a run of it was preempted. There each has two more instances, called after it, which do the
- * work when nobody has.
+ * work when no earlier instance has.
  */
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(sock_recv_length, struct sock *sk, int ret, int flags)
@@ -167,7 +167,7 @@ int BPF_PROG(tcp_sendmsg_locked, struct sock *sk, struct msghdr *message)
 }
 
 /*
- * A connection of which a splice is the first sight. How much it has moved is not told: what was received so far, if
+ * A connection first seen by a splice. How much the splice has moved is not reported: what was received so far, if
  * one call can have moved that much; else the connection is older than the agent.
  */
 static __always_inline struct connection *open_spliced(struct sock *sk, struct tcp_sock *tcp, u64 most)

@@ -113,7 +113,7 @@ static __always_inline int moved(struct sock *sk, const struct call *call, u32 n
 }
 
 #ifndef OBI_PORTABLE
-/* Nothing else tells of the end of a connection that is_late(). Not inlined: its stack would add to that of the walk. */
+/* Nothing else reports the end of a connection that is_late(). Not inlined: its stack would add to that of the walk. */
 static __noinline int end_late(struct sock *sk)
 {
 	struct connection *k;
@@ -130,7 +130,7 @@ static __always_inline int call_done(struct call *call)
 	bool sending = call->sending;
 	s64 result = call->result;
 	struct sock *sk;
-	/* Of failures only those of a send tell something; of empty sends nothing does. */
+	/* Of failures only those of a send mean something; empty sends mean nothing. */
 	if (sending ? !result || (result < 0 && result != -ERROR_PIPE && result != -ERROR_RESET) : result < 0)
 		return 0;
 	if (!is_watched(bpf_get_current_pid_tgid() >> 32) || !read_arguments(number, call->argument))
@@ -211,7 +211,7 @@ int sys_enter_sendmmsg(struct call_begun *context)
 	return messages_begin(context->argument[0]);
 }
 
-/* Nothing else tells of the end of a unix socket. */
+/* Nothing else reports the end of a unix socket. */
 SEC("tracepoint/syscalls/sys_enter_close")
 int sys_enter_close(struct call_begun *context)
 {
@@ -221,8 +221,8 @@ int sys_enter_close(struct call_begun *context)
 
 #ifndef OBI_PORTABLE
 /*
- * In the place of all the above where the kernel preempts itself. Those it skips on a processor where a thread, anybody's,
- * was preempted in the middle of bpf(2) on a map (`bpf_prog_active`), and from 7.2 on where one of them was preempted.
+ * In the place of all the above where the kernel preempts itself. Those it skips on a processor where any thread was
+ * preempted in the middle of bpf(2) on a map (`bpf_prog_active`), and from 7.2 on where one of them was preempted.
  * What a tracepoint calls by itself is not asked for the former; it is not preempted before 7.2 either. From then on
  * there are both kinds at every call of the machine, called in this order: as performance events, which the kernel
  * still calls with preemption off, and these. Two of each at the end of calls, because both ways in one program take

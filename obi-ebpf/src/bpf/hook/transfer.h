@@ -44,8 +44,8 @@ static __always_inline bool begin_transfer(struct walk *walk, struct sock *sk, u
 }
 
 /*
- * Where several instances of a program come by with one movement, the first follows it and those after it find that
- * out: stream offsets tell, or where there are none a mark, which the last instance takes away.
+ * Where several instances of a program see one movement, the first follows it. Those after it find that out from
+ * stream offsets, or where there are none from a mark, which the last instance takes away.
  */
 static __always_inline int mark_followed(struct sock *sk, bool sending)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * The frames that an interpreter keeps for itself, one at a time, by what the agent has told of it (struct guest). Pure
+ * The frames that an interpreter keeps for itself, one at a time, by what the agent has put into struct guest. Pure
  * but for two things that the including file defines, so that it is the same text on the host, where it is tested:
  *   GUEST_OF(tgid)                   an element of the map, or NULL
  *   GUEST_READ(to, bytes, address)   the user's memory; 0: done
@@ -22,19 +22,19 @@ enum {
 enum guest_state {
 	GUEST_UNSEEN = 0,  /* nothing has been looked at */
 	GUEST_WAITING = 1, /* for the next native frame of the evaluating function */
-	GUEST_DUE = 2,     /* frames are to be told */
+	GUEST_DUE = 2,     /* frames are to be recorded */
 	GUEST_OVER = 3,    /* there are no more, or what is there cannot be followed */
 };
 
 struct guest_walk {
 	u64 thread_pointer; /* of the thread: where its descriptor is */
-	u64 frame;          /* the next to be told; 0: none */
+	u64 frame;          /* the next to be recorded; 0: none */
 	u64 read;           /* a word of the user's */
 	u64 pc;             /* the thread's next instruction, if the evaluating function's own; else anything */
 	u32 tgid;
 	u8 state;           /* enum guest_state */
-	u8 rest;            /* 1: the native walk is over, so all that is left is told */
-	u8 failed;          /* enum guest_failure, to be told; GUEST_NO_FAILURE: nothing is */
+	u8 rest;            /* 1: the native walk is over, so all that is left is recorded */
+	u8 failed;          /* enum guest_failure, to be reported; GUEST_NO_FAILURE: nothing is */
 	u8 pad;
 	struct guest of;
 	u64 window_at;
@@ -146,8 +146,8 @@ static __always_inline u64 frame_position(const struct guest_walk *g, u64 code)
 }
 
 /*
- * The next frame, as a word of a stack; 0: this one is none that is told. Afterwards either there are more (GUEST_DUE),
- * or those of this call of the evaluating function are told, or all.
+ * The next frame, as a word of a stack; 0: this one is not recorded. Afterwards either there are more (GUEST_DUE),
+ * or those of this call of the evaluating function are recorded, or all.
  */
 static __always_inline u64 guest_next(struct guest_walk *g)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Frames of interpreters, and what they are told by, in the sample in hand. Part of profile.bpf.c, whose sample, maps
+ * Frames of interpreters, and what they are found by, in the sample in hand. Part of profile.bpf.c, whose sample, maps
  * and words it uses.
  */
 #ifndef OBI_GUEST_FRAMES_H
@@ -49,7 +49,7 @@ static __always_inline u64 native_word(const struct unwind *w)
 	       (u64)w->exact << STACK_EXACT_BIT | (u64)w->pointer << STACK_BY_POINTER_BIT;
 }
 
-/* The frame in hand, in code without a file: returns 1 if it is HotSpot's, told and left. Global as the others are. */
+/* The frame in hand, in code without a file: 1 if it is HotSpot's, recorded and left. Global as the others are. */
 __noinline int java_frame(u32 zero)
 {
 	struct sample *s = sample_in_hand(zero);
@@ -75,7 +75,7 @@ static __always_inline bool may_be_java(const struct sample *s, u32 wrong)
 	       (wrong == STACK_COMPLETE ? s->walk.entry.flags & MAPPING_POINTERS : wrong == STACK_NO_MAPPING);
 }
 
-/* The frame in hand, in code that may be V8's: returns 1 if it is, told and left. Global as the others are. */
+/* The frame in hand, in code that may be V8's: returns 1 if it is, recorded and left. Global as the others are. */
 __noinline int javascript_frame(u32 zero)
 {
 	struct sample *s = sample_in_hand(zero);
@@ -109,7 +109,7 @@ __noinline int javascript_frame(u32 zero)
 /* Whether an address that find_entry() says this of may be V8's. */
 static __always_inline bool may_be_javascript(const struct sample *s, u32 wrong)
 {
-	/* Of a process whose V8 the kernel side does not know, its own code tells that functions are missing. */
+	/* In a process whose V8 the kernel side does not know, code of V8's own shows that functions are missing. */
 	if (s->v8.state == V8_NONE)
 		return !s->v8.failed && wrong == STACK_COMPLETE && s->walk.entry.flags & MAPPING_BUILTIN;
 	return wrong == STACK_COMPLETE ? s->walk.entry.flags & (MAPPING_POINTERS | MAPPING_BUILTIN)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Frames of HotSpot's code, one at a time, by what the agent has told of it (struct jvm). Behind profile/unwind.h,
+ * Frames of HotSpot's code, one at a time, by what the agent has put into struct jvm. Behind profile/unwind.h,
  * whose walk they are part of, and pure as that is, but for
  *   JVM_OF(tgid)   an element of the map, or NULL
  *
@@ -30,7 +30,7 @@ enum {
 
 struct jvm_walk {
 	u8 state;  /* enum jvm_state */
-	u8 failed; /* enum guest_failure, to be told; GUEST_NO_FAILURE: nothing is */
+	u8 failed; /* enum guest_failure, to be reported; GUEST_NO_FAILURE: nothing is */
 	u8 step;   /* back, in the map of segments */
 	u8 pad[5];
 	u64 compiled; /* of the frame in hand, where in compiled code it is, as a word; 0: it is none such */

@@ -113,7 +113,7 @@ struct sample {
 	struct jvm_walk jvm;
 	struct v8_walk v8;
 	u32 n_addresses;
-	u32 is_told;    /* 1: the interpreter's frames that the native frame in hand runs are told */
+	u32 is_told;    /* 1: the interpreter's frames that the native frame in hand runs are recorded */
 	struct stack_event event;
 	u64 address[STACK_FRAMES_KERNEL + STACK_FRAMES_USER]; /* directly behind the event */
 };
@@ -165,14 +165,14 @@ static __always_inline void mark(struct sample *s, u8 failure)
 
 #include "profile/guest_frames.h"
 
-/* The native walk is over. Returns whether frames of an interpreter are left: the program's part is told in any case. */
+/* The native walk is over. Returns whether interpreter frames are left: the program's part is recorded in any case. */
 static __always_inline bool has_rest(struct sample *s)
 {
 	struct guest_walk *g = &s->guest;
 	if (g->rest)
 		return false;
 	g->rest = 1;
-	/* Whoever breaks off before the evaluating function has not looked. */
+	/* A walk that breaks off before the evaluating function has not looked. */
 	if (g->state == GUEST_UNSEEN && s->walk.end != STACK_COMPLETE)
 		guest_first(0);
 	if (g->state != GUEST_DUE && g->state != GUEST_WAITING)
@@ -182,7 +182,7 @@ static __always_inline bool has_rest(struct sample *s)
 	return true;
 }
 
-/* The frame in hand is told, and left; or something of what it runs. Returns 1 at the end of the walk. */
+/* The frame in hand is recorded, and left; or something of what it runs. Returns 1 at the end of the walk. */
 static __always_inline long walk_frame(struct sample *s)
 {
 	struct unwind *w = &s->walk;

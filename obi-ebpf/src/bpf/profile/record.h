@@ -8,7 +8,7 @@ enum stack_end {
 	STACK_COMPLETE = 0,       /* at the thread's first frame, as its unwind information or a null frame pointer says */
 	STACK_NO_USER = 1,        /* a thread of the kernel, or one that is being made or has gone: there is no user's stack */
 	STACK_TOO_DEEP = 2,       /* more frames than STACK_FRAMES_USER, or than the walk may take steps */
-	STACK_NO_PROCESS = 3,     /* the agent has not told yet what the process maps */
+	STACK_NO_PROCESS = 3,     /* the agent has not yet reported what the process maps */
 	STACK_NO_MAPPING = 4,     /* an address in nothing that is mapped executable, and no frame pointer to go by */
 	STACK_NO_TABLE = 5,       /* in a file whose table is not there (yet, any more, too large), and no frame pointer */
 	STACK_NO_RULE = 6,        /* the table has no rule for the address, or one that only a debugger can follow */
@@ -53,7 +53,7 @@ enum frame_kind {
 };
 
 /*
- * Why frames of an interpreter are not told, or stand apart. Reasons `python_…`, `java_…`, `node_…` of
+ * Why frames of an interpreter are not recorded, or stand apart. Reasons `python_…`, `java_…`, `node_…` of
  * obi_profile_failures_total.
  */
 enum guest_failure {
@@ -66,9 +66,9 @@ enum guest_failure {
 	GUEST_NO_BLOB = 6,    /* an address in none of HotSpot's pieces of code; likewise */
 	GUEST_NO_CALLER = 7,  /* what HotSpot's code should return to is none of its code; likewise */
 	GUEST_UNLINKED = 8,   /* the innermost frame of Python's is not linked to its caller yet */
-	/* What should be a function of JavaScript's is none; or none is told, and a frame of V8's code is not as expected */
+	/* What should be a JavaScript function is none; or none is recorded, and a frame of V8 is not as expected */
 	GUEST_NO_FUNCTION = 9,
-	GUEST_NO_V8 = 10,    /* V8's code runs, and how it tells functions is not known, or not yet */
+	GUEST_NO_V8 = 10,    /* V8's code runs, and how to find its functions is not known, or not yet */
 	GUEST_FAILURES = 11,
 };
 

@@ -271,7 +271,7 @@ static __always_inline void leave_signal(struct unwind *w, u64 address)
 #define SIGNED_PART(rule, shift, bits) ((s64)((u64)(rule) << (64 - (shift) - (bits))) >> (64 - (bits)))
 #define PART(rule, shift, bits) ((u64)(rule) >> (shift) & ((1ULL << (bits)) - 1))
 
-/* Where the frame ends; 0: it cannot be told. */
+/* Where the frame ends; 0: not known. */
 static __always_inline u64 frame_address(struct unwind *w, u32 rule)
 {
 	u32 kind = PART(rule, 0, 4);

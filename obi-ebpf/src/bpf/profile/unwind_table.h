@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Part of the wire contract: how the agent tells the kernel side to walk a user's stack. Two hash maps, both written
+ * Part of the wire contract: the rules by which the kernel side walks a user's stack. Two hash maps, both written
  * by the agent only:
  *   unwind_chunk  unwind_key  -> unwind_chunk   which rule holds at which address, file by file
  *   mappings      mapping_key -> mapping_block  which table holds at which address of a process
@@ -38,7 +38,7 @@ enum {
  */
 enum unwind_kind {
 	UNWIND_NONE = 0,         /* no rule, or one that only a debugger can follow */
-	UNWIND_END = 1,          /* the thread's first frame: nobody to return to */
+	UNWIND_END = 1,          /* the thread's first frame: it returns nowhere */
 	UNWIND_STACK = 2,        /* CFA = stack pointer + offset */
 	UNWIND_FRAME = 3,        /* CFA = frame pointer + offset */
 	UNWIND_FRAME_AT = 4,     /* CFA = *(frame pointer + at) + offset: a stack that was aligned */
@@ -70,7 +70,7 @@ enum unwind_rule {
 
 	/* saved: where the caller's frame pointer is. 0: it has not changed; n: n words below the CFA; and: */
 	UNWIND_SAVED_AT_FRAME = 1, /* where the frame pointer points to */
-	UNWIND_SAVED_LOST = 255,   /* nobody knows */
+	UNWIND_SAVED_LOST = 255,   /* not known */
 };
 
 struct unwind_key {
@@ -127,7 +127,7 @@ enum guest_ends {
 	GUEST_ENDS_BY_SHIM = 2, /* at a frame of its own, whose `owner` is GUEST_SHIM (since 3.12) */
 };
 
-/* What tells the instruction. */
+/* What identifies the instruction. */
 enum guest_position {
 	GUEST_BY_ADDRESS = 0, /* its address, in the code object */
 	GUEST_BY_BYTE = 1,    /* an integer of 32 bits: bytes */
@@ -182,7 +182,7 @@ enum {
 	JVM_METHOD_WORDS = 16,
 	/* Of a piece of its code, what describes it. */
 	JVM_BLOB_WORDS = 48,
-	/* Bits of a compilation's number that a sample tells, above the address. */
+	/* Bits of a compilation's number that a sample holds, above the address. */
 	JVM_ADDRESS_BITS = 47,
 	JVM_COMPILATION_BITS = 10,
 	/* Heaps of code: one, or those of stubs, of methods that are profiled, and of others. */
@@ -225,7 +225,7 @@ struct jvm {
 	__u8 pad[2];
 };
 
-/* Value of the map `v8`, by process: how V8 in it tells functions. Offsets in bytes, from where an object begins. */
+/* Value of the map `v8`, by process: how V8's functions are found. Offsets in bytes, from where an object begins. */
 struct v8 {
 	__u32 tgid;           /* as the key */
 	__u16 shared;         /* in a function: what all functions of the same text share */

@@ -14,7 +14,7 @@ struct saved_registers {
 };
 #define IS_USER(regs) ((regs)->cs & 3)
 #define IS_FOREIGN(regs) (((regs)->cs & 0xffff) != 0x33)
-/* The instruction leaves the address behind it in rcx; whoever leads the thread elsewhere meanwhile leaves that alone. */
+/* The instruction leaves the address behind it in rcx. Code that leads the thread elsewhere meanwhile keeps rcx. */
 #define IS_BEHIND_SYSCALL(regs) ((s64)(regs)->orig_ax >= 0 && (regs)->cx == (regs)->ip)
 #define THREAD_POINTER(task) READ(task, thread.fsbase)
 #elif defined(__TARGET_ARCH_arm64)
@@ -24,9 +24,9 @@ struct saved_registers {
 };
 #define IS_USER(regs) (((regs)->pstate & 15) == 0)
 #define IS_FOREIGN(regs) ((regs)->pstate & 16)
-/* No register tells it. */
+/* No register shows it. */
 #define IS_BEHIND_SYSCALL(regs) 0
-/* It points behind the descriptor there, whose size no register tells. */
+/* It points behind the descriptor there, whose size is in no register. */
 #define THREAD_POINTER(task) 0
 #endif
 

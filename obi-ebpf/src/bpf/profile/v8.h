@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Frames of V8's code, one at a time, by what the agent has told of it (struct v8). Behind profile/unwind.h, whose
+ * Frames of V8's code, one at a time, by what the agent has put into struct v8. Behind profile/unwind.h, whose
  * walk they are part of, and pure as that is, but for
  *   V8_OF(tgid)   an element of the map, or NULL
  *
@@ -9,7 +9,7 @@
  * instead. References to objects are odd, numbers are even. That the function's own description (its map) says that it
  * is a function proves it. It leads to what all functions of the same text share, which names are read by.
  *
- * What calls V8's code from outside keeps no frame pointer; which kinds of frames that is, the agent tells.
+ * What calls V8's code from outside keeps no frame pointer; the agent says which kinds of frames those are.
  */
 #ifndef OBI_V8_H
 #define OBI_V8_H
@@ -36,7 +36,7 @@ enum {
 
 struct v8_walk {
 	u8 state;       /* enum v8_state */
-	u8 has_told;    /* 1: functions of this sample have been told, or that one of them cannot be */
+	u8 has_told;    /* 1: functions of this sample have been recorded, or that one of them cannot be */
 	u8 is_strange;  /* 1: the frame in hand refers to something that is no function where its function should be */
 	u8 failed;      /* enum guest_failure: why functions may be missing */
 	u16 type;       /* read from a map */

@@ -25,7 +25,7 @@ struct {
 
 /*
  * 1: the memory of this CPU is in use. Programs here run with preemption disabled, but an interrupt may come in between
- * and wake a thread. Then that thread's releaser is not told, and counted.
+ * and wake a thread. Then that thread's releaser is not recorded, but counted.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);

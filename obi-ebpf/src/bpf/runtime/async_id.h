@@ -2,7 +2,7 @@
 /*
  * Which request each callback of Node's event loop works for. Node numbers whatever will call back later (async ids):
  * queued requests, connections in the making, timers, ticks. The numbers are given out in order, by each thread for
- * itself. So a log of "ids from here on are made for this exchange", written when a callback begins, tells of any
+ * itself. So a log of "ids from here on are made for this exchange", written when a callback begins, shows for any
  * number for what it was made, without a probe where numbers are made.
  *
  * A callback that begins by what was read works for the request that was read, or for what the call was made for that

@@ -6,7 +6,7 @@
  *
  * The context is found as the profiler finds frames: the thread's state stands in a slot below the thread's descriptor
  * and names the thread that it belongs to. It names the context, which names its type. What does not prove itself says
- * nothing, and neither does a context that nobody has entered: that of a thread which runs no event loop.
+ * nothing, and neither does a context that no thread has entered: that of a thread which runs no event loop.
  *
  * Not in the portable objects, for the reasons that runtime/goroutine.h has.
  */

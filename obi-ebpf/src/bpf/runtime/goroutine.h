@@ -4,7 +4,7 @@
  * them change; so the number is asked for where a request is read, and by the probes of runtime/go.h where one begins
  * or calls.
  *
- * Not in the portable objects: the kernels that take those have no cookies to tell the probes with where in a goroutine
+ * Not in the portable objects: the kernels that take those have no cookies to show the probes where in a goroutine
  * its number is (5.15), and their verifiers no room in the walk.
  */
 #ifndef OBI_GOROUTINE_H

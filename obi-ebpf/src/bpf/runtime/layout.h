@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
-/* What the agent tells the probes of runtimes, in their attach cookies. */
+/* What the agent passes to the probes of runtimes, in their attach cookies. */
 #ifndef OBI_RUNTIME_LAYOUT_H
 #define OBI_RUNTIME_LAYOUT_H
 
-/* Of Go: where in a goroutine (`runtime.g`) things are, in bytes. 0: not told, so nothing is looked for. */
+/* Of Go: where in a goroutine (`runtime.g`) things are, in bytes. 0: not given, so nothing is looked for. */
 enum go_layout_bit {
 	GO_NUMBER_AT = 0,   /* its number, `goid` */
 	GO_CREATOR_AT = 16, /* the number of the goroutine that has made it, `parentGoid` (Go 1.21) */
@@ -11,7 +11,7 @@ enum go_layout_bit {
 
 #define GO_OFFSET_MASK 0xffff
 
-/* Of CPython: where in a thread's state (`PyThreadState`) things are, bytes. 0: not told, so nothing is looked for. */
+/* Of CPython: where in a thread's state (`PyThreadState`) things are, bytes. 0: not given, so nothing is looked for. */
 enum python_layout_bit {
 	PYTHON_THREAD_AT = 0, /* the thread's descriptor, `thread_id` */
 };

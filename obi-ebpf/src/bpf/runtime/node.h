@@ -55,7 +55,7 @@ SEC("uprobe")
 int node_scope(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
-	/* Both are read, whatever is told: the verifier takes no place in the context that was computed. */
+	/* Both are read, whatever the cookie says: the verifier takes no place in the context that was computed. */
 	u64 fourth = *(volatile u64 *)&ctx->cx, fifth = *(volatile u64 *)&ctx->r8;
 	u64 layout = tls_cookie(ctx), numbers = 0, own, number, trigger;
 	u64 own_at = layout >> NODE_OWN_AT & NODE_OFFSET_MASK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Probes in CPython: a context is copied, one is freed. Programs without an event loop hardly do either. The agent
- * tells where in a thread's state its descriptor is (enum python_layout_bit); the rest is proven here.
+ * Probes in CPython: a context is copied, one is freed. Programs without an event loop hardly do either. The cookie
+ * says where in a thread's state its descriptor is (enum python_layout_bit); the rest is proven here.
  */
 #ifndef OBI_PYTHON_H
 #define OBI_PYTHON_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
-/* What the agent tells a program of the place in a TLS library that it is attached to. */
+/* What the agent passes to a program about the place in a TLS library that it is attached to. */
 #ifndef OBI_LAYOUT_H
 #define OBI_LAYOUT_H
 
@@ -11,11 +11,11 @@
  * Attach cookie of the probes at a TLS library that see calls, from their beginning to their end. 0, or a kernel
  * without cookies: an enter probe sees the arguments of the ABI, an exit probe the function's result in the ABI's
  * register (PT_REGS_RC), be it at a return probe or at a jump behind which nothing changes that register. TLS_FIFTH:
- * to an enter probe the pointer to the count is the fifth argument, not the fourth. One call may be told twice, one
+ * to an enter probe the pointer to the count is the fifth argument, not the fourth. One call may be seen twice, one
  * probe after the other (the same file attached under two names): an enter probe with the stack pointer, object and
  * buffer of the call in hand is that call, and an exit probe without a call is none. A call may also end unseen,
  * where it failed before it did anything: the thread's next enter probe takes its place. TLS_COLLECTED: to an enter
- * probe, that no probe tells when the memory of an object is free: then the object goes with its socket.
+ * probe, that no probe sees when the memory of an object is free: then the object goes with its socket.
  */
 enum tls_cookie {
 	TLS_FIFTH_BIT = 62,
@@ -23,15 +23,15 @@ enum tls_cookie {
 };
 
 /*
- * Attach cookie of the probes that have all they tell in the registers of one instruction: where each thing is. A field
- * of five bits is a register, by its number in machine code plus one; 0: there is no such thing.
+ * Attach cookie of the probes that find all they report in the registers of one instruction: where each thing is. A
+ * field of five bits is a register, by its number in machine code plus one; 0: there is no such thing.
  */
 enum tls_layout_bit {
 	TLS_OBJECT_AT = 0,
 	TLS_BUFFER_AT = 5,
 	TLS_COUNT_AT = 10,
-	TLS_TYPE_AT = 15,   /* its lowest byte is the type of the record: those of another type are not told */
-	TLS_ERROR_AT = 20,  /* 0 unless the call has failed: then nothing is told */
+	TLS_TYPE_AT = 15,   /* its lowest byte is the type of the record: those of another type are not reported */
+	TLS_ERROR_AT = 20,  /* 0 unless the call has failed: then nothing is reported */
 	TLS_WANTED_AT = 25, /* no register, but the wanted type: eight bits */
 	TLS_HOME_BIT = 33,  /* the object is in the memory above the return address, at 16 bytes from the register: Go's home of a first argument */
 	TLS_CHECK_BIT = 34, /* the jump of a check of the stack: where it is taken, the function begins again later, with the same arguments */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Probes at a TLS library that have all they tell in the registers of one instruction: bytes that are sent or have been
- * received, a record on its way, an object that begins or ends. Nothing is kept between two hits, and nothing by
+ * Probes at a TLS library that find all they report in the registers of one instruction: bytes that are sent or have
+ * been received, a record on its way, an object that begins or ends. Nothing is kept between two hits, and nothing by
  * thread: Go's functions may end on another thread than they began on. Which register holds what is in the attach
  * cookie (enum tls_layout_bit), so a library is a row of the agent's, not a program here.
  */
@@ -64,7 +64,7 @@ static __always_inline bool begins_again(const struct pt_regs *ctx)
 #endif
 }
 
-/* The object at this hit, or 0 when there is nothing to be told. */
+/* The object at this hit, or 0 when there is nothing to report. */
 static __always_inline u64 object_now(const struct pt_regs *ctx, u64 layout)
 {
 	u64 object;
@@ -119,7 +119,7 @@ static __always_inline int moves_now(struct pt_regs *ctx, u64 layout, u32 kind)
 	return told(ctx, &frame, n < 0 ? -2 : n, at);
 }
 
-/* Data is about to be sent. Told now and not when it was: its answer may be read before that. */
+/* Data is about to be sent. Reported now and not when it was sent: its answer may be read before that. */
 SEC("uprobe")
 int tls_now_send(struct pt_regs *ctx)
 {

@@ -6,7 +6,7 @@
  * records is on the heap and stays: that is the object here. Records are made by a function that is only called
  * through a table, so no compiler puts it into its callers. Layouts are the compiler's, and a message proves its own:
  * by what it says of itself, and by the length of the record that was made of it, which the protocol fixes. What
- * proves nothing is not told. On kernels before 5.17 these are not there.
+ * proves nothing is not reported. On kernels before 5.17 these are not there.
  */
 #ifndef OBI_RUSTLS_H
 #define OBI_RUSTLS_H

@@ -128,7 +128,7 @@ static __always_inline void capture_tls(struct walk *walk)
 }
 #endif
 
-/* What a call's socket has told: as in struct tls_call. */
+/* The times of a call's socket: as in struct tls_call. */
 struct tls_times {
 	u64 arrival;
 	u64 sent;
@@ -156,7 +156,7 @@ static __always_inline int move_plain(void *ctx, struct tls_connection *t, const
 		s->source.opaque = KERNEL_PAGES;
 	if (!sending && k->side != SIDE_CLIENT && t->arrival)
 		s->arrival = t->arrival;
-	/* A request is sent when the call begins; a response when its records have left, which a memory BIO does not tell. */
+	/* A request is sent when the call begins; a response when its records have left (unknown with a memory BIO). */
 	if (sending && k->side != SIDE_SERVER)
 		s->time = s->arrival = frame->begun;
 	else if (sending && at.sent)
@@ -171,7 +171,7 @@ static __always_inline int move_plain(void *ctx, struct tls_connection *t, const
 /* Where the next call of the thread is to be kept, or NULL when it must go untold. */
 static __always_inline struct tls_frame *begin_call(struct tls_call *call, u64 stack)
 {
-	/* Whoever has no lower stack pointer is not inside: those calls have ended unseen. */
+	/* A call without a lower stack pointer is not inside: the calls in hand have ended unseen. */
 #pragma unroll
 	for (int i = 0; i < TLS_FRAMES; i++) {
 		u32 depth = call->depth;
@@ -184,7 +184,7 @@ static __always_inline struct tls_frame *begin_call(struct tls_call *call, u64 s
 	return call->depth <= TLS_FRAMES ? frame_at(call, call->depth) : NULL;
 }
 
-/* What passes in a call whose end cannot be understood is missing from the stream: how much, nobody knows. */
+/* What passes in a call whose end cannot be understood is missing from the stream: how much is unknown. */
 static __always_inline int miss_call(const struct tls_frame *frame, u32 tgid, u32 loss)
 {
 	struct tls_key key = { .object = frame->object, .tgid = tgid };
@@ -255,7 +255,7 @@ int tls_write_enter(struct pt_regs *ctx)
 
 /*
  * A function for records of any type (the second argument), into the buffer that is the third: of those that are no
- * data (23) nothing is told. A program of its own, for kernels without cookies.
+ * data (23) nothing is reported. A program of its own, for kernels without cookies.
  */
 SEC("uprobe")
 int tls_typed_read_enter(struct pt_regs *ctx)
@@ -266,7 +266,7 @@ int tls_typed_read_enter(struct pt_regs *ctx)
 	return enter_call(ctx, &frame);
 }
 
-/* What was gathered, and told then, is sent. */
+/* What was gathered, and reported then, is sent. */
 SEC("uprobe")
 int tls_uncork_enter(struct pt_regs *ctx)
 {
@@ -384,7 +384,7 @@ static __always_inline int told(void *ctx, const struct tls_frame *frame, s64 n,
 
 /*
  * GnuTLS has made a record of what it was given and could not send it: the program calls again, with the same bytes or
- * with none, until all has gone. Then the result is the number of bytes, which are told once.
+ * with none, until all has gone. Then the result is the number of bytes, which are reported once.
  */
 enum { GNUTLS_AGAIN = -28, GNUTLS_INTERRUPTED = -52 };
 
@@ -438,7 +438,7 @@ int tls_exit(struct pt_regs *ctx)
 
 /*
  * The object is to be freed. It may live on where others hold it too, and its socket
- * tells best how the connection ends: so it goes when both have.
+ * shows best how the connection ends: so it goes when both have.
  */
 static __always_inline int free_tls(u64 object)
 {
@@ -479,7 +479,7 @@ static __always_inline int note_flight(u64 object, u64 at, bool collected)
 
 /*
  * Records go into a BIO. A socket's shows inside the call; those of a memory BIO are sent later, by the program: then
- * the record tells which object has made it.
+ * the record shows which object has made it.
  */
 SEC("uprobe")
 int bio_write_enter(struct pt_regs *ctx)

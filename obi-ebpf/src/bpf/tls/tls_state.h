@@ -23,9 +23,9 @@ struct tls_connection {
 	struct connection connection; /* first: `tls_key` is its own key, sockets and cursors are as anywhere */
 	u64 transport;		/* number of the connection of its socket, 0: not known */
 	u64 arrival;		/* when the records last read from the socket had arrived there, 0: not known */
-	u64 freed;		/* when the library was told to free the object, 0: it was not */
+	u64 freed;		/* when the program asked the library to free the object, 0: it did not */
 	u32 moved;		/* 1: it is at another socket now; what has been followed so far is over */
-	u16 collected;		/* 1: no call tells when its memory is free: it goes with its socket */
+	u16 collected;		/* 1: no call shows when its memory is free: it goes with its socket */
 	u16 sent;		/* (rustls) 1: it has made a record */
 	u64 unsent;		/* the bytes of a call that the library has taken and not sent: another call, without bytes, goes on */
 	struct ending ending;	/* the end that its socket has met; reason 0: none yet */
@@ -65,8 +65,8 @@ struct {
 enum tls_call_kind {
 	TLS_CALL_RECEIVE = 0, /* as `sending` elsewhere */
 	TLS_CALL_SEND = 1,
-	TLS_CALL_HANDSHAKE = 2, /* as the next one, it moves no bytes that are to be told */
-	TLS_CALL_TOLD = 3,      /* what is sent inside has been told: bytes that were gathered before */
+	TLS_CALL_HANDSHAKE = 2, /* as the next one, it moves no bytes that are to be reported */
+	TLS_CALL_TOLD = 3,      /* what is sent inside has been reported: bytes that were gathered before */
 	TLS_CALL_RECORD = 4,    /* (rustls) no call that has begun: a record is being made */
 };
 
@@ -78,7 +78,7 @@ struct tls_frame {
 	u64 stack; /* stack pointer at its probe: calls inside it have lower ones */
 	u64 begun; /* when, of one that sends: encryption takes its time */
 	u32 kind;
-	u16 told;  /* 1: its bytes have been told by a call inside it */
+	u16 told;  /* 1: its bytes have been reported by a call inside it */
 	u16 collected; /* 1: as in struct tls_connection */
 };
 
@@ -121,8 +121,8 @@ struct tls_flight_key {
 
 /*
  * Records that an object has put into its BIO, until they are seen at a socket: with
- * memory BIOs no I/O happens inside the call. What is pushed out would have told where
- * the object's socket is; the next record tells it as well.
+ * memory BIOs no I/O happens inside the call. What is pushed out would have shown where
+ * the object's socket is; the next record shows it as well.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -212,7 +212,7 @@ static __always_inline struct spare *make_tls_spare(struct connection *k)
 }
 #endif
 
-/* Ends what is pending; what the socket has told of its end goes before what the program does. Inlined: calls nest eight deep. */
+/* Ends what is pending; the socket's end goes before what the program does. Inlined: calls nest eight deep. */
 static __always_inline int end_tls(struct tls_connection *t, u32 reason, u32 loss)
 {
 	struct ending how = {};

@@ -9,11 +9,11 @@
 
 #include "tls/tls_state.h"
 
-/* Segments, and time, after which a connection that nobody reads counts as uncovered before its end. */
+/* Segments, and time, after which a connection that no probe reads counts as uncovered before its end. */
 enum { UNREAD_SEGMENTS = 64 }; /* a power of two */
 #define UNREAD_NS 10000000000ULL
 
-/* Records may pass here: of TLS as such, or inside a tunnel whose bytes nobody looks at. */
+/* Records may pass here: of TLS as such, or inside a tunnel whose bytes are not looked at. */
 static __always_inline bool carries_tls(const struct connection *k)
 {
 	return k->tls & TLS_TRANSPORT || k->flags & CONNECTION_HTTP;

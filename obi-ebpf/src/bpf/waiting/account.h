@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * The account of the current thread: opened with the request that it serves, told to the agent at that request's end.
+ * The account of the current thread: opened with the request that it serves, reported at that request's end.
  *
  * It lies with the thread (task storage), since the scheduler's hooks look for one at every switch of the machine, and
  * a look that finds none must cost next to nothing; a hash would take twice as long. That storage came with 5.11, and

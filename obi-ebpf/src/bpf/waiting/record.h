@@ -7,7 +7,7 @@
 enum wait_reason {
 	WAIT_OTHER = 0,      /* nothing of the below, or not known */
 	WAIT_LOCK = 1,       /* a mutex */
-	WAIT_GIL = 2,        /* an interpreter's global lock, where it can be told from others */
+	WAIT_GIL = 2,        /* an interpreter's global lock, where it can be distinguished from others */
 	WAIT_CONDITION = 3,  /* another thread is to make something true: condition variables, semaphores, channels, pools */
 	WAIT_NETWORK = 4,    /* a socket */
 	WAIT_POLL = 5,       /* any of several descriptors */
@@ -33,10 +33,10 @@ struct times_event {
 	__u32 pad;
 };
 
-/* Why the time of a thread is not told. Index of obi_lost_times_total. */
+/* Why the time of a thread is not reported. Index of obi_lost_times_total. */
 enum times_loss {
 	TIMES_NO_ACCOUNT = 0, /* no memory for the thread's account */
-	TIMES_LATE = 1,       /* the end of the answer was seen too late to tell what came before it */
+	TIMES_LATE = 1,       /* the end of the answer was seen too late to know what came before it */
 	TIMES_RING_FULL = 2,  /* no room in the ring buffer */
 	TIMES_LOSSES = 3,
 };

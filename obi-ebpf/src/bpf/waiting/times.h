@@ -108,7 +108,7 @@ static __always_inline void take_back(u64 *sum, u64 last, u64 *excess)
 /*
  * The request has ended at `end`, seen by its own thread on a CPU. That may be a while later: the thread can have left
  * the CPU in between. What was booked behind the end is taken back, newest first. Returns false where it lies further
- * back than the newest phases tell.
+ * back than the newest phases reach.
  */
 static __always_inline bool times_end(struct account *a, u64 end)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
  * Content of HTTP/2's streams: how much each has had in each direction. One stream of each direction is at hand in the
- * connection, the others wait in the map `content`. What is known of one that will not be seen ending is told apart.
+ * connection, the others wait in the map `content`. What is known of a stream whose end will not be seen is reported in
+ * a record of its own.
  */
 #ifndef OBI_CONTENT_H
 #define OBI_CONTENT_H
@@ -73,9 +74,9 @@ static __always_inline void fill_ends(const struct connection *k, struct frame_e
 	__builtin_memcpy(r->local_address, k->local_address, 2 * ADDRESS_BYTES);
 }
 
-/* === what is told apart === */
+/* === records of their own === */
 
-/* Tells what a stream has had so far. Not in the sequence: without this record nothing but the numbers is missing. */
+/* Reports what a stream has had so far. Not in the sequence: without this record nothing but the numbers is missing. */
 SHARED int tell_content(struct connection *k, const struct stream_data *data, u32 direction, u64 time)
 {
 	struct frame_event *r;

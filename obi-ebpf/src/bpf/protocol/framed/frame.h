@@ -33,7 +33,7 @@ enum {
 };
 
 enum {
-	/* What nobody sends without having been asked for more (RFC 9113 §4.2), and what of DATA is still likely. */
+	/* What no peer exceeds unless asked for more (RFC 9113 §4.2), and what of DATA is still likely. */
 	FRAME_LIKELY_BYTES = 16384,
 	DATA_LIKELY_BYTES = 1 << 20,
 	/* Of GOAWAY: the last stream, the error code. The rest is text for people. */
@@ -106,7 +106,7 @@ static __always_inline bool is_likely_frame(const u8 *header)
 	switch (type) {
 	case FRAME_DATA:
 		known = END_STREAM | FRAME_PADDED;
-		/* Nobody pushes; small messages of gRPC look like a header of an even stream. */
+		/* No server pushes; small messages of gRPC look like a header of an even stream. */
 		if (!(header[8] & 1))
 			return false;
 		break;
@@ -235,7 +235,7 @@ enum websocket_opcode {
 
 enum { WEBSOCKET_FINAL = 0x80, WEBSOCKET_MASKED = 0x80, CLOSE_CODE_BYTES = 2 };
 
-/* Bytes of the header as far as the `got` ones tell. */
+/* Bytes of the header as far as the `got` ones show. */
 static __always_inline u32 websocket_header_bytes(const struct frame_cursor *f)
 {
 	u32 length = f->header[1] & 0x7f;

@@ -114,7 +114,7 @@ SHARED int frame_begins(struct connection *k, struct segment *s)
 			tell_stream(k, f->stream, s->time);
 		f->copy = bytes_to_copy(f);
 		c->mode = f->copy ? MODE_FRAME_COPY : MODE_FRAME_HOP;
-		/* Of what is beyond the limit only the end of the block is told: endless ones are to be cheap. */
+		/* Of what is beyond the limit only the end of the block is reported: endless ones are to be cheap. */
 		if (!f->copy && (f->type != FRAME_CONTINUATION || f->flags & END_HEADERS))
 			tell_frame(k, s, FRAME_FIRST_PIECE | FRAME_LAST_PIECE | (is_cut(f) ? FRAME_TRUNCATED : 0));
 	} else {

@@ -148,7 +148,7 @@ static __always_inline void upgrade_to_http2(struct connection *k, const struct 
 	k->n_opened = !(s->detail & UPGRADE_UNTOLD) && !is_answered(k);
 }
 
-/* Frames cannot be followed: what passes until one is found again is a gap, which the sequence tells the agent. */
+/* Frames cannot be followed: what passes until one is found again is a gap, which the agent sees in the sequence. */
 static __always_inline void lose_http2(struct connection *k, struct segment *s)
 {
 	struct cursor *c = cursor_of(k, s);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Headers of a fixed size that tell how long the payload behind them is: a row says where. Pure functions, as in
+ * Headers of a fixed size that hold the length of the payload behind them: a row says where. Pure functions, as in
  * protocol/http1/framing.h. Rows are constants, so that to the verifier each is as if written by hand.
  */
 #ifndef OBI_PREFIX_H

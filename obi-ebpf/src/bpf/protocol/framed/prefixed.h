@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * What the protocols share whose messages are a header that tells a length, and a payload: the header is collected, the
+ * What the protocols share whose messages are a header with a length, and a payload: the header is collected, the
  * payload copied or hopped over. HTTP/2's frames, and the messages of databases, go to the agent in the same records.
  */
 #ifndef OBI_PREFIXED_H
@@ -86,7 +86,7 @@ SHARED int tell_frame(struct connection *k, struct segment *s, u32 flags)
 	return 0;
 }
 
-/* A connection joined in the middle tells its sides by the first header block that begins with a known field. */
+/* In a connection joined in the middle the first header block that begins with a known field shows the sides. */
 static __always_inline void learn_side(struct connection *k, const struct segment *s, const struct frame_cursor *f,
 				       const u8 *payload)
 {
@@ -198,7 +198,7 @@ static __always_inline u32 pass_payload(struct segment *s, u64 most)
 	return n;
 }
 
-/* Bytes come that nobody can read: harmless inside a payload, otherwise nothing behind them can be followed. */
+/* Bytes come that the program cannot read: harmless inside a payload, otherwise nothing behind them can be followed. */
 static __always_inline void pass_unread(struct connection *k, struct segment *s)
 {
 	struct cursor *c = cursor_of(k, s);

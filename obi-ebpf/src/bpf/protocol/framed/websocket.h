@@ -59,7 +59,7 @@ static __always_inline void websocket_closes(struct connection *k, struct segmen
 	if (!k->receive.frame.closed || !k->send.frame.closed)
 		return;
 	end_websocket(k, s->time, k->websocket_closed == 2 ? CLOSE_LOCAL : CLOSE_REMOTE);
-	k->protocol = PROTOCOL_HTTP1; /* nothing more is to be told */
+	k->protocol = PROTOCOL_HTTP1; /* nothing more is to be reported */
 	come_to(s, OUTCOME_LEFT, UPGRADE_OTHER);
 }
 
@@ -122,7 +122,7 @@ static __always_inline void begin_websocket(struct connection *k)
 	__builtin_memset(&k->send.frame, 0, sizeof(k->send.frame));
 }
 
-/* It cannot be followed: it is told as it is now, and nothing more of the connection. */
+/* It cannot be followed: it is reported as it is now, and nothing more of the connection. */
 static __always_inline void lose_websocket(struct connection *k, struct segment *s)
 {
 	end_websocket(k, s->time, CLOSE_ABANDONED);

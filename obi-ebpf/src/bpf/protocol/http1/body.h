@@ -56,7 +56,7 @@ static __always_inline void chunk_piece(struct connection *k, struct segment *s)
 		come_to(s, OUTCOME_LOST, LOSS_FAULT);
 		return;
 	}
-	/* As long as the body that was announced it may be either, and a byte or two do not tell. */
+	/* As long as the body that was announced it may be either, and a byte or two do not show which. */
 	if (cursor_of(k, s)->mode == MODE_EXPECTED && (n < EXPECTED_LEAST_BYTES || cursor_of(k, s)->remaining == s->left)) {
 		take_expected(k, cursor_of(k, s));
 		return;

@@ -20,7 +20,7 @@ static __always_inline u32 is_some(u64 n)
 	return (n | minus) >> 63;
 }
 
-/* The response of exchange number `n_responses` is over. If its request is still to come, that is told what became of it. */
+/* The response of exchange number `n_responses` is over. If its request is still to come, what became of it is kept. */
 static __always_inline void count_response(struct connection *k, bool lost, u32 has_body)
 {
 	u64 exchange = exchange_number(k, k->n_responses);
@@ -32,7 +32,7 @@ static __always_inline void count_response(struct connection *k, bool lost, u32 
 	end_current(k, exchange, pending(k) ? exchange_number(k, k->n_responses) : 0);
 }
 
-/* The response under way cannot be told any more, or its request. The agent forgets what it knows of either. */
+/* The response under way, or its request, cannot be reported any more. The agent forgets what it knows of either. */
 static __always_inline void lose_response(struct connection *k, const struct cursor *response, u8 loss)
 {
 	const struct cursor *request = request_cursor(k);
@@ -42,7 +42,7 @@ static __always_inline void lose_response(struct connection *k, const struct cur
 		forget(exchange_number(k, k->n_responses));
 }
 
-/* A request whose answer was seen ahead of it cannot be told, as the first one to come. */
+/* A request whose answer was seen ahead of it cannot be reported, as the first one to come. */
 static __always_inline void lose_request(struct connection *k, u64 exchange)
 {
 	struct cursor *response = begun_response(k, exchange);
@@ -95,7 +95,7 @@ static __always_inline bool is_answered(struct connection *k)
 	return (s32)(k->n_responses - k->n_requests) > 0 || is_ahead(k);
 }
 
-/* A message ended after its head: tells the agent, goes on to the next. Returns 1 for a response that is lost. */
+/* A message ended after its head: reports that, and goes on to the next. Returns 1 for a response that is lost. */
 SHARED int message_end(struct connection *k, u32 sending, u64 time)
 {
 	struct cursor *c;
@@ -222,7 +222,7 @@ static __always_inline void end_asked(struct connection *k, const struct ending 
 		}
 		end_current(k, exchange_number(k, k->n_responses), 0);
 	}
-	/* Of these no further event may come; their responses may, and are nobody's. */
+	/* Of these no further event may come; their responses may, and belong to no request. */
 	if (answering)
 		response->flags |= CURSOR_ORPHAN;
 	if (request->mode >= MODE_LENGTH && request->mode <= MODE_UNTIL_CLOSE)
@@ -297,9 +297,10 @@ static __always_inline bool counts_requests(struct connection *k)
 }
 
 /*
- * Requests do not wait for answers here, and an unknown number of either has passed unseen: from here on nobody knows
- * which answer is whose. The direction that is lost is not looked for again. Exchanges are told no more, only counted,
- * by what passes in the other direction: answers without requests, or requests without answers (request_complete()).
+ * Requests do not wait for answers here, and an unknown number of either has passed unseen: from here on it is unknown
+ * which answer is whose. The direction that is lost is not looked for again. Exchanges are not reported any more, only
+ * counted, by what passes in the other direction: answers without requests, or requests without answers
+ * (request_complete()).
  */
 static __always_inline void lose_order(struct connection *k, bool requests)
 {

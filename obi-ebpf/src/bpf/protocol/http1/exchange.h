@@ -126,7 +126,7 @@ static __always_inline bool is_answering(const struct cursor *response)
 	return (response->flags & (CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_END_REPORTED)) == CURSOR_NOTED;
 }
 
-/* The response to `exchange` if it has begun: nobody reads the note any more. */
+/* The response to `exchange` if it has begun: the note is not read any more. */
 static __always_inline struct cursor *begun_response(struct connection *k, u64 exchange)
 {
 	struct cursor *response = response_cursor(k);

@@ -14,7 +14,7 @@ static __always_inline u8 content_length(struct cursor *c, u32 length)
 {
 	const struct framing_line *line = &c->copy;
 	u64 before = c->content_length;
-	/* Volatile: in registers the verifier would know them, and tell apart all the ways to get there. */
+	/* Volatile: in registers the verifier would know them, and distinguish all the ways to get there. */
 	volatile u64 *value = &c->content_length;
 	volatile u8 *digits = &c->digits;
 	*value = 0;
@@ -59,7 +59,7 @@ static __always_inline void transfer_encoding(struct cursor *c)
 		if (byte == ' ' || byte == '\t')
 			at--;
 	}
-	at = (at - 7) & 7; /* at most four blanks: between 2 and 7, which the mask tells the verifier */
+	at = (at - 7) & 7; /* at most four blanks: between 2 and 7, which the mask proves to the verifier */
 	word = load8(line->last, at);
 	before = word;
 	c->flags &= ~(CURSOR_CHUNKED | CURSOR_ENCODED);

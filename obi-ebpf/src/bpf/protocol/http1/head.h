@@ -74,7 +74,7 @@ static __always_inline void match_response(struct connection *k, struct segment 
 		c->flags |= CURSOR_LOST;
 }
 
-/* A request whose answer was seen ahead of it: if that was lost, nothing of the request is told. */
+/* A request whose answer was seen ahead of it: if that was lost, nothing of the request is reported. */
 static __always_inline void match_request(struct connection *k, struct cursor *c, u64 exchange)
 {
 	const struct cursor *response = begun_response(k, exchange);
@@ -177,7 +177,7 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 		noted |= NOTE_LOST;
 		tally_lost(k, LOSS_RING_FULL, 1);
 	}
-	/* Nobody reads the note of a request whose response is under way, or over. */
+	/* The note of a request is not read once its response is under way, or over. */
 	if (pending(k) && !begun_response(k, exchange) && noted && !add_note(k, exchange, noted) &&
 	    !(c->flags & CURSOR_LOST)) {
 		/* Its response may be framed wrongly: better lost than wrong. */
@@ -199,7 +199,7 @@ static __always_inline u32 request_complete(struct connection *k, struct segment
 		bind_request(k, c, s, exchange);
 	}
 	/*
-	 * Whoever asks anew has had the answer to what was before. Where one that nobody is known to have asked for ends
+	 * A client that asks anew has had the answer to what was before. Where an answer without a known request ends
 	 * is a guess: if it was to a HEAD, it has no body, and what is taken for it is the answer to this request.
 	 */
 	if (response_cursor(k)->mode == MODE_RESYNC || is_guess(response_cursor(k))) {
@@ -368,7 +368,7 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 		match_request(k, c, exchange);
 	position = position_again(c, position);
 	allowed = head_limit > position ? head_limit - position : 0;
-	/* An interim response in one piece tells the agent nothing, nor does what is beyond the limit. */
+	/* An interim response in one piece is of no use to the agent, nor is what is beyond the limit. */
 	needed = whole ? !response || c->status >= 200 || c->status == 101 || c->flags & CURSOR_PIECES : allowed > 0;
 	if (!s->sendable && needed)
 		lose_piece(k, s, exchange);

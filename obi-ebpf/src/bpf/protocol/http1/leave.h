@@ -85,7 +85,7 @@ static __always_inline bool leave(struct connection *k, struct segment *s)
 {
 	u32 to = s->detail & ~UPGRADE_UNTOLD;
 	s->ending = (struct ending){ .time = s->time, .reason = CLOSE_ABANDONED, .loss = LOSS_FRAMING, .leaves = 1 };
-	/* A WebSocket needs an exchange that was told, both ways. */
+	/* A WebSocket needs an exchange that was reported, both ways. */
 	if (to == UPGRADE_WEBSOCKET && (s->detail != to || is_answered(k)))
 		s->detail = UPGRADE_OTHER;
 	/* Behind an upgrade to HTTP/2 requests go on until the preface comes. */

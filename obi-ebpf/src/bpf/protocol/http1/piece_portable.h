@@ -4,7 +4,7 @@
  * memory, in one place, whether or not the ring has room; then copied.
  *
  * The scratch memory is per CPU and has an owner: a program that is preempted, or
- * interrupted, keeps its own, and whoever comes then takes the next.
+ * interrupted, keeps its own, and the program that runs then takes the next.
  */
 #ifndef OBI_PIECE_PORTABLE_H
 #define OBI_PIECE_PORTABLE_H
@@ -27,7 +27,7 @@ struct {
 
 /*
  * Additions that return what was there came with 5.12, and are not needed: programs that
- * share a CPU do not run at the same time, so whoever reads 1 after adding 1 is alone.
+ * share a CPU do not run at the same time, so a program that reads 1 after adding 1 is alone.
  */
 static __always_inline struct scratch *take_scratch(void)
 {
