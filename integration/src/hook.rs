@@ -1,6 +1,6 @@
 //! Hook sets, and what each of them cannot see.
 //!
-//! In: `OBI_HOOKS`. Out: the set that the agents of this run are told to use, and what a test may expect of it: the
+//! In: `OBI_HOOKS`. Out: the set that the agents of this run have to use, and what a test may expect of it: the
 //! suite is the same for every set, expectations that differ are in one table here. Refuses to know how a set works.
 
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct View {
 pub enum Passage {
     /// By ordinary calls: every set sees them.
     Call,
-    /// By ordinary calls over a unix socket, which has no stream offsets that would tell of bytes that nobody saw.
+    /// By ordinary calls over a unix socket, which has no stream offsets that would show unseen bytes.
     UnixCall,
     /// By ordinary calls over Multipath TCP, whose sockets show no stream offsets either.
     Multipath,

@@ -196,7 +196,7 @@ fn tunnel(connection: &mut Connection) -> io::Result<()> {
     connection.write(&[plain(&bytes)])
 }
 
-/// Waits for the file `path`; a file beside it, ending in `waiting`, tells that.
+/// Waits for the file `path`; a file beside it, ending in `waiting`, shows that it waits.
 fn await_file(path: &Path) -> io::Result<()> {
     File::create(path.with_extension("waiting"))?;
     while !path.try_exists()? {

@@ -11,7 +11,7 @@ use super::{Done, Kind};
 use crate::plan::{Address, Call};
 use crate::shape::RequestFraming;
 
-/// What curl writes after each transfer. It cannot tell an absent header from an empty one, so no handler time.
+/// What curl writes after each transfer. An absent header looks like an empty one, so no handler time.
 const REPORT: &str = r#"{\"id\":\"ID\",\"status\":%{http_code},\"request_bytes\":SIZE,\"response_bytes\":%{size_download},\"handler_ns\":null,\"started_ns\":0,\"ended_ns\":0}\n"#;
 
 /// Runs curl on each file in a folder, several at a time.

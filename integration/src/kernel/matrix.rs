@@ -1,4 +1,4 @@
-//! All of it for each kernel, as one table: what the verifier says, whether each hook set tells the truth there, what
+//! All of it for each kernel, as one table: what the verifier says, whether each hook set reports the truth there, what
 //! is left after `kill -9`.
 //!
 //! In: kernels, the test binary, which tests. Out: a table, and whether every cell is as it must be. A set that a

@@ -1,7 +1,7 @@
 //! What the running kernel's verifier says of every program.
 //!
 //! In: an embedded object. Out: a verdict for each of its programs, with the number of instructions that the verifier
-//! went through; older kernels tell that in their log only, so the log is read. Refuses to attach anything.
+//! went through; older kernels report that in their log only, so the log is read. Refuses to attach anything.
 
 use std::collections::{HashMap, HashSet};
 use std::io;

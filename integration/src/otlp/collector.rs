@@ -1,4 +1,4 @@
-//! The real OpenTelemetry Collector: its OTLP receiver, and its file exporter that tells what arrived.
+//! The real OpenTelemetry Collector: its OTLP receiver, and its file exporter that writes what arrived.
 //!
 //! In: the Go module `integration/collector`, built once (minutes, when the Go build cache is empty). Out: the requests
 //! that it received, as the JSON of the OTLP specification. Refuses to know who sends.

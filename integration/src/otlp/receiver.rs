@@ -326,7 +326,7 @@ async fn metrics(State(book): State<Arc<Book>>, headers: HeaderMap, body: Bytes)
     ExportMetricsServiceResponse::default().encode_to_vec().into_response()
 }
 
-/// The message of a request: its type and compression must be told.
+/// The message of a request: its headers must name type and compression.
 fn decoded<M: prost::Message + Default>(headers: &HeaderMap, body: &Bytes) -> Option<M> {
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if header("content-type") != Some("application/x-protobuf") {

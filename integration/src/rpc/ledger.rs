@@ -73,7 +73,7 @@ impl RpcLedger {
     /// Enters the calls of one client to `server`, seen by the client itself, by the server, and by `between`.
     ///
     /// # Errors
-    /// When the workload itself is broken: the ends do not report what they were told to do.
+    /// When the workload itself is broken: the ends do not report what the plan asks of them.
     pub fn enter(
         &mut self,
         calls: &[RpcCall],

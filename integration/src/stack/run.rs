@@ -46,7 +46,7 @@ impl Running {
         Ok(Self { program })
     }
 
-    /// Tells it to count, and waits until it has.
+    /// Signals it to count, and waits until it has.
     ///
     /// # Errors
     /// When it ends before, or says what cannot be understood.

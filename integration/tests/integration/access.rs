@@ -78,7 +78,7 @@ impl Elsewhere {
         body.to_owned()
     }
 
-    /// Answered as scrapers and Kubernetes need it, whoever asks.
+    /// Answered as scrapers and Kubernetes need it, to any client.
     #[track_caller]
     fn check_open(&self) {
         for path in ["/metrics", "/healthz", "/readyz"] {
@@ -115,7 +115,7 @@ fn who_comes_from_elsewhere_needs_a_token() {
     for path in ["/spans", "/profiles", "/nothing", "/api/v1/profiles?format=svg", "/api/v1/spans"] {
         elsewhere.check(path, &[BEARER], 401);
     }
-    // This machine's own programs read it, but not a proxy that asks for someone else.
+    // This machine's own programs read it, but not a proxy that asks for another client.
     status(local, "/", &[BROWSER], 200);
     status(local, "/api/v1/status", &["x-forwarded-for: 10.0.0.7"], 401);
     status(local, "/api/v1/status", &["host: evil.example"], 421);

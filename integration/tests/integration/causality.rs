@@ -325,7 +325,7 @@ fn requests_that_stay_on_a_thread_of_a_pool() {
     check(Front::Python("continued"), &["sync"], 99.5);
 }
 
-/// Goroutines are known by their numbers: whoever starts them, wherever they run, and whoever writes for them.
+/// Goroutines are known by their numbers: any goroutine may start them or write for them, on any thread.
 #[test]
 fn goroutines() {
     check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded"], 99.0);
@@ -340,7 +340,7 @@ fn goroutines_of_every_build() {
     }
 }
 
-/// Goroutines that work for many requests, and for none any more, are nobody's.
+/// Goroutines that work for many requests, and for none any more, belong to no request.
 #[test]
 fn goroutines_that_outlive_requests() {
     check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded", "worker", "after"], 60.0);
@@ -357,7 +357,7 @@ fn tasks_of_uvicorn() {
     check(Front::Asyncio("uvicorn"), &["sequence", "gather", "semaphore", "to_thread"], 99.0);
 }
 
-/// Tasks that work for many requests, for none any more, or without a context, are nobody's.
+/// Tasks that work for many requests, for none any more, or without a context, belong to no request.
 #[test]
 fn tasks_that_outlive_requests() {
     for model in ["protocol", "uvicorn"] {
@@ -365,7 +365,7 @@ fn tasks_that_outlive_requests() {
     }
 }
 
-/// A task for each connection is nobody's: what has read its requests are callbacks of the connection.
+/// A task for each connection belongs to no request: what has read its requests are callbacks of the connection.
 #[test]
 fn tasks_of_connections() {
     check_unknown("streams", &["sequence", "gather", "to_thread"]);
@@ -387,7 +387,7 @@ fn check_unknown(model: &'static str, kinds: &[&str]) {
     }
 }
 
-/// What a request was sent by, what it sent and what that came to: one trace, told as a tree.
+/// What a request was sent by, what it sent and what that came to: one trace, shown as a tree.
 #[test]
 fn a_request_is_one_trace() {
     let Run { spans, ids, .. } = run(Front::Python("threading"), &["in"], 4, false);

@@ -94,7 +94,7 @@ fn compare(
 /// What is wrong with the times of a call's span.
 fn is_outside(span: &Span, done: &Done) -> Option<String> {
     let (start, end) = (span.start_unix_nano.get(), span.end_unix_nano.get());
-    // The clocks of time() and of the agent are the same, read at different moments; and some libraries tell of an
+    // The clocks of time() and of the agent are the same, read at different moments; and some libraries report an
     // error before ReadyForQuery has come.
     let slack = 2_000_000 * u64::from(slowness());
     let is_outside = start + slack < done.started || end > done.ended + slack || start > end;

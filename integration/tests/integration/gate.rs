@@ -18,7 +18,7 @@ use integration::span::{Kind as Side, Span};
 /// How long the agent may take to show what has happened. Its bar is 1 s; a busy machine is slower.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
 
-/// A request of our own whose span tells that all earlier ones have been through the agent.
+/// A request of our own whose span shows that all earlier ones have been through the agent.
 pub(crate) struct Barrier(ShapeServer);
 
 impl Barrier {
@@ -80,7 +80,7 @@ pub(crate) fn settle(agent: &mut Agent, ledgers: &[&Ledger]) -> bool {
     barrier.pass(agent)
 }
 
-/// What the agent itself says it did not see of the ledger's services, for whoever reads a failure.
+/// What the agent itself says it did not see of the ledger's services, for the message of a failed test.
 pub(crate) fn losses(metrics: &Exposition, roles: impl IntoIterator<Item = (Side, String)>) -> String {
     let services: BTreeSet<String> = roles.into_iter().map(|(_, service)| service).collect();
     let is_ours = |service: &str| services.contains(service);

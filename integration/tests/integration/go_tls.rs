@@ -188,7 +188,7 @@ fn check(cases: Vec<Case>) {
 }
 
 /// Collections one after the other stop goroutines wherever they check their stacks, and stacks grow and move: what
-/// such a check repeats is told once.
+/// such a check repeats is reported once.
 #[test]
 fn collections_and_growing_stacks() {
     let mut rng = seeded("Go TLS, collections");

@@ -284,7 +284,7 @@ fn behind_a_refused_expectation_the_connection_is_used_again() {
     assert_eq!(told, of_both_ends.iter().flat_map(|one| [*one; 2]).collect::<Vec<_>>(), "{spans:?}");
 }
 
-/// Whoever has asked all there is to ask may say so, and read the answer when the server has long closed.
+/// A client that has sent all its requests may say so, and read the answer when the server has long closed.
 #[test]
 fn clients_that_half_close_have_their_answer() {
     let mut agent = Agent::start(Config::default()).unwrap();

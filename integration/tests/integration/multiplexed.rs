@@ -20,7 +20,7 @@ use integration::websocket::{self, SocketCall, SocketServer};
 use crate::gate;
 use crate::tls::agent_that_probes;
 
-/// Calls of every kind, `rounds` times in random order; those whose client gives up only where nobody stands between.
+/// Calls of every kind, `rounds` times in random order; those whose client gives up only where no proxy is in between.
 pub(crate) fn calls(rng: &mut fastrand::Rng, rounds: usize, gives_up: bool) -> Vec<RpcCall> {
     use Method::{Chat, Collect, Expand, Missing, Unary};
     let mut calls = Vec::new();
@@ -289,7 +289,7 @@ fn call_through_nginx(rng: &mut fastrand::Rng, library: Library) -> Option<(RpcL
     Some((ledger, (server, proxy)))
 }
 
-/// In Base64 and not, over HTTP/1.1. Its status is at the end of the body, where nobody looks: it is not told.
+/// In Base64 and not, over HTTP/1.1. Its status is at the end of the body, which is not read: it is not reported.
 #[test]
 fn grpc_web() {
     let mut rng = seeded("gRPC-Web");

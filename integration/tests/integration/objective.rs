@@ -1,4 +1,4 @@
-//! Objectives end to end: real servers fail, a real Alertmanager is told, and nothing that was counted is forgotten.
+//! Objectives end to end: real servers fail, a real Alertmanager is notified, nothing that was counted is forgotten.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -217,7 +217,7 @@ fn assert_status_shows_it(agent: &Agent) {
     assert!(agent.metric_value("slo_burn_rate", &[("slo", "errors"), ("window", "5m")]).unwrap() > 1.0);
 }
 
-/// A severity is told to fire until it is told to be over, and each of the two begins once.
+/// A severity is reported as firing until it is reported as resolved, and each of the two begins once.
 #[track_caller]
 fn assert_no_flap(name: &str, told: &[Vec<String>]) {
     let states: Vec<&str> = told
@@ -240,7 +240,7 @@ fn one_failed_request_pages_nobody() {
     let failure = integration::shape::Shape { status: 503, ..Default::default() }.target("one");
     assert_eq!(fetch::get(tcp(&server), &failure, "*/*").unwrap().status, 503);
     assert_counted(&agent, (0, 1));
-    // Several rounds of evaluation have seen it: the burn rate is there, 100 times the budget, and nobody is called.
+    // Several rounds of evaluation have seen it: the burn rate is there, 100 times the budget; no webhook is called.
     thread::sleep(patience(Duration::from_secs(4)));
     let rate = agent.metric_value("slo_burn_rate", &[("slo", "quiet"), ("window", "5m")]).unwrap();
     assert!(rate > 99.0, "{rate}");

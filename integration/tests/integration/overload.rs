@@ -1,5 +1,5 @@
-//! At saturation nothing is silently lost: spans and counted losses together are what was sent, and what could not be told
-//! of processes is found out.
+//! At saturation nothing is silently lost: spans and counted losses together are what was sent, and what could not be
+//! reported of processes is found out.
 
 use std::path::Path;
 use std::process::Command;
@@ -76,7 +76,7 @@ fn waiting_server(gate: &Path, name: &str) -> Program {
     Program::spawn(name, command).unwrap()
 }
 
-/// The agent knows of a process, and nobody tells it what program that goes over to: the ring is full.
+/// The agent knows a process, but the ring is full: no record says which program that process goes over to.
 #[test]
 fn a_program_that_began_untold_has_its_own_name() {
     let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 65_536)).unwrap();
@@ -86,7 +86,7 @@ fn a_program_that_began_untold_has_its_own_name() {
     mkfifoat(CWD, &gate_file, Mode::RWXU).unwrap();
     let name = service("untold");
     let mut program = waiting_server(&gate_file, &name);
-    // A scrape has the agent read what has been told: it knows the shell by name.
+    // A scrape has the agent read the records so far: it knows the shell by name.
     let before = agent.metric_value("obi_lost_process_events_total", &[]).unwrap();
     let port = agent
         .stopped(|| {

@@ -1,6 +1,6 @@
 //! Least privilege: what each capability is for, what happens without it, and that nothing more is held afterwards.
 //!
-//! The agent runs as nobody with exactly the capabilities that `docs/requirements.md` names.
+//! The agent runs as user `nobody` with exactly the capabilities that `docs/requirements.md` names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -33,7 +33,7 @@ const CHECKPOINT_RESTORE: u64 = 1 << 40;
 /// What is kept of all that is documented.
 const KEPT: u64 = SYS_PTRACE | DAC_READ_SEARCH | CHECKPOINT_RESTORE;
 
-/// The documented set on this kernel: Debian and Ubuntu let nobody but `CAP_SYS_ADMIN` open performance events while
+/// The documented set on this kernel: Debian and Ubuntu let only `CAP_SYS_ADMIN` open performance events while
 /// the setting is above 2, and kprobes and tracepoints of system calls are attached by them.
 fn documented(set: Option<HookSet>) -> Vec<&'static str> {
     with_events(matches!(set, Some(HookSet::Kprobe | HookSet::Syscall)))
@@ -54,7 +54,7 @@ fn documented_without(lacking: &str) -> Vec<&'static str> {
     held
 }
 
-/// The agent's binary where nobody may execute it.
+/// The agent's binary where user `nobody` may execute it.
 struct Place(TempDir);
 
 impl Place {
@@ -66,7 +66,7 @@ impl Place {
         Self(folder)
     }
 
-    /// `command` as nobody with exactly these capabilities, now and ever.
+    /// `command` as user `nobody` with exactly these capabilities, now and ever.
     fn nobody(&self, command: &Command, capabilities: &[&str]) -> Command {
         let only = capabilities.iter().fold("-all".to_owned(), |list, name| list + ",+" + name);
         let mut wrapped = Command::new("setpriv");
@@ -284,7 +284,8 @@ struct Named {
     kernel: Vec<String>,
 }
 
-/// Samples as nobody with these capabilities, until both programs have been seen often and the one's functions are named.
+/// Samples as user `nobody` with these capabilities, until both programs have been seen often and the one's functions
+/// are named.
 fn profiled(capabilities: &[&str]) -> (Agent, Named) {
     const ENOUGH: u64 = 50;
     let agent = Place::new().start_with(Config::default().set("profile", "enabled", true), capabilities);
@@ -321,7 +322,7 @@ fn profiled(capabilities: &[&str]) -> (Agent, Named) {
 #[test]
 fn profiles_take_no_more_than_is_documented() {
     let (agent, named) = profiled(&with_events(true));
-    // A kernel may hide them from everybody.
+    // A kernel may hide them from every process.
     assert_eq!(named.kernel.is_empty(), setting("kptr_restrict") > 1, "{:?}", named.kernel);
     assert_held(&agent, KEPT, None, &PROFILE_READERS);
 }
@@ -338,7 +339,7 @@ fn without_syslog_only_the_kernels_functions_lack_names() {
     assert!(said.contains("CAP_SYSLOG") && said.contains("no kernel names"), "{said}");
 }
 
-/// Whoever may load programs only: what lies where everybody can read it has names.
+/// An agent that may only load programs: what lies where every user can read it has names.
 #[test]
 fn without_what_reads_of_others_their_readable_files_have_names() {
     let mut held = with_events(true);

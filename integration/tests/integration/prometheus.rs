@@ -59,7 +59,7 @@ impl Prometheus {
         Self::run(text, &[&format!("--enable-feature={features}")])
     }
 
-    /// One that scrapes nobody: it is written to.
+    /// One that scrapes no target: it is written to.
     pub(crate) fn receiver(features: &str) -> Self {
         let features = format!("--enable-feature={features}");
         Self::run("scrape_configs: []\n", &[&features, "--web.enable-remote-write-receiver"])

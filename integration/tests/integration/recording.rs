@@ -19,7 +19,7 @@ fn record(arguments: &[&str], output: &Path) -> Ended {
     Program::spawn("obi profile", command).unwrap().wait(patience(LIMIT)).unwrap()
 }
 
-/// Nobody is asked for what cannot be.
+/// A recording that cannot succeed is refused before it starts.
 #[test]
 fn wrong_usage_is_told_before_anything_is_recorded() {
     let folder = tempfile::tempdir().unwrap();

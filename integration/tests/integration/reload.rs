@@ -72,7 +72,7 @@ fn rules_and_routes_follow_the_file_and_a_bad_one_changes_nothing() {
     assert_eq!(agent.stop().unwrap().code, 0);
 }
 
-/// Spans follow the file to another destination; what became of those before stays told, and a bad file changes nothing.
+/// Spans follow the file to another destination; what became of earlier ones stays counted; a bad file changes nothing.
 #[test]
 fn destinations_follow_the_file() {
     let [first, second] = [(); 2].map(|()| Receiver::start([]).unwrap());

@@ -259,7 +259,7 @@ fn ipv6() {
     over(Address::Tcp(SocketAddr::from((std::net::Ipv6Addr::LOCALHOST, 0))), &ReadMode::ALL).assert_exact();
 }
 
-/// All but splice: a socket without stream offsets tells nothing of bytes that nobody saw (see `docs/limits.md`).
+/// All but splice: a socket without stream offsets shows nothing of unseen bytes (see `docs/limits.md`).
 fn all_but_splice() -> Vec<ReadMode> {
     ReadMode::ALL.into_iter().filter(|mode| *mode != ReadMode::Splice).collect()
 }

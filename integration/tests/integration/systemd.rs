@@ -1,4 +1,4 @@
-//! What the agent tells systemd, as a socket in the place of systemd's hears it.
+//! What the agent reports to systemd, as a socket in the place of systemd's hears it.
 
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};

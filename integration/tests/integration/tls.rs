@@ -1,5 +1,5 @@
 //! TLS: what programs read from and write to OpenSSL becomes exact spans, whatever carries the ciphertext; TLS that
-//! nobody reads is counted once.
+//! no probe reads is counted once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -168,7 +168,7 @@ fn a_server_ends_before_its_client() {
     assert!(servers.len() >= 800 && late.len() * 100 <= servers.len(), "{} spans: {late:?}", servers.len());
 }
 
-/// How many connections of this process nobody reads, as far as the agent says so by now.
+/// How many connections of this process no probe reads, as far as the agent says so by now.
 pub(crate) fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
     let tls = agent.tls().unwrap();
     let uncovered = tls["uncovered"].as_array().cloned().unwrap_or_default();
@@ -176,7 +176,7 @@ pub(crate) fn uncovered_of(agent: &Agent, pid: u32) -> u64 {
     of.map(|entry| entry["connections"].as_u64().unwrap()).sum()
 }
 
-/// Waits until this many connections of this process count as read by nobody, and no more. Returns the agent's entry.
+/// Waits until this many connections of this process count as read by no probe, and no more. Returns the agent's entry.
 #[track_caller]
 pub(crate) fn await_uncovered(agent: &Agent, pid: u32, expected: u64) -> serde_json::Value {
     let deadline = Instant::now() + patience(PROBING);

@@ -35,7 +35,7 @@ fn program_with_library(folder: &Path) -> Program {
     program
 }
 
-/// What the list `probed` tells of the library in this folder.
+/// What the list `probed` says of the library in this folder.
 fn probed<'a>(tls: &'a Value, folder: &Path) -> Option<&'a Value> {
     let path = folder.join("libssl.so.3");
     tls["probed"].as_array()?.iter().find(|file| file["path"].as_str() == path.to_str())
@@ -73,7 +73,7 @@ fn a_library_is_probed_when_a_program_begins_to_use_it() {
     }
 }
 
-/// One connection: requests to `/early` until it must have been counted as one that nobody reads (64 segments, ten
+/// One connection: requests to `/early` until it must have been counted as one that no probe reads (64 segments, ten
 /// seconds), then, when the file is there, five to `/late`.
 const ONE_CONNECTION: &str = "
 import http.client, os, ssl, sys, time

@@ -241,7 +241,7 @@ fn a_thread_for_each_connection_of_an_interpreter() {
     parts_are_what_the_threads_have_measured(&python(), &tasks, "waiting-python");
 }
 
-/// Of requests that take turns on one thread nothing is told but their sum.
+/// Of requests that take turns on one thread only their sum is reported.
 #[test]
 fn turns_of_an_event_loop_are_elsewhere() {
     let mut rng = seeded("waiting-loop");

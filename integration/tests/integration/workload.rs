@@ -18,7 +18,7 @@ use integration::wire::{ReadMode, WriteMode};
 
 use crate::multiplexed::{self, LATE_FRAME, NGINX_TRIES};
 
-/// The client's report against what it was told to do.
+/// The client's report against what the plan asks of it.
 #[track_caller]
 fn check(what: &str, calls: &[Call], done: &Done) {
     let shapes: BTreeMap<&str, &Shape> = calls.iter().map(|call| (call.id.as_str(), &call.shape)).collect();

@@ -72,7 +72,7 @@ fn goroutines_over_grpc() {
     check(&[(16, true)], "grpcs", &OWN, 99);
 }
 
-/// Goroutines that work for many requests, and for none any more, are nobody's.
+/// Goroutines that work for many requests, and for none any more, belong to no request.
 #[test]
 fn goroutines_over_http2_that_outlive_requests() {
     let kinds = ["sequence", "fan", "nested", "worker", "after"];

@@ -59,12 +59,12 @@ fn is_in_hook(sample: &Sampled) -> bool {
     sample.span.is_none() && sample.kernel.iter().any(|name| name.starts_with("bpf_prog_"))
 }
 
-/// What the samples of the server must be, and `others` of whoever asked.
+/// What the samples of the server must be, and `others` of the clients.
 ///
 /// A sample is refused a span when it carries the number of a request that has ended. For a thread that serves one request
 /// after the other that is physically possible in one place only: inside the agent's hook at the send, between the
-/// moment that becomes the end of the span and the moment, some microseconds later, at which the thread is told to
-/// serve nothing.
+/// moment that becomes the end of the span and the moment, some microseconds later, at which the thread is marked as
+/// serving nothing.
 fn check(
     server: &HotServer,
     (samples, others): (&[Sampled], &[Sampled]),

@@ -204,7 +204,7 @@ fn check_apart(agent: SocketAddr, one: &Built, other: &Built, begun: u64) {
 /// How often a program is run of which samples were lost, as the agent says itself: what is missing is not known.
 const RUNS: usize = 3;
 
-/// Compiles and runs a program, judges what the agent tells of it; says what is wrong.
+/// Compiles and runs a program, judges what the agent reports of it; says what is wrong.
 fn check(agent: SocketAddr, planned: &Planned) -> Vec<String> {
     for _ in 1..RUNS {
         let before = lost(agent);
