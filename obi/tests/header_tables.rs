@@ -102,7 +102,7 @@ fn what_is_unknown_after_joining() {
             other.percent(false),
             other.percent(true),
         );
-        // By chance a name may refer to an entry whose name refers to an entry, and so on: nothing tells it ever again.
+        // By chance a name may refer to an entry whose name refers to an entry, and so on: it stays unknown.
         // Encoders of the wild take names from the static table where they can, so this concerns other names.
         if coding != Coding::Random {
             assert_eq!(line.unknown[1], 0, "{coding:?}: fields of the request line after a turnover");

@@ -29,7 +29,7 @@ use zerocopy::IntoBytes as _;
 const CONNECTIONS: u64 = 60;
 const PREFACE_BYTES: usize = 24;
 const HEADER_BYTES: usize = 9;
-/// Longest payload of a frame that nobody has asked to be longer.
+/// Longest payload of a frame unless the peer has asked for longer ones.
 const FRAME_MOST: usize = 16_384;
 const WINDOW: u32 = 1 << 24;
 const HEADERS_MOST: u32 = 1 << 20;
@@ -424,7 +424,7 @@ fn observe(log: &[(bool, Vec<u8>)], is_server: bool, rng: &mut fastrand::Rng) ->
     agent
 }
 
-/// What the kernel side has told since, to the agent; how many records that makes.
+/// What the kernel side has reported since, to the agent; how many records that makes.
 fn hand_over(kernel: &Kernel, mut n_read: usize, exchanges: &mut Exchanges, agent: &mut Agent) -> usize {
     for entry in kernel.journal(n_read) {
         n_read += 1;

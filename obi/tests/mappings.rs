@@ -1,7 +1,7 @@
 //! Who maps what, with real programs: what they execute is found as of the time of a sample, through exec, fork, dlopen,
 //! containers, deleted and replaced files, and after the end.
 //!
-//! In: small C programs that tell where their own code is. Out: failure when an address leads elsewhere. Needs root.
+//! In: small C programs that print where their own code is. Out: failure when an address leads elsewhere. Needs root.
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
@@ -264,7 +264,7 @@ fn what_is_sampled_is_told_to_the_kernel_with_tables() {
     assert!(counts.table_bytes > 0 && counts.mapping_bytes >= 2048 && counts.table_files >= 4, "{counts:?}");
     program.end();
     agent.until(|agent| agent.resolver.blocks().get(told.tgid, 0).is_none().then_some(()));
-    // The same program again is told before it is sampled.
+    // The same program, started again, is known before it is sampled.
     let mut again = Program::start(&path);
     let told = again.told();
     agent.until(|agent| agent.resolver.blocks().get(told.tgid, 0));
@@ -316,7 +316,7 @@ fn everything_that_runs_is_known() {
         for mapped in obi::capture::mapping::listing::executed(&text) {
             let told = program::Told { tgid, address: mapped.start, time: monotonic() };
             match agent.settled(told) {
-                // The loader maps a library whole and data over its end, of which the side-band does not tell.
+                // The loader maps a library whole and data over its end, which the side-band does not report.
                 Resolved::Place(place) if place.mapping.end >= mapped.end => n_found += 1,
                 // It may have ended or changed meanwhile.
                 other => {

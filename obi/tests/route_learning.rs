@@ -394,7 +394,7 @@ fn a_million_paths_of_fifty_services_stay_bounded() {
     let mut routes = Routes::new(ROUTE_LIMIT);
     let services: Vec<_> = (1..=50).map(service).collect();
     let mut shown = vec![HashSet::<Arc<str>>::new(); 50];
-    // Words that nothing tells from true ones.
+    // Words that nothing distinguishes from true ones.
     let mut letters = |out: &mut String| {
         let mut bits = rng.u64(..) | 1 << 40;
         while bits > 0 {

@@ -2,8 +2,8 @@
 //! DWARF.
 //!
 //! In: this machine's C library, loader, TLS library, interpreter, and this test. Out: a failure that lists rows whose
-//! caller is another one. The world is made up: memory at an address is a function of the address, so whoever reads the
-//! right places finds the same.
+//! caller is another one. The world is made up: memory at an address is a function of the address, so a walk that
+//! reads the right places finds the same.
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"

@@ -149,7 +149,7 @@ impl Conversation {
         self.exchanges.push(Exchange { request, response, first_answer, until_close, tunnel });
     }
 
-    /// A response; with `silent`, its head tells of a body that does not come (HEAD, 304, a tunnel).
+    /// A response; with `silent`, its head announces a body that does not come (HEAD, 304, a tunnel).
     fn answer(&mut self, rng: &mut Rng, line: &str, body: Body, silent: bool) -> Message {
         let start = self.responses.bytes.len();
         let nth = self.exchanges.len();

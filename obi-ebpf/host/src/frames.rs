@@ -149,7 +149,7 @@ impl Frames {
         true
     }
 
-    /// The end of a connection to a database could not be told; `number` says how many turns were asked for.
+    /// The end of a connection to a database could not be reported; `number` says how many turns were asked for.
     pub(crate) fn end_by_turns(&mut self, number: u64) {
         let turns = u32::try_from(number & ((1 << ORDINAL_BITS) - 1)).expect("fewer bits");
         assert!(self.close.is_none() && self.turns.replace(turns).is_none(), "a connection closed twice");

@@ -50,7 +50,7 @@ pub struct Thread {
 pub fn walk<W: World>(world: &W, thread: &Thread) -> Walked {
     let raw = RawWorld { context: std::ptr::from_ref(world).cast(), guest: of::<W>, read: read::<W> };
     let (mut words, mut came_to) = ([0_u64; MOST], CameTo::default());
-    // SAFETY: all pointers are to live values of the layout that the C side has, the words as many as it is told; it
+    // SAFETY: all pointers are to live values of the layout that the C side has, the words as many as `MOST` says; it
     // keeps none beyond the call but in a variable of this thread that it sets before it reads it, and calls the
     // functions with the context that they were made for.
     unsafe {

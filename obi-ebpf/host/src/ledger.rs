@@ -40,7 +40,7 @@ pub enum Fate {
     Broken(u8, Option<u64>, Option<u64>),
     /// The kernel side gave up, and the agent counts one loss: `enum loss_reason`.
     Abandoned(u8),
-    /// Half a request head when the connection ended: nobody asked anything.
+    /// Half a request head when the connection ended: no request was made.
     Dropped,
     /// The kernel side has taken it back (and counted it, if it was an exchange).
     Forgotten,
@@ -122,12 +122,12 @@ impl Ledger {
     fn forget(&mut self, number: u64) {
         let is_open = self.accounts.get(&number).is_some_and(|account| account.fate == Fate::Open);
         if !is_open && number & ((1 << ORDINAL_BITS) - 1) == 0 {
-            return; // a connection of HTTP/2 whose end could not be told
+            return; // a connection of HTTP/2 whose end could not be reported
         }
         let account =
             self.accounts.get_mut(&number).unwrap_or_else(|| panic!("{number:x} forgotten but never begun"));
         if account.fate == Fate::Whole && account.response.flags & FLAG_WEBSOCKET != 0 {
-            return; // the WebSocket, whose end could not be told
+            return; // the WebSocket, whose end could not be reported
         }
         assert_eq!(account.fate, Fate::Open, "{number:x} forgotten");
         account.fate = Fate::Forgotten;
@@ -190,7 +190,7 @@ impl Ledger {
         let account =
             self.accounts.get_mut(&number).unwrap_or_else(|| panic!("end of {number:x}, never begun"));
         let request = u32::from(end.message) == MESSAGE_REQUEST;
-        // A request that was answered early ends at last; so does one whose answer could not be told.
+        // A request that was answered early ends at last; so does one whose answer could not be reported.
         let is_late = request
             && match account.fate {
                 Fate::Whole => account.ahead || account.response.flags & FLAG_REQUEST_INCOMPLETE != 0,

@@ -1,6 +1,6 @@
-//! A connection of which some segments pass unseen or unreadable, and what is told of it.
+//! A connection of which some segments pass unseen or unreadable, and what is reported of it.
 //!
-//! In: segments, and how many bytes nobody saw. Out: the [`Ledger`] of records. Refuses to know what is sent.
+//! In: segments, and how many bytes pass unseen. Out: the [`Ledger`] of records. Refuses to know what is sent.
 #![forbid(unsafe_code)]
 
 use crate::ledger::{Account, Fate, Ledger};
@@ -12,10 +12,10 @@ pub struct Line {
     /// The kernel side.
     pub kernel: Kernel,
     connection: Connection,
-    /// What it has told.
+    /// What it has reported.
     pub ledger: Ledger,
     time: u64,
-    /// By direction (`true`: sent): bytes that nobody saw since the last segment.
+    /// By direction (`true`: sent): bytes unseen since the last segment.
     unseen: [u32; 2],
 }
 
@@ -55,7 +55,7 @@ impl Line {
     }
 }
 
-/// The numbers that a request has in its path (`/7`) and its response in a field (`Id: 7`), as far as they were told.
+/// The numbers that a request has in its path (`/7`) and its response in a field (`Id: 7`), as far as reported.
 #[must_use]
 pub fn ids(account: &Account) -> (Option<usize>, Option<usize>) {
     let between = |head: &[u8], from: &str, to: char| -> Option<usize> {
@@ -64,7 +64,7 @@ pub fn ids(account: &Account) -> (Option<usize>, Option<usize>) {
     (between(&account.request.head, " /", ' '), between(&account.response.head, "Id: ", '\r'))
 }
 
-/// Whether an exchange that was not told to its end is counted or taken back.
+/// Whether an exchange that was not reported to its end is counted or taken back.
 #[must_use]
 pub fn is_counted(account: &Account) -> bool {
     matches!(account.fate, Fate::Abandoned(_) | Fate::Forgotten | Fate::Dropped)

@@ -179,7 +179,7 @@ impl Kernel {
     #[must_use]
     pub fn boot(seed: u64, head_limit: u32, faults: Faults) -> Self {
         let lock = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the lock is held, so nobody else touches the C side's static memory.
+        // SAFETY: the lock is held, so no other thread touches the C side's static memory.
         unsafe { host_boot(seed, head_limit, &raw const faults) };
         Self { connections: 0, _lock: lock }
     }
@@ -200,7 +200,7 @@ impl Kernel {
         Connection { raw: NonNull::new(raw).expect("host_connect aborts rather than return NULL") }
     }
 
-    /// `gap` bytes that nobody saw, then the segment, `sending` or receiving at `time` (ns).
+    /// `gap` unseen bytes, then the segment, `sending` or receiving at `time` (ns).
     pub fn segment(&mut self, on: &mut Connection, sending: bool, gap: u32, segment: Segment<'_>, time: u64) {
         let one;
         let (buffers, opaque, scattered) = match segment {

@@ -56,7 +56,7 @@ impl Account {
         unsafe { host_times_enter(self.pointer(), now) };
     }
 
-    /// Its request has ended at `end`, which may be a while ago. `None`: too long to tell.
+    /// Its request has ended at `end`, which may be a while ago. `None`: too long ago to know.
     pub fn end(&mut self, end: u64) -> Option<Parts> {
         let mut parts = Parts::default();
         // SAFETY: see `begin`; the parts have room for all that is written.

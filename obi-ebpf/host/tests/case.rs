@@ -488,7 +488,7 @@ fn what_was_begun_ends_when_the_connection_speaks_something_else() {
     const PREFACE: &str = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     const SETTINGS: &str = "\0\0\0\u{4}\0\0\0\0\0\0\0\0\u{4}\u{1}\0\0\0\0\0\0\0\u{4}\0\0\0\0\0";
     let half = format!("HTTP/1.1 200 OK\r\n{LONG}");
-    // What passes at a client, sent or received, and how many exchanges of it are told and lost.
+    // What passes at a client, sent or received, and how many exchanges of it are reported and lost.
     let check = |passes: &[(bool, &str)], seen: u64, lost: u64| {
         let mut story = Story::new();
         for (sending, text) in passes {
@@ -555,7 +555,7 @@ fn refusal(id: u32) -> String {
 /// How the bodies are announced that a refusal may keep back.
 const ANNOUNCED: &[&str] = &["Content-Length: 2000000", "Transfer-Encoding: chunked"];
 
-/// A story told from one of the two ends.
+/// A story as seen from one of the two ends.
 struct End(Story, bool);
 
 impl End {
@@ -577,7 +577,7 @@ impl End {
         self
     }
 
-    /// The bytes of the bodies of the requests that were told, in order.
+    /// The bytes of the bodies of the requests that were reported, in order.
     fn bodies(&self) -> Vec<Option<u64>> {
         self.0.ledger.accounts.values().map(|account| account.request.ended).collect()
     }

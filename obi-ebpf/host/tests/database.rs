@@ -17,7 +17,7 @@ fn length_of(payload: &[u8], before: u32) -> [u8; 4] {
     (u32::try_from(payload.len()).expect("test sizes") + before).to_be_bytes()
 }
 
-/// What one side says before the other does, and what is to be told of it.
+/// What one side says before the other does, and what is to be reported of it.
 #[derive(Debug, Clone)]
 struct Said {
     by_client: bool,
@@ -65,7 +65,7 @@ impl Script {
         self.turns[1] += 1;
     }
 
-    /// A message of which `told` is to be told, if anything.
+    /// A message of which `told` is to be reported, if anything.
     fn message(&mut self, by_client: bool, kind: u8, payload: &[u8], told: Option<&[u8]>) {
         let said = self.say(by_client);
         said.bytes.push(kind);

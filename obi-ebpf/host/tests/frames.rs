@@ -1,4 +1,4 @@
-//! Stories of connections that go on in HTTP/2 or WebSocket: how they are recognised, what is told, what is lost.
+//! Stories of connections that go on in HTTP/2 or WebSocket: how they are recognised, what is reported, what is lost.
 
 use obi_ebpf::*;
 use obi_ebpf_host::ledger::{Fate, Ledger};
@@ -54,7 +54,7 @@ impl Story {
         self
     }
 
-    /// Frames told: `r` or `s`, type, stream, how much of the payload.
+    /// Frames reported: `r` or `s`, type, stream, how much of the payload.
     fn told(&self) -> String {
         let told = self.ledger.frames.frames.iter().map(|frame| {
             let names = [
@@ -211,7 +211,7 @@ fn a_connection_joined_in_the_middle_is_found() {
     story.receive(&asked[..9]).receive(&asked[9..]).end(CLOSE_LOCAL);
     assert_eq!((story.told().as_str(), story.side()), ("sj:headers/7:21 rj:headers/7:21", SIDE_SERVER));
     drop(story);
-    // A block that begins with an entry of the dynamic table tells no side, a later one does.
+    // A block that begins with an entry of the dynamic table shows no side, a later one does.
     let mut story = Story::new(true);
     story.receive(&headers(7, 0xbe, true));
     assert_eq!(story.side(), SIDE_UNKNOWN);
@@ -373,7 +373,7 @@ fn a_reset_forgets_content() {
 }
 
 impl Story {
-    /// What was told apart: `r` or `s`, stream, bytes, messages, and when the last byte passed.
+    /// What has records of its own: `r` or `s`, stream, bytes, messages, and when the last byte passed.
     fn carried(&self) -> String {
         let told = self.ledger.frames.apart.iter().map(|apart| {
             let way = if apart.sent { "s" } else { "r" };
@@ -386,7 +386,7 @@ impl Story {
         told.collect::<Vec<_>>().join(" ")
     }
 
-    /// Streams that the agent is told to look for, which are there.
+    /// Streams that the close record says the agent has to look for, which are there.
     fn aside(&self) -> u32 {
         let aside = self.ledger.frames.close.expect("told").aside;
         assert_eq!(aside, self.kernel.contents());
@@ -424,7 +424,7 @@ fn a_close_tells_what_was_carried() {
     assert_eq!(story.carried(), "r:1:300/?@6000");
     assert_eq!(story.ledger.frames.close.expect("told").last_stream, 1);
     drop(story);
-    // Of streams that were put aside the agent is told how many there are.
+    // Of streams that were put aside the agent gets the number.
     let mut story = Story::http2();
     for stream in [1, 3, 5] {
         story.receive(&headers(stream, 0x83, false)).receive(&frame(0, 0, stream, b"\0\0\0\0\x09abc"));
@@ -445,7 +445,7 @@ fn a_close_tells_what_was_carried() {
     story.end(CLOSE_LOCAL);
     assert_eq!((story.carried().as_str(), story.aside()), ("", 1));
     drop(story);
-    // Nothing is told of what was not followed from its beginning.
+    // Nothing is reported of what was not followed from its beginning.
     let mut story = Story::new(true);
     story.receive(&request(7)).send(&frame(0, 0, 5, b"\0\0\0\0\x09abc")).end(CLOSE_LOCAL);
     assert_eq!(story.carried(), "");

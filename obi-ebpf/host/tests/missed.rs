@@ -1,4 +1,5 @@
-//! Whole messages pass unseen, as when the kernel skips a program: what is told is right, the rest is lost, nothing breaks.
+//! Whole messages pass unseen, as when the kernel skips a program: what is reported is right, the rest is lost, nothing
+//! breaks.
 
 mod property;
 
@@ -19,7 +20,7 @@ struct Turn {
     response_body: u16,
     /// The messages are moved in several calls: a head, a body.
     apart: bool,
-    /// Which of the four movements nobody sees: request head and body, response head and body.
+    /// Which of the four movements no program sees: request head and body, response head and body.
     missed: [bool; 4],
 }
 
@@ -43,7 +44,7 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
             missed,
         },
     );
-    // A connection whose first bytes nobody saw is one that was joined in the middle: the first turn is seen.
+    // A connection whose first bytes were unseen is one that was joined in the middle: the first turn is seen.
     proptest::collection::vec(turn, 1..8).prop_map(|mut turns| {
         turns[0].missed = [false; 4];
         turns

@@ -1,4 +1,4 @@
-//! Whole HTTP/2 connections, cut into segments at random: the records tell every frame as it was written, whatever
+//! Whole HTTP/2 connections, cut into segments at random: the records hold every frame as it was written, whatever
 //! the cuts; what passes unseen is a known gap, and nothing is invented.
 
 mod property;
@@ -113,7 +113,7 @@ fn play(multiplex: &Multiplex, plan: Plan) -> Played {
     Played { kernel, ledger, connection, times }
 }
 
-/// What is to be told of a direction: nothing of content but its end.
+/// What is to be reported of a direction: nothing of content but its end.
 fn told(direction: &Direction) -> Vec<&Frame> {
     let told = |frame: &&Frame| {
         let empty = frame.kind == CONTINUATION && frame.start == frame.end && frame.flags & 4 == 0;
@@ -155,7 +155,7 @@ fn last_content(direction: &Direction, nth: usize) -> Option<usize> {
     ends.next()
 }
 
-/// Content as told with the end of a stream.
+/// Content as reported with the end of a stream.
 fn check_content(frame: &Frame, seen: &obi_ebpf_host::frames::Frame, first: bool, exact: bool) {
     if frame.flags & 1 == 0
         || (frame.kind != DATA && frame.kind != HEADERS)
@@ -183,7 +183,7 @@ fn is_first_headers(direction: &Direction, nth: usize) -> bool {
         .any(|it| it.kind == HEADERS && it.stream == frame.stream && it.flags & 1 == 0)
 }
 
-/// Everything is told, exactly once, in order, with the times of its bytes.
+/// Everything is reported, exactly once, in order, with the times of its bytes.
 fn check_exact(multiplex: &Multiplex, plan: Plan) {
     let played = play(multiplex, plan);
     for (which, direction) in [&multiplex.requests, &multiplex.responses].into_iter().enumerate() {
@@ -275,7 +275,7 @@ fn a_block_that_is_cut_off_may_end_with_an_empty_frame() {
     check_exact(&multiplex(plan.seed, 7), plan);
 }
 
-/// What is told is what was written; what is missing shows in the sequence.
+/// What is reported is what was written; what is missing shows in the sequence.
 fn check_sound(multiplex: &Multiplex, plan: Plan) {
     let played = play(multiplex, plan);
     let frames = &played.ledger.frames;
@@ -293,7 +293,7 @@ fn check_sound(multiplex: &Multiplex, plan: Plan) {
         let missing = frames.missing.get(&sent).copied().unwrap_or(0);
         let expected = told(direction).iter().filter(|it| it.start >= joined_at).count();
         let n_continued = direction.frames.iter().filter(|it| it.kind == CONTINUATION).count();
-        // A direction that was never found again has no record that could tell; the other one was joined then.
+        // A direction that was never found again has no record that could show it; the other one was joined then.
         let joined = frames.frames.iter().any(|it| it.joined) || frames.frames.is_empty();
         if frames.close.is_some() && !joined {
             assert!(

@@ -1,5 +1,5 @@
 //! Requests that do not wait for answers, on a connection that cannot be followed for a while: no request gets the answer
-//! to another, and what is not told is counted.
+//! to another, and what is not reported is counted.
 
 mod property;
 
@@ -15,7 +15,7 @@ use self::property::cases;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Damage {
     None,
-    /// Nobody sees it; the next one tells that bytes are missing.
+    /// No program sees it; the next one shows that bytes are missing.
     Missed,
     /// Its bytes cannot be read.
     Opaque,
@@ -140,7 +140,7 @@ fn is_left_behind(line: &Line, number: u64) -> bool {
     cfg!(feature = "portable") && n_left > 0 && (1..=SWEEP_LIMIT).all(|back| is_swept(first - back))
 }
 
-/// Every exchange is told as it was, or counted.
+/// Every exchange is reported as it was, or counted.
 fn check(batches: &[Batch], server: bool) -> Result<(), TestCaseError> {
     let line = play(batches, server);
     let exchanges: Vec<&Exchange> = batches.iter().flat_map(|batch| &batch.exchanges).collect();

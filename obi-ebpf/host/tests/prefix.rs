@@ -1,4 +1,4 @@
-//! Headers that tell the length of their payload, as tables: the shapes in use, and those of protocols that are not.
+//! Headers that hold the length of their payload, as tables: the shapes in use, and those of protocols that are not.
 
 use obi_ebpf_host::Prefix;
 use proptest::prelude::*;

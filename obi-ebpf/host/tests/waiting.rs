@@ -44,7 +44,7 @@ fn each_phase_is_booked_where_it_belongs() {
     account.wake(157); // is no wait that could end
     account.enter(166); // 10 in the queue
     account.leave(170, Leaves::Blocked(WAIT_LOCK)); // 4 on the CPU
-    account.enter(200); // 30 for the lock: nobody saw it being woken
+    account.enter(200); // 30 for the lock: no program saw it being woken
     let mut expected = Parts::default();
     (expected[0], expected[1]) = (10 + 1 + 4 + 5, 5 + 10);
     expected[BLOCKED + WAIT_SLEEP as usize] = 40;

@@ -1,4 +1,4 @@
-//! Files that anybody may have made, as ELF programs with TLS functions: nothing panics, every probe point lies in the
+//! Untrusted files, as ELF programs with TLS functions: nothing panics, every probe point lies in the
 //! file, and the machine code behind a symbol may be anything; so may that which refers to what libraries without names
 //! are found by.
 #![no_main]

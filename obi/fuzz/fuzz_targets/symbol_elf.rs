@@ -1,4 +1,4 @@
-//! Files that anybody may have made, as programs with names: headers, notes, links, stubs, Go's tables, packed symbols,
+//! Untrusted files, as programs with names: headers, notes, links, stubs, Go's tables, packed symbols,
 //! and the private copy that debug information is read from.
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! A program that does as it is told and says where its code is, and the agent's part that follows it.
+//! A program that follows commands and prints where its code is, and the agent's part that follows it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -67,7 +67,7 @@ impl Folder {
     }
 }
 
-/// An address that a process has told, and the time when it was right.
+/// An address that a process has printed, and the time when it was right.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Told {
     pub(crate) tgid: u32,
@@ -190,7 +190,7 @@ impl Agent {
         self.resolver.observe(&StackSample::decode(words.as_bytes()).unwrap());
     }
 
-    /// The side-band has told of its end.
+    /// The side-band has reported its end.
     pub(crate) fn await_end(&mut self, tgid: u32) {
         let state = || fs::read_to_string(format!("/proc/{tgid}/stat")).unwrap_or_default();
         self.until(|_| {

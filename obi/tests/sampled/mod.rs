@@ -1,4 +1,4 @@
-//! Programs that are sampled: compiled, run, told to the kernel side, and their stacks with names.
+//! Programs that are sampled: compiled, run, entered in the kernel side's maps, and their stacks with names.
 //!
 //! In: source text. Out: stacks. Used by tests and the benchmark of the walk. Needs root.
 #![allow(
@@ -89,7 +89,7 @@ fn virtual_address(path: &Path, offset: u64) -> u64 {
         .unwrap()
 }
 
-/// Tells the kernel side what a process maps, as the agent's own thread for it does.
+/// Writes what a process maps into the kernel side's maps, as the agent's own thread for it does.
 pub(crate) fn install(maps: &mut ProfileMaps, pid: u32, first_table: u32) {
     let mut table = first_table;
     let mut entries = Vec::new();
@@ -141,7 +141,7 @@ fn tell(maps: &mut ProfileMaps, pid: u32, mut entries: Vec<mapping_entry>) {
     maps.mappings.insert(MappingKey(key), MappingBlock(block), 0).unwrap();
 }
 
-/// A program that is busy, and tells when it is.
+/// A program that is busy, and prints when it is.
 pub(crate) struct Busy {
     child: Child,
     path: PathBuf,

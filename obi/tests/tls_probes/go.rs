@@ -125,7 +125,7 @@ fn points_are_proven_in_every_build() {
             assert!(point.cost == Cost::Emulated && !point.at_return, "{name}: {point:?}");
             found.entry(point.program).or_default().push(point.cookie);
         }
-        // Where numbers are changes with Go; all programs are told the same.
+        // Where numbers are changes with Go; all programs get the same offsets.
         let goroutines = found.get(&Program::GoCreate).cloned().unwrap_or_default();
         let offsets = goroutines.iter().map(|layout| [layout & 0xffff, layout >> 16]);
         assert!(
@@ -221,7 +221,7 @@ impl Running {
         Self { child, lines, _folder: folder }
     }
 
-    /// Waits until it tells of more requests than `before`, and returns how many.
+    /// Waits until it reports more requests than `before`, and returns how many.
     #[track_caller]
     fn more_than(&mut self, before: u64) -> u64 {
         let deadline = Instant::now() + Duration::from_secs(60);

@@ -30,7 +30,7 @@ use super::{ONE, programs};
 const PATIENCE: Duration = Duration::from_secs(120);
 const DISTRIBUTED: &str = "/usr/lib/x86_64-linux-gnu/libssl.so.3";
 
-/// A copy of libssl that nobody else uses.
+/// A copy of libssl that no other process uses.
 struct Library {
     folder: TempDir,
     file: File,
@@ -55,7 +55,7 @@ impl Library {
         self.folder.path().join("libssl.so.3")
     }
 
-    /// How many of the points whoever maps the file now finds a breakpoint at.
+    /// How many of the points have a breakpoint in a new mapping of the file.
     fn breakpoints(&self) -> usize {
         let bytes = fs::read(self.path()).unwrap();
         let probed = |point: &&ProbePoint| {
@@ -110,7 +110,7 @@ fn nginx(library: &Library) -> (Running, u16) {
     (running, port)
 }
 
-/// Requests over one connection, each told; everything but an answer with 200 is an error.
+/// Requests over one connection, each reported; everything but an answer with 200 is an error.
 fn requests(folder: &Path, port: u16, n: usize, served: &Sender<()>) -> Result<(), String> {
     let mut command = Command::new("curl");
     command.args(["--silent", "--show-error", "--fail", "--insecure", "--no-buffer"]);

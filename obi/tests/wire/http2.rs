@@ -101,7 +101,7 @@ impl Connection {
         self
     }
 
-    /// What came before was seen by nobody.
+    /// What came before was not seen.
     pub fn join(&mut self) {
         self.is_joined = true;
         self.sequences = [0, 0];
@@ -199,7 +199,7 @@ impl Connection {
         self.frame(from, &frame)
     }
 
-    /// What a stream had carried one way, told before it ends in another way; `arrival` is when the last of it passed.
+    /// What a stream had carried one way, reported before another end of it. `arrival`: when the last of it passed.
     pub fn told(&mut self, from: From, stream: u32, body_bytes: u64, messages: u32) -> Vec<Record> {
         let frame = Frame { kind: DATA, stream, body_bytes, messages, ..Frame::default() };
         let sequences = self.sequences;

@@ -184,7 +184,7 @@ impl View<'_> {
             BudgetingMethod::Occurrences => {
                 recent.counts.total() > 0 && self.account.upper_bound(&recent, z) < threshold
             }
-            // A slice that is bad stays bad until it ends; its events tell sooner.
+            // A slice that is bad stays bad until it ends; its events show sooner.
             BudgetingMethod::Timeslices { .. } => {
                 let allowed = |part: &crate::objective::Part| part.slice_target.complement().as_f64();
                 self.is_surely_below(recent.counts, self.least(allowed))

@@ -13,7 +13,7 @@ use super::slo::{budgeting_method, target};
 use super::time_window::alpha_window;
 use crate::indicator::Outcome;
 
-/// Length of a time slice, which v1alpha does not tell.
+/// Length of a time slice, which v1alpha does not give.
 const SLICE: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// Reads the spec of an SLO.
