@@ -199,7 +199,7 @@ impl Connection {
         self.frame(from, &frame)
     }
 
-    /// What a stream had carried one way, reported before another end of it. `arrival`: when the last of it passed.
+    /// What a stream had carried one way, reported before it ends otherwise. `arrival`: when the last of it passed.
     pub fn told(&mut self, from: From, stream: u32, body_bytes: u64, messages: u32) -> Vec<Record> {
         let frame = Frame { kind: DATA, stream, body_bytes, messages, ..Frame::default() };
         let sequences = self.sequences;
