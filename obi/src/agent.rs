@@ -5,8 +5,8 @@
 //!
 //! ```text
 //! Opened ──────────▶ Loaded ─────────────▶ Running ─────────▶ finish
-//! what the           what needs            threads and        each part ends when no one
-//! configuration      privileges            tasks, with what   can tell it anything more
+//! what the           what needs            threads and        each part ends when the
+//! configuration      privileges            tasks, with what   last sender is dropped
 //! names              (`load`)              is left of those
 //! ```
 
@@ -104,7 +104,7 @@ struct Running {
     trimming: Task<()>,
     /// Feeds systemd's watchdog.
     living: Task<()>,
-    /// What the pipeline tells things to, in the order of their end.
+    /// The parts that the pipeline sends messages to, in the order of their end.
     parts: Vec<part::Running>,
     /// Its table is read until the last span has gone.
     naming: part::Running,
@@ -281,7 +281,7 @@ impl Running {
             .await?
             .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
         outlet.hand_over();
-        // A part ends when no one can tell it anything any more.
+        // A part ends when the last sender to it is dropped.
         drop(outlet.profile.take());
         for part in self.parts {
             part.finish().await;

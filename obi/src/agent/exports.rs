@@ -77,7 +77,7 @@ pub(super) fn start(
 #[derive(Debug)]
 pub(super) struct Profiles {
     pub(super) selections: mpsc::Receiver<Selection>,
-    /// Whether anybody takes them; else they are not even named.
+    /// Whether a destination takes them; else they are not even named.
     pub(super) wanted: Arc<AtomicBool>,
 }
 

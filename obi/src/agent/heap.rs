@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-/// How often free pages between those in use are given back: a pass takes some milliseconds of a thread that nobody
+/// How often free pages between those in use are given back: a pass takes some milliseconds of a thread that no work
 /// waits for.
 const INTERVAL: Duration = Duration::from_secs(60);
 

@@ -39,7 +39,7 @@ pub(super) fn start(config: &Kubernetes) -> io::Result<Option<Started>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let told = pods.clone();
     let work = move || {
-        // What comes over the network is read by nobody who may do anything.
+        // What comes over the network is read without privileges.
         if let Err(error) = privilege::give_up() {
             return tracing::warn!(%error, "pods are not asked for");
         }

@@ -42,7 +42,7 @@ use crate::span_store::Store;
 use crate::stats::{HookSetState, Stats};
 use crate::web;
 
-/// What the pipeline is asked and told.
+/// What the pipeline is asked for and given.
 pub(super) struct Inputs {
     pub(super) commands: mpsc::Receiver<web::Command>,
     pub(super) reloads: mpsc::Receiver<Reload>,

@@ -1,4 +1,4 @@
-//! Runs that the kernel skipped, counted as lost where nothing else would tell, and told of when they are many.
+//! Runs that the kernel skipped: counted as lost where nothing else shows it, warned of when they are many.
 //!
 //! In: what the kernel knows of each program. Out: losses, a warning. A skipped run carries at most one message of one
 //! side, so the count is an upper bound of exchanges. On TCP nothing is counted here, but for the last instances of

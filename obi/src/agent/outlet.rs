@@ -42,7 +42,7 @@ pub(super) struct Outlet {
     pub(super) spare: Option<Span>,
     /// Objectives, if there are any.
     pub(super) objectives: Option<Recorder>,
-    /// Who links samples to spans; nobody where nothing is sampled.
+    /// Links samples to spans; `None` where nothing is sampled.
     pub(super) profile: Option<Tell>,
     /// Spans that others send; `None` where nothing is received.
     pub(super) intake: Option<Intake>,
@@ -64,7 +64,7 @@ pub(super) fn side_name(side: Option<Side>) -> &'static str {
 }
 
 impl Outlet {
-    /// Takes what the thread of samples tells, and tells it what it asks and what is new.
+    /// Takes the sampler thread's reports, answers its questions and passes on what is new.
     pub(super) fn exchange_with_profile(&mut self) {
         let Some(mut profile) = self.profile.take() else { return };
         while let Some(report) = profile.report() {
@@ -105,7 +105,7 @@ impl Outlet {
         self.stats.waiting = Some(kept.err().unwrap_or_default());
     }
 
-    /// Tells the registry which requests are under way.
+    /// Passes the requests under way to the registry.
     pub(super) fn count_active(&mut self, exchanges: &mut Exchanges) {
         let mut requests = Vec::new();
         exchanges.for_each_under_way(|under_way| {
@@ -266,7 +266,7 @@ fn route_number(span: &Span) -> u64 {
 
 impl Sink for Outlet {
     fn begun(&mut self, begun: &Begun<'_>) {
-        // Nobody will see the span of one that is ignored: it is no one's parent.
+        // The span of an ignored process is never shown: it is no span's parent.
         if self.processes.identity(begun.tgid).is_watched {
             self.causes.begun(begun);
         }

@@ -1,6 +1,6 @@
 //! A thread of the agent beside the pipeline, from its start to its end.
 //!
-//! In: its work, which ends by itself when no one can tell it anything any more. Out: the wait for that, within bounds.
+//! In: its work, which ends by itself when the last sender to it is dropped. Out: the wait for that, within bounds.
 //! Each part is prepared with all privileges, started with those that are left, and finished in this shape.
 
 use std::io;
@@ -47,7 +47,7 @@ pub(super) fn spawn(
 }
 
 impl Running {
-    /// Waits for the end of the thread; what it is told by must have been dropped.
+    /// Waits for the end of the thread; the senders to it must have been dropped.
     pub(super) async fn finish(self) {
         // The wait ends in any case: no need to hold up the runtime by it.
         if tokio::task::spawn_blocking(move || self.wait()).await.is_err() {

@@ -31,8 +31,8 @@ use crate::protocol::Exchanges;
 use crate::stats::{MapMemory, Program, Stage};
 use crate::web::{Command, Sources};
 
-/// How often the ring is emptied when nobody calls: small enough that a span is seen at once, large
-/// enough that an idle machine is left alone.
+/// How often the ring is emptied when no wake-up comes: small enough that a span is seen at once, large enough that an
+/// idle machine is left alone.
 const POLL: Duration = Duration::from_millis(20);
 const IDLE_POLL: Duration = Duration::from_millis(100);
 /// Losses, ended processes, clock: how often they are looked at.
@@ -55,7 +55,7 @@ pub(super) struct Pipeline {
     pub(super) misses: Misses,
     /// Exchanges whose end found no room in the ring. What came before that may still be in there.
     pub(super) forgotten: Vec<u64>,
-    /// Processes that the kernel side has been told to ignore.
+    /// Processes that the kernel side ignores.
     pub(super) ignored: HashSet<u32>,
     pub(super) commands: mpsc::Receiver<Command>,
     /// Scrapes, and when they came: they wait for spans that wait for a little longer.
@@ -65,12 +65,12 @@ pub(super) struct Pipeline {
     pub(super) stopping: Arc<AtomicBool>,
     /// Struck once a round of housekeeping.
     pub(super) beat: Beat,
-    /// Who probes TLS libraries; nobody where that is not wanted or not possible.
+    /// Probes TLS libraries; `None` where that is not wanted or not possible.
     pub(super) tls: Option<Watch>,
 }
 
 impl Pipeline {
-    /// Runs until told to stop; then takes what is still in the ring.
+    /// Runs until `stopping` is set; then takes what is still in the ring.
     pub(super) fn run(mut self) -> Outlet {
         let mut next_round = Instant::now() + HOUSEKEEPING;
         let mut idle = false;

@@ -374,7 +374,7 @@ struct Work {
     progress: Arc<Progress>,
     /// Our maps, and where their size goes.
     counted: Option<(HeldMaps, Arc<AtomicU64>)>,
-    /// The pods of this node: what they are called may be told after their processes began.
+    /// The pods of this node: their names may come after their processes began.
     pods: Option<Pods>,
 }
 

@@ -1,4 +1,4 @@
-//! Profiles: what the agent starts, tells and ends for them.
+//! Profiles: what the agent starts, passes on and ends for them.
 //!
 //! In: the maps of the hook set, section `profile`. Out: three ends: the pipeline's ([`Tell`]), the web's
 //! ([`crate::profile::ask::Handle`]) and the exporter's. Everything that needs privileges is opened by [`prepare`].
@@ -54,7 +54,7 @@ use crate::profile::{Origin, SampleKind, SampleType, Selection};
 use crate::red::CpuSamples;
 use crate::span::{Detail, Http, Span, SpanKind};
 
-/// What the pipeline tells.
+/// What the pipeline sends to the sampler.
 #[derive(Debug)]
 enum Notice {
     /// Spans that have ended.
@@ -67,7 +67,7 @@ enum Notice {
     Kept(Vec<[u8; 16]>),
 }
 
-/// What the pipeline is told.
+/// What the sampler sends to the pipeline.
 #[derive(Debug)]
 pub(super) enum Report {
     /// CPU time of requests.
@@ -112,7 +112,7 @@ pub(super) struct Tell {
     waiting: Arc<AtomicUsize>,
     /// Spans, and other messages, that found no room.
     untold: u64,
-    /// Traces whose samples stay, until that has been told.
+    /// Traces whose samples stay, until they have been sent.
     kept: Option<Vec<[u8; 16]>>,
 }
 
@@ -173,7 +173,7 @@ pub(super) fn open(
         off_cpu: config.off_cpu,
         page_faults: config.page_faults,
     };
-    // Opened first: what is mapped from now on is told.
+    // Opened first: what is mapped from now on is reported.
     let survey = Survey::open().context("failed to open the events of mappings")?;
     let (profiler, maps) =
         Profiler::load(&settings, shared, types).context("failed to load the sampler of stacks")?;
@@ -295,7 +295,7 @@ fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> anyhow::Re
 }
 
 impl Tell {
-    /// A span is complete. Only what a thread can be seen to serve is told: requests over HTTP/1.
+    /// A span is complete. Only what a thread can be seen to serve is passed on: requests over HTTP/1.
     pub(super) fn ended(&mut self, span: &Span, wall_offset: u64) {
         let is_plain = |http: &Http| matches!(http.version, "1.0" | "1.1");
         let Detail::Http(http) = &span.detail else { return };
@@ -353,7 +353,7 @@ impl Tell {
         self.tell(Notice::Renewed(pid, time));
     }
 
-    /// What the sampler tells.
+    /// The sampler's next report.
     pub(super) fn report(&self) -> Option<Report> {
         self.reports.try_recv().ok()
     }

@@ -24,7 +24,7 @@ pub(super) struct Intake {
     joins: Joins<Held>,
 }
 
-/// A captured span that is to be exported, unless an SDK tells of the same event.
+/// A captured span that is to be exported, unless an SDK reports the same event.
 #[derive(Debug)]
 struct Held {
     span: Span,

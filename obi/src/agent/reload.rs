@@ -20,7 +20,7 @@ use crate::config::{Config, Discover, Source};
 use crate::export::otlp::{Accounts, Plan, Tap};
 use crate::span::route::Patterns;
 
-/// What the pipeline is told.
+/// What a reload sends to the pipeline.
 #[derive(Debug)]
 pub(super) enum Reload {
     /// From now on this holds.
@@ -127,7 +127,7 @@ impl Exported {
     fn replace(&mut self, plan: Plan, period: Duration) -> Tap {
         self.accounts = plan.accounts().clone();
         let (tap, exporter) = plan.start();
-        // Nobody takes it when the agent ends: then nothing is exported any more.
+        // Its receiver is gone when the agent ends: then nothing is exported any more.
         let _ = self.replacements.send(Export { exporter, period });
         tap
     }

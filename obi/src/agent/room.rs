@@ -122,7 +122,7 @@ impl Room {
         std::mem::take(&mut self.held)
     }
 
-    /// Nobody waits who came before `time` and only needs a little longer.
+    /// No span waits that came before `time` and only needs a little longer.
     pub(super) fn is_quiet_since(&self, time: u64) -> bool {
         self.held.iter().all(|held| held.since > time || held.waits == Waits::Answer)
     }

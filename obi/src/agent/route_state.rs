@@ -1,7 +1,7 @@
 //! The file in which learned routes outlive the agent.
 //!
 //! In: a path, and the routes as they grow. Out: the file, always whole: a new one is written beside it and takes its
-//! place. Nobody waits for the disk but a thread that lives for one writing. Refuses to know what is in it.
+//! place. Only a thread that lives for one writing waits for the disk. Refuses to know what is in it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -101,7 +101,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// Whoever reads sees the old text or the new one, also after a crash.
+/// A reader sees the old text or the new one, also after a crash.
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");

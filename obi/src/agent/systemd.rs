@@ -1,4 +1,4 @@
-//! What systemd is told of the agent (`Type=notify`): that it is ready, lives, reloads, stops.
+//! What the agent reports to systemd (`Type=notify`): that it is ready, lives, reloads, stops.
 //!
 //! In: the pipeline's beat. Out: datagrams to `$NOTIFY_SOCKET`; without it, nothing. Refuses to know what is watched.
 

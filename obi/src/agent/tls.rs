@@ -1,7 +1,8 @@
 //! The thread that finds and probes TLS libraries.
 //!
-//! In: processes that begin, connections that are not read. Out: probes in the kernel, and a view of them for whoever asks.
-//! The pipeline tells it and never waits for it: what finds no room in the queue is found by a look at everybody.
+//! In: processes that begin, connections that are not read. Out: probes in the kernel, and a view of them for callers.
+//! The pipeline sends it notices and never waits for it: what finds no room in the queue is found by a look at all
+//! processes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use crate::capture::tls::familiar::{Familiar, Program};
 use crate::capture::tls::finder::Finder;
 use crate::capture::tls::view::View;
 
-/// What the pipeline tells at most before the thread has taken it.
+/// Notices of the pipeline that may wait for the thread.
 const NOTICES: usize = 4096;
 /// How long the end of the agent waits for probes to be detached. The kernel does what is left when the process ends.
 const DETACH: Duration = Duration::from_secs(2);
@@ -105,7 +106,7 @@ impl Watch {
         }
     }
 
-    /// Tells of the processes that have lived long enough. Call it every second; `lives` tells who is still there.
+    /// Reports the processes that have lived long enough. Call it every second; `lives` says which are still there.
     pub(super) fn tick(&mut self, now: Instant, lives: impl Fn(u32) -> bool) {
         while let Some((_, tgid, program)) =
             self.settling.pop_front_if(|(begun, ..)| now.duration_since(*begun) >= SETTLES)

@@ -1,7 +1,7 @@
-//! Sampling without an agent, for as long as somebody waits: `obi profile` where none runs.
+//! Sampling without an agent, for as long as the caller waits: `obi profile` where none runs.
 //!
 //! In: which samples, for how long. Out: a [`Selection`], after which nothing is left in the kernel. Knows no requests:
-//! whoever wants samples by route or span needs the agent.
+//! samples by route or span need the agent.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -24,7 +24,7 @@ const ROUND: Duration = Duration::from_millis(50);
 /// Samples are on their way for so long at most.
 const SETTLE: Duration = Duration::from_millis(1_200);
 
-/// Samples for a while; `filter`'s times are set here. `progress` is told how much of the time has passed.
+/// Samples for a while; `filter`'s times are set here. `progress` gets the time that has passed.
 ///
 /// # Errors
 /// When this kernel, or what it allows us, is not enough.

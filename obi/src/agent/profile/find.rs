@@ -35,7 +35,7 @@ pub(super) fn find(
                 places.push(Place { address, within: Within::Function(function) });
                 continue;
             }
-            // Told with the word before it.
+            // Taken together with the word before it.
             UserFrame::Code { .. } => continue,
             UserFrame::Mark(failure) => {
                 places.push(Place { address: mark(failure, sample.event.end), within: Within::Mark });

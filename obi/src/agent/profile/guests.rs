@@ -3,7 +3,7 @@
 //! In: processes to be looked into, functions as samples show them. Out: what the kernel's walk needs, [`Function`]s
 //! that get their names a moment later. A name is read when its function is first seen, since processes end and
 //! memory is used again; who is seen later is looked at again once in a while. A process whose memory does not answer
-//! costs itself its names, and nobody else. Queues are bounded, what does not fit is counted.
+//! loses only its own names. Queues are bounded, what does not fit is counted.
 
 mod worker;
 

@@ -1,7 +1,7 @@
 //! The thread that names samples: for exports, for questions, and for files that are about to be closed.
 //!
-//! In: chosen samples. Out: selections, to whoever asked. It reads files and may take seconds for the first address of a
-//! large one; who samples never waits for it.
+//! In: chosen samples. Out: selections, to the caller that asked. It reads files and may take seconds for the first
+//! address of a large one; the sampler never waits for it.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use crate::profile::{Fidelity, Frame, Mapping, Runtime, SampleType, Selection, S
 /// What the thread is asked for.
 #[derive(Debug)]
 pub(super) enum Job {
-    /// Somebody wants to see them.
+    /// A caller wants to see them.
     Answer(Chosen<Place>, Clock, oneshot::Sender<Selection>),
     /// They are to be exported.
     Export(Chosen<Place>, Clock),
@@ -45,7 +45,7 @@ pub(super) struct NamerView {
     pub(super) symbols: symbol::Statistics,
     /// Frames of samples by [`Fidelity`], as they were named.
     pub(super) frames: [u64; 4],
-    /// Samples that nobody could take for export.
+    /// Samples that the exporter could not take.
     pub(super) unexported: u64,
     /// Frames that were not named because it would have taken too long.
     pub(super) late: u64,
@@ -93,7 +93,7 @@ struct Missing {
     mapped: Arc<Mapped>,
 }
 
-/// When nobody asks for so long, what large files take is given back.
+/// When no job comes for so long, what large files take is given back.
 const QUIET: Duration = Duration::from_secs(10);
 /// Names of one selection may take so long, ns: less than who asks waits.
 const TIME: u64 = 15_000_000_000;
@@ -128,7 +128,7 @@ impl Namer {
         }
     }
 
-    /// Works until nobody asks any more.
+    /// Works until no sender of jobs is left.
     pub(super) fn run(mut self, jobs: &Receiver<Job>) {
         loop {
             let job = match jobs.recv_timeout(QUIET) {
@@ -232,7 +232,7 @@ impl Namer {
         Frame { address: place.address, is_return, mapping, symbol }
     }
 
-    /// Its address is that of the instruction, as far as the position tells.
+    /// Its address is that of the instruction, as far as the position shows it.
     fn function(&mut self, function: &Arc<Function>, position: u64) -> Frame {
         let position = u32::try_from(position).ok();
         let address = function.instruction(position);
@@ -282,7 +282,7 @@ impl Namer {
         Process { pid, root: folder.join("root"), folder }
     }
 
-    /// Looks for names while there is time; then only what is known already has one. Whoever asks again gets more.
+    /// Looks for names while there is time; then only what is known already has one. A later question gets more.
     fn look_up(&mut self, place: &symbol::Place<'_>) -> Arc<Symbol> {
         if let Some(known) = self.symbols.known(place) {
             return known;

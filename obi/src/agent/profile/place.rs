@@ -1,7 +1,6 @@
-//! Where a frame of a held sample lies; it gets its name when somebody asks for it.
+//! Where a frame of a held sample lies; it gets its name when a caller asks for it.
 //!
-//! In: what was found of an address. Out: something that stacks can be told apart by, 24 bytes long. Refuses to know
-//! names.
+//! In: what was found of an address. Out: something that distinguishes stacks, 24 bytes long. Refuses to know names.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -47,7 +46,7 @@ impl Place {
         }
     }
 
-    /// Mappings are told apart by identity: what they map may become known later.
+    /// Mappings are distinguished by identity: what they map may become known later.
     fn key(&self) -> (u64, u8, bool, usize) {
         match &self.within {
             Within::Kernel(is_return) => (self.address, 0, *is_return, 0),

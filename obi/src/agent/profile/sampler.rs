@@ -1,10 +1,10 @@
 //! The thread that owns samples: from the kernel's ring to the store, and out of it again.
 //!
-//! In: records of stacks, what processes map, what the pipeline tells. Out: samples with places in the store, links to
-//! spans, jobs for the thread that names. Waits for nobody.
+//! In: records of stacks, what processes map, the pipeline's notices. Out: samples with places in the store, links to
+//! spans, jobs for the thread that names. Waits for no other thread.
 //!
-//! The order of a round matters: what the pipeline has told is taken before the ring is read, and used afterwards. A
-//! span that has been told has all its samples in the ring.
+//! The order of a round matters: the pipeline's notices are taken before the ring is read, and used afterwards. A span
+//! that has been reported has all its samples in the ring.
 
 mod closing;
 mod look;
@@ -45,10 +45,10 @@ use crate::profile::store::{Store, Taken};
 use crate::profile::view::View;
 use crate::red::CpuSamples;
 
-/// How often the ring is read when nobody calls.
+/// How often the ring is read when no wake-up comes.
 const POLL: Duration = Duration::from_millis(100);
-/// The kernel calls with each program that begins and each sample of a process that it has not been told of: rounds are
-/// at least this far apart.
+/// The kernel wakes the thread with each program that begins and each sample of a process that it does not know: rounds
+/// are at least this far apart.
 const BREATH: Duration = Duration::from_millis(10);
 const HOUSEKEEPING: u64 = 1_000_000_000;
 /// A sample waits so long for a list of what its process maps.
@@ -67,7 +67,7 @@ pub(super) struct Sampler {
     pub(super) guests: Guests,
     pub(super) store: Store<Place>,
     pub(super) notices: Receiver<Notice>,
-    /// Spans that have been told and not linked yet.
+    /// Spans that have been reported and not linked yet.
     pub(super) waiting: Arc<AtomicUsize>,
     pub(super) reports: SyncSender<Report>,
     pub(super) questions: mpsc::Receiver<Question>,
@@ -75,7 +75,7 @@ pub(super) struct Sampler {
     pub(super) named: Arc<ArcSwap<NamerView>>,
     pub(super) view: Arc<ArcSwap<View>>,
     pub(super) programs: Arc<ArcSwap<Vec<Measured>>>,
-    /// Somebody wants exports.
+    /// A destination wants exports.
     pub(super) wanted: Arc<AtomicBool>,
     /// Of the kernel's maps that are there from the start on.
     pub(super) fixed_bytes: u64,
@@ -100,7 +100,7 @@ pub(super) struct State {
     clock: Option<Clock>,
     /// Records whose addresses have no places yet, the oldest first.
     unsettled: VecDeque<Box<[u64]>>,
-    /// Spans that were told, with the time since when: they wait for samples taken before.
+    /// Spans that were reported, with the time since when: they wait for samples taken before.
     told: VecDeque<(u64, Vec<Ended>)>,
     seen: AllCounts,
     samples: u64,
@@ -110,9 +110,9 @@ pub(super) struct State {
     unasked: Vec<u32>,
     ends: [u64; STACK_ENDS as usize],
     marks: [u64; GUEST_FAILURES as usize],
-    /// Processes whose own code the namer may know; whether it was told that they make some.
+    /// Processes whose own code the namer may know; whether the job to observe that code was sent.
     makers: HashMap<u32, bool, RandomState>,
-    /// Of those, what it has still to be told: they are others now.
+    /// Of those, the ones that are others now, until that has been sent to the namer.
     outdated: HashSet<u32, RandomState>,
     /// Of requests, by service and route; until they are reported.
     cpu: HashMap<(u32, Arc<str>), CpuSamples, RandomState>,
@@ -149,7 +149,7 @@ impl Sampler {
         }
     }
 
-    /// Takes what the pipeline tells. True when it tells nothing more.
+    /// Takes the pipeline's notices. True when no more can come.
     fn hear(&mut self) -> bool {
         let now = monotonic_ns();
         loop {
@@ -171,7 +171,7 @@ impl Sampler {
         }
     }
 
-    /// Takes what is in the ring, then what is known of mappings: what made a sample's addresses valid was told before.
+    /// Takes what is in the ring, then what is known of mappings: what made a sample's addresses valid came before.
     fn read(&mut self) {
         let state = &mut self.state;
         while let Some(record) = self.stacks.next() {
@@ -288,7 +288,7 @@ impl Sampler {
         self.mind_code(header.tgid, places);
     }
 
-    /// The namer is told once of a process that makes code: it looks at once, and not only when somebody asks.
+    /// The namer gets one job for a process that makes code: it looks at once, and not only when a caller asks.
     fn mind_code(&mut self, pid: u32, places: &[Place]) {
         let is_of_file = |place: &Place| match &place.within {
             Within::Kernel(_) | Within::Function(_) | Within::Mark => true,
@@ -307,7 +307,7 @@ impl Sampler {
             Some(is_told) if *is_told || !makes => return,
             Some(_) => {}
             None if self.state.makers.len() >= MAKERS => {
-                // Everybody is told anew when seen again.
+                // Each process gets a new job when it is seen again.
                 self.state.outdated.extend(self.state.makers.drain().map(|(pid, _)| pid));
             }
             None => {}
@@ -323,7 +323,7 @@ impl Sampler {
         self.state.outdated.retain(|pid| jobs.try_send(Job::Renewed(*pid)).is_err());
     }
 
-    /// Links samples to spans that have ended. A span waits for the samples that were taken before it was told.
+    /// Links samples to spans that have ended. A span waits for the samples that were taken before it was reported.
     fn link(&mut self, all: bool) {
         let time_of = |words: &[u64]| {
             let sample = StackSample::decode(zerocopy::IntoBytes::as_bytes(words)).ok()?;
@@ -357,7 +357,7 @@ impl Sampler {
         }
     }
 
-    /// Tells the pipeline what it counts, and asks it who processes are. What finds no room is told the next time.
+    /// Sends the pipeline what it counts, and asks it who processes are. What finds no room is sent the next time.
     fn report(&mut self) {
         if !self.state.cpu.is_empty() {
             let list = std::mem::take(&mut self.state.cpu).into_values().collect();
@@ -386,7 +386,7 @@ impl Sampler {
             filter.start = clock.monotonic(filter.start);
             filter.end = clock.monotonic(filter.end);
             let chosen = self.store.choose(&filter);
-            // Nobody waits for an answer that finds no room: its asker sees the end of the channel.
+            // An answer that finds no room is not waited for: its asker sees the end of the channel.
             self.ask(Job::Answer(chosen, clock, reply));
         }
     }
@@ -394,7 +394,7 @@ impl Sampler {
     fn export(&mut self, now: u64, all: bool) {
         let clock = *self.state.clock.get_or_insert_with(Clock::now);
         let chosen = self.store.export(now, all);
-        // What nobody wants is over with, too.
+        // What no destination wants is over with, too.
         if chosen.samples.is_empty() || !self.wanted.load(Ordering::Relaxed) {
             return;
         }

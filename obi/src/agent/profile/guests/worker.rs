@@ -1,7 +1,7 @@
 //! A thread that looks into processes' memory, and may wait for it.
 //!
 //! In: [`Job`]s from a queue that several threads share. Out: [`Answer`]s, and functions that know their names. Says
-//! since when it has been at a process, so that whoever must not wait can give that process up.
+//! since when it has been at a process, so that the thread that must not wait can give that process up.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -51,7 +51,7 @@ impl Jobs {
     }
 
     fn next(&self) -> Option<Job> {
-        // Nobody panics while waiting for a job.
+        // No thread panics while it waits for a job.
         self.0.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
     }
 }
@@ -65,7 +65,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    /// Ends when nobody gives it jobs any more.
+    /// Ends when no sender of jobs is left.
     pub(super) fn start(jobs: Jobs, answers: Sender<Answer>) -> io::Result<Arc<Self>> {
         let worker = Arc::new(Self::default());
         let own = Arc::clone(&worker);
@@ -118,7 +118,7 @@ fn work(job: Job, answers: &Sender<Answer>) {
             if let Err(unfit) = &found {
                 tracing::debug!(tgid, %unfit, "an interpreter's functions are not seen");
             }
-            // It has ended when nobody waits.
+            // The send fails only when the receiver has ended.
             let _ = answers.send(Answer { tgid, since, found });
         }
         Job::Look { opened, functions, is_first: true } => {
