@@ -43,7 +43,7 @@ pub use self::slo::{Endpoint, Slo};
 pub use self::token::Token;
 pub use self::value::{Hooks, Metadata, Parents, PeerNames};
 
-/// Where the running kernel tells its types.
+/// Where the running kernel shows its types.
 pub const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// The whole configuration; every key has a default, so that an empty file (or none) is valid.

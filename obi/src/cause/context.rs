@@ -6,7 +6,7 @@
 use fastrand::Rng;
 use std::hash::BuildHasher;
 
-/// The caller's span as `traceparent` tells it.
+/// The caller's span as `traceparent` gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Parent {
     /// Never all zero.

@@ -68,9 +68,9 @@ pub struct Said {
     pub outlives: bool,
 }
 
-/// It is the parent: by certain evidence of whoever has read the request. What was started for it and goes on when it
-/// has been answered may work for others, or for nobody: a worker that the first request has started. Where that is
-/// seen, what is started is not believed; where it was never seen, the evidence is strong.
+/// It is the parent: the evidence is certain where the request's own reader calls. What was started for it and goes on
+/// when it has been answered may work for other requests, or for none: a worker that the first request has started.
+/// Where that is seen, what is started is not believed; where it was never seen, the evidence is strong.
 ///
 /// # Errors
 /// What speaks against it.

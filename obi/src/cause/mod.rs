@@ -119,7 +119,7 @@ pub struct Causes {
 }
 
 impl Causes {
-    /// `sees_waits`: the kernel side tells which threads wait for many things at once. Without, no thread is trusted.
+    /// `sees_waits`: the kernel side reports which threads wait for many things at once. Without, no thread is trusted.
     #[must_use]
     pub fn new(ids: Ids, parents: Parents, sees_waits: bool) -> Self {
         Self {
@@ -333,7 +333,7 @@ impl Causes {
     fn of_client(&mut self, known: &Known, now: u64, depth: u32) -> Result<Place, Waits> {
         if let Some(header) = known.header {
             let place = self.by_header(known);
-            // The application has passed on what it got: with which request, the trace tells.
+            // The application has passed on what it got: the trace shows with which request.
             let served = self.table.served_in(known.tgid, header.trace_id, known.started);
             return Ok(match served.filter(|served| self.table.admit(served.number, known.started)) {
                 Some(served) => Place {

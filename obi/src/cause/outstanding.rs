@@ -18,7 +18,7 @@ const THREADS: usize = 1_024;
 const OPEN: usize = 1_024;
 /// Requests of a thread that have ended lately.
 const ENDED: usize = 256;
-/// Calls of a request that are told apart; with more, it is taken for idle.
+/// Calls of a request that are distinguished; with more, it is taken for idle.
 const CALLS: usize = 64;
 /// Calls that are open at once.
 const CALLERS: usize = 65_536;

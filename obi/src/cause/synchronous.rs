@@ -11,7 +11,7 @@ const ROUTES: usize = 4_096;
 /// After so many requests in a row that were answered by their readers, a route counts as new again.
 const FORGIVEN: u32 = 3_000;
 
-/// What is known of routes, by the number that whoever asks has given them.
+/// What is known of routes, by the number that the caller has given them.
 #[derive(Debug)]
 pub(super) struct Synchronous {
     /// Requests in a row since the last that went from hand to hand. Routes of which none did are not here.

@@ -18,7 +18,7 @@ const ENDED: usize = 16_384;
 const ENDED_NS: u64 = 30_000_000_000;
 /// Threads that have read requests.
 const THREADS: usize = 32_768;
-/// Requests of one process in one trace that are told apart; with more, none is taken.
+/// Requests of one process in one trace that are distinguished; with more, none is taken.
 const SAME_TRACE: usize = 16;
 
 /// Calls below a request that began when it had been answered.
@@ -125,7 +125,7 @@ impl Table {
         self.known.get(&number)
     }
 
-    /// What finds no room is never anybody's cause.
+    /// What finds no room is never a cause.
     pub(super) fn begin(&mut self, mut known: Known) {
         self.remove(known.number);
         if self.known.len() >= OPEN + ENDED {

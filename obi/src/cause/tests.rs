@@ -48,7 +48,7 @@ enum Step {
 }
 use Step::{Begin, End};
 
-/// Takes all steps, and then asks for the places of what has ended, as long after as nobody waits for anything.
+/// Takes all steps, and then asks for the places of what has ended, so long after that no span waits for anything.
 fn places(causes: &mut Causes, steps: &[Step]) -> HashMap<u64, Place> {
     let mut ended = Vec::new();
     for step in steps {
@@ -153,7 +153,7 @@ fn a_thread_is_believed_only_while_nothing_speaks_against_it() {
         ];
         check(&mut causes(), &steps, 50, unknown(Reason::Ambiguous));
     }
-    // Nobody tells who waits.
+    // The kernel side does not report which threads wait.
     let mut blind = Causes::new(Ids::from_seed(1), Parents::On, false);
     check(&mut blind, &alone(request, calls), 2, unknown(Reason::RuntimeUnproven));
     let mut certain = Causes::new(Ids::from_seed(1), Parents::Certain, true);

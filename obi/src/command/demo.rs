@@ -58,7 +58,7 @@ pub struct DemoArgs {
     pub rate: f64,
 }
 
-/// Runs the demo until it is told to stop.
+/// Runs the demo until it is asked to stop.
 ///
 /// # Errors
 /// When a child cannot be started, the agent does not become ready, or a service ends by itself. When the agent

@@ -1,6 +1,6 @@
 //! `obi profile`: records what a process or a service does, into a file.
 //!
-//! In: arguments; the running agent, or none. Out: a flame graph, pprof or OTLP. Whoever has an agent is asked; without
+//! In: arguments; the running agent, or none. Out: a flame graph, pprof or OTLP. The running agent is asked; without
 //! one, this command samples by itself, which needs its privileges.
 #![forbid(unsafe_code)]
 
@@ -151,7 +151,7 @@ struct Recorded {
     selection: Selection,
     /// What slow requests are compared with.
     rest: Option<Selection>,
-    /// Services of which there are samples, the most first; empty if nobody knows.
+    /// Services of which there are samples, the most first; empty if they are not known.
     services: Vec<String>,
 }
 
@@ -362,7 +362,7 @@ impl Progress {
         }
         self.told = Some(seconds);
         let mut out = std::io::stderr();
-        // Nobody need see it.
+        // A failed write is ignored: it is only progress.
         let _ = if out.is_terminal() {
             let end = if passed >= self.whole { "\n" } else { "" };
             write!(out, "\rrecording: {seconds} s of {} s{end}", self.whole.as_secs())

@@ -169,7 +169,7 @@ pub(super) mod test_support {
             Self { address, task: tokio::spawn(super::serve(listener, router)), caller: Caller::new() }
         }
 
-        /// An address where nobody listens.
+        /// An address where no process listens.
         pub(in crate::command::demo) async fn closed_address() -> SocketAddr {
             TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
         }

@@ -1,4 +1,4 @@
-//! What `doctor --pid` tells of a process's interpreter.
+//! What `doctor --pid` reports of a process's interpreter.
 //!
 //! In: a process. Out: which interpreter it runs, and whether its functions would be seen in profiles, or why not. Does
 //! what the agent would do, once.

@@ -25,7 +25,7 @@ use crate::kubernetes::view::View;
 use crate::span::service::{Host, Services};
 use crate::span::{Instance, Service};
 
-/// How long the pods of this node may take to be told.
+/// How long the sources may take to name the pods of this node.
 const PODS: Duration = Duration::from_secs(5);
 
 /// One process.
@@ -41,11 +41,11 @@ pub(super) struct About {
     hook_set: Option<HookSet>,
     service_name: String,
     service_namespace: String,
-    /// What tells the name.
+    /// What gives the name.
     name_from: &'static str,
     /// UID of its pod; `None` outside of pods.
     pod_uid: Option<String>,
-    /// Who tells the names of pods; `None` on machines without Kubernetes.
+    /// The source of pods' names; `None` on machines without Kubernetes.
     kubernetes: Option<View>,
     /// Attributes of its spans' resource.
     resource: Map<String, serde_json::Value>,
@@ -101,7 +101,7 @@ pub(super) fn examine(pid: u32, config: &Config, report: &Report) -> anyhow::Res
     let naming = Explained { services, origin: "", uid: None };
     let mut processes =
         Processes::new(config.discover.clone(), std::process::id(), naming, Default::default());
-    // Parents first: a process that tells nothing of itself has its parent's name.
+    // Parents first: a process that says nothing of itself has its parent's name.
     processes.scan().context("failed to list `/proc`")?;
     processes.lookup(pid).with_context(|| format!("--pid: no process `{pid}` that can be read"))?;
     processes.exec(pid, b"", &Given::default());
@@ -134,7 +134,7 @@ pub(super) fn examine(pid: u32, config: &Config, report: &Report) -> anyhow::Res
     })
 }
 
-/// The pods of this node, as far as they are told in time.
+/// The pods of this node, as far as they are named in time.
 fn pods(config: &Config) -> anyhow::Result<Option<Pods>> {
     let at_once = crate::config::Kubernetes { spread: Duration::ZERO, ..config.kubernetes.clone() };
     let Some(plan) = Plan::new(&at_once) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! What `doctor` tells of profiles.
+//! What `doctor` reports of profiles.
 //!
 //! In: the kernel's types, section `profile`. Out: whether stacks can be sampled, walked by tables and named; and why not.
 //! Loads what `obi run` would, and lets go of it at once.
@@ -23,7 +23,7 @@ pub(super) struct Profiles {
     object: Option<&'static str>,
     /// Why nothing is sampled.
     pub(super) error: Option<String>,
-    /// What processes map is told by the kernel as it changes.
+    /// The kernel reports what processes map, as it changes.
     mappings_are_told: bool,
     /// Functions of the kernel have names.
     kernel_names: bool,

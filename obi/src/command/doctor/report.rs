@@ -75,7 +75,7 @@ struct Program {
     name: &'static str,
     /// Instructions that the verifier looked at (5.16).
     verified_instructions: Option<u32>,
-    /// The kernel tells how often it skipped a run.
+    /// The kernel reports how often it skipped a run.
     tells_misses: bool,
 }
 

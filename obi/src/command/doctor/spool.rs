@@ -1,4 +1,4 @@
-//! What `doctor` tells of the spool.
+//! What `doctor` reports of the spool.
 //!
 //! In: key `export.spool`. Out: whether its folder can be used, and what is free there. Changes nothing.
 

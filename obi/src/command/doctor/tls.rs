@@ -1,4 +1,4 @@
-//! What `doctor` tells of TLS.
+//! What `doctor` reports of TLS.
 //!
 //! In: the programs that the kernel took, and the running processes. Out: which files would be probed at which cost, which
 //! not and why.
