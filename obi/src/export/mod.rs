@@ -40,7 +40,7 @@ impl Metrics {
         Self { red: registry.snapshot(), stats: stats.snapshot(), process: None, objectives: None }
     }
 
-    /// The same series without what was counted, to be told as ended once they are gone.
+    /// The same series without what was counted, to be reported as ended once they are gone.
     #[must_use]
     pub fn outline(&self) -> Self {
         Self { red: self.red.outline(), ..self.clone() }
@@ -60,7 +60,7 @@ pub struct Cursor {
     stats: u64,
 }
 
-/// Tells what a scraper has never seen. Without a cursor nothing is new.
+/// Says what a scraper has never seen. Without a cursor nothing is new.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unseen(pub(crate) Option<Cursor>);
 

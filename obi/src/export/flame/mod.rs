@@ -79,7 +79,7 @@ impl Total {
         Self::of_values(selection.shown_type(), selection.shown().map(|sample| sample.value))
     }
 
-    /// What to say where so few samples tell little, how far off a share may be, and what would help.
+    /// What to say where so few samples show little: how far off a share may be, and what would help.
     ///
     /// A share of a half is the least certain one: 95 of a hundred times it is off by less than 0.98 / √n.
     #[must_use]

@@ -65,7 +65,7 @@ pub(super) fn of_wait(reason: &str) -> Colour {
     }
 }
 
-/// The same with a shade by its name, so that neighbours can be told apart.
+/// The same with a shade by its name, so that neighbours can be distinguished.
 pub(super) fn of(key: &Key) -> Colour {
     let Colour(hue, saturation, lightness) = match &key.wait {
         Some(reason) => of_wait(reason),

@@ -30,7 +30,7 @@ pub(super) struct Levels {
 }
 
 impl Levels {
-    /// Those that tell samples apart, without a level that only repeats another.
+    /// Those that distinguish samples, without a level that only repeats another.
     pub(super) fn fitting(selection: &Selection) -> Self {
         let names = |name: fn(&Sample) -> &str| selection.shown().map(name).collect::<BTreeSet<_>>();
         let services = names(service_of);
@@ -141,7 +141,7 @@ fn independent(selection: &Selection) -> f64 {
 
 /// One of the samples that look the same, with the sum of all of them: the largest first.
 fn group(selection: &Selection, levels: Levels) -> Vec<(&Sample, u64)> {
-    // Stacks and origins are shared: they are told apart by address, before anything is made of them.
+    // Stacks and origins are shared: they are distinguished by address, before anything is made of them.
     let mut places = HashMap::<(*const Origin, *const Stack, &str), usize, RandomState>::default();
     let mut grouped: Vec<(&Sample, u64)> = Vec::new();
     for sample in selection.shown() {

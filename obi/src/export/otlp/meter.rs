@@ -1,6 +1,6 @@
 //! What becomes of the items of a destination and a signal: waiting, sent, lost. A reload makes new lanes; accounts stay.
 //!
-//! In: counts from the lane and from whoever fills its queue. Out: a [`Lane`] at any time, from any thread.
+//! In: counts from the lane and from the caller that fills its queue. Out: a [`Lane`] at any time, from any thread.
 //! Refuses to know what an item is: a span, a point of a metric, or a profile.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -183,13 +183,13 @@ impl Accounts {
         Self { has_logs, ..self }
     }
 
-    /// Whether nobody has ever been a destination.
+    /// Whether there has never been a destination.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Tells of what is in the spool for those who are no destinations any more: it waits for them until it is too old.
+    /// Reports what is in the spool for former destinations: it waits for them until it is too old.
     pub(super) fn tell_of_others(&mut self) {
         for (about, counts) in self.spool.iter().flat_map(|spool| spool.all()).collect::<Vec<_>>() {
             let signal = Signal::ALL.into_iter().find(|signal| signal.name() == about.signal);

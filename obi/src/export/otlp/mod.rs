@@ -212,7 +212,7 @@ impl Tap {
 }
 
 impl Exporter {
-    /// Whether anybody wants metrics.
+    /// Whether any destination wants metrics.
     #[must_use]
     pub fn wants_metrics(&self) -> bool {
         !self.metrics.is_empty()
@@ -265,7 +265,7 @@ impl Exporter {
         self.writings.succeed(&mut former.writings, now);
     }
 
-    /// Whether anybody wants profiles.
+    /// Whether any destination wants profiles.
     #[must_use]
     pub fn wants_profiles(&self) -> bool {
         !self.profiles.is_empty()
@@ -327,7 +327,7 @@ impl Exporter {
 
     /// Takes no more snapshots and sends what is queued, for at most `limit`. The [`Tap`] must be gone, or go.
     pub async fn drain(&mut self, limit: Duration) {
-        // Lanes end when nobody can fill their queues any more.
+        // Lanes end when no sender to their queues is left.
         self.metrics.clear();
         self.profiles.clear();
         self.logs.clear();

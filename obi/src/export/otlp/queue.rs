@@ -1,7 +1,7 @@
 //! The bounded queue in front of a lane.
 //!
-//! In: [`Payload`]s. Out: the same, in order. What finds no room is counted as lost and dropped at once: whoever fills
-//! the queue never waits. The bound covers what is under way, too: room is given back when a payload is settled.
+//! In: [`Payload`]s. Out: the same, in order. What finds no room is counted as lost and dropped at once: the caller
+//! never waits. The bound covers what is under way, too: room is given back when a payload is settled.
 
 use std::sync::Arc;
 

@@ -75,7 +75,7 @@ impl Writings {
         }
     }
 
-    /// Goes on where `former` ended; destinations that are no longer are told that everything there ends.
+    /// Goes on where `former` ended; destinations that are gone are sent that everything there ends.
     pub(super) fn succeed(&mut self, former: &mut Self, now: u64) {
         for writing in &mut former.0 {
             if let Some(next) = self.0.iter_mut().find(|next| next.is_same(writing)) {

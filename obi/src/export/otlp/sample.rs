@@ -7,8 +7,8 @@
 //! `parent_based`, the caller's decision is followed instead where there is one.
 //!
 //! Errors, and a span that is slower than all others of its route in this minute, are kept in any case. These go out
-//! with `th:0` (kept with certainty), the others with the ratio's threshold, so that whoever extrapolates from spans
-//! counts each kind right.
+//! with `th:0` (kept with certainty), the others with the ratio's threshold, so that a receiver that extrapolates from
+//! spans counts each kind right.
 
 use std::fmt::Write as _;
 use std::hash::BuildHasher as _;
@@ -85,7 +85,7 @@ impl Sampler {
         Self { sampling, threshold: threshold(sampling.ratio), ..self }
     }
 
-    /// What it was told.
+    /// The settings that it samples by.
     #[must_use]
     pub fn sampling(&self) -> Sampling {
         self.sampling
@@ -96,7 +96,7 @@ impl Sampler {
         if self.sampling.ratio >= 1.0 && !self.sampling.parent_based {
             return Some(Kept::AsReceived);
         }
-        // Looked at for every span: what another has outlasted is not the slowest, whoever kept that one.
+        // Looked at for every span: what another has outlasted is not the slowest, whichever rule kept that one.
         let certain = self.is_slowest(span) || span.status() == Status::Error;
         let kept = match self.by_head(span) {
             // What is kept with certainty says so also when the dice would have kept it.

@@ -38,7 +38,7 @@ pub enum TlsError {
     },
 }
 
-/// The TLS configuration of a destination; one that trusts nobody for a URL without TLS.
+/// The TLS configuration of a destination; one that trusts no certificate for a URL without TLS.
 pub(super) fn configuration(destination: &OtlpDestination, url: &Uri) -> Result<ClientConfig, TlsError> {
     let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)

@@ -64,7 +64,7 @@ pub(super) struct Transport {
 }
 
 impl Transport {
-    /// Connects to nobody yet.
+    /// Connects to no server yet.
     pub(super) fn new(
         destination: &OtlpDestination,
         signal: Signal,
@@ -106,7 +106,7 @@ impl Transport {
         }
     }
 
-    /// What tells where requests go from all other places: what waits on the disk for one goes to no other.
+    /// What distinguishes the place where requests go from all others: what waits on the disk for one goes to no other.
     pub(super) fn address(&self) -> String {
         format!("{:?} {} {}", self.language, self.signal.name(), self.uri)
     }

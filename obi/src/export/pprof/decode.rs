@@ -143,7 +143,7 @@ struct Reader {
     /// The note, while its tables fit.
     note: Note,
     origins: Vec<Arc<Origin>>,
-    /// Processes that only labels tell of.
+    /// Processes that only labels name.
     others: HashMap<(u32, Arc<str>), Arc<Origin>>,
     frames: HashMap<u64, Frame>,
     stacks: HashMap<Vec<u64>, Arc<Stack>>,

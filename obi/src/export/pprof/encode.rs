@@ -181,7 +181,7 @@ impl<'a> Builder<'a> {
             (self.text(shown.row().value.0), self.value_type(shown.row().value));
         let comment = (*lost > 0).then(|| self.text(&note::missing(*lost))).into_iter().collect();
         let mut string_table = self.texts.into_entries();
-        // Comments are printed above every report: what nobody should read is a text that nothing refers to.
+        // Comments are printed above every report: what no reader should see is a text that nothing refers to.
         if self.detail == Detail::Everything {
             string_table.push(note.write());
         }

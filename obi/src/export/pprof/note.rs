@@ -26,7 +26,7 @@ pub(super) struct Note {
     pub(super) build_ids: Vec<(String, String)>,
     /// Attributes of each process.
     pub(super) resources: Vec<Vec<(String, Value)>>,
-    /// Tells whether locations and mappings are still those that this was written for.
+    /// Shows whether locations and mappings are still those that this was written for.
     pub(super) check: u32,
 }
 

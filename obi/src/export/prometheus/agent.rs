@@ -112,7 +112,7 @@ fn write_spans(out: &mut Families<'_>, services: &[ServiceTotals], unseen: Unsee
 }
 
 /// Counters of services, each by a label with few values. Services of one name in several namespaces share a series:
-/// its labels do not tell them apart.
+/// its labels do not distinguish them.
 fn by_service<'a, const N: usize>(
     services: &'a [ServiceTotals],
     unseen: Unseen,
@@ -131,7 +131,7 @@ fn by_service<'a, const N: usize>(
     sums.into_iter().map(move |((value, service), n)| ([(label, value), ("service_name", service)], n))
 }
 
-/// What the series budget came to; `/api/v1/cardinality` tells more.
+/// What the series budget came to; `/api/v1/cardinality` shows more.
 fn write_budget(out: &mut Families<'_>, red: &red::Snapshot, unseen: Unseen) -> fmt::Result {
     let limit = ("obi_series_limit", "Series of spans that may be, histograms counted as one", None);
     out.gauge(limit, red.usage.limit as u64)?;

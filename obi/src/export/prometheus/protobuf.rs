@@ -131,7 +131,7 @@ fn write_native(out: &mut Vec<u8>, native: &Native) {
     double(out, 6, ZERO_THRESHOLD);
     number(out, 7, native.zero_count());
     if native.counts().is_empty() {
-        // A span without buckets tells that the histogram is a native one.
+        // A span without buckets marks the histogram as a native one.
         return write_span(out, 0, 0);
     }
     native::spans(native, |offset, counts| write_span(out, offset.into(), counts.len()));

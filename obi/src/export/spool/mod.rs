@@ -13,7 +13,7 @@
 //!   is marked by an overwrite of one byte, a file whose records are done is unlinked: removal needs no space.
 //! - A damaged record costs that record: each has a checksum, and so has each header, by which the next one is found.
 //! - Each start begins a new file, so that nothing is ever appended to what a crash has left.
-//! - All shelves share one bound: whoever has most gives its oldest file first.
+//! - All shelves share one bound: the shelf that has most gives its oldest file first.
 //! - Nothing here stops a start: a folder that cannot be used is an error that the agent says and goes on without.
 
 mod counts;
@@ -134,7 +134,7 @@ impl Spool {
         self.bounds.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The shelf of `key`, which tells the destination apart from all others: where it goes, in which language.
+    /// The shelf of `key`, which distinguishes the destination from all others: where it goes, in which language.
     #[must_use]
     pub fn shelf(self: &Arc<Self>, key: &str, about: &About) -> Slot {
         let key: String =
@@ -303,7 +303,7 @@ impl Slot {
         self.spool.expire();
     }
 
-    /// Everything is on the disk, as far as the disk tells.
+    /// Everything is on the disk, as far as the disk reports.
     pub fn close(&self) {
         self.spool.shelves()[self.at].shelf.close();
     }

@@ -178,7 +178,7 @@ fn what_is_too_old_goes() {
     assert_eq!(found.iter().map(|kept| kept.body[0]).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(slot.counts.held().lost, [0, 2, 0, 0]);
     assert_sum(&slot);
-    // Also where nobody takes anything any more.
+    // Also where nothing is taken any more.
     slot.append(&old);
     slot.spool.shelf("other", &about()).expire();
     assert_eq!((slot.counts.held().bytes, slot.counts.held().lost), (0, [0, 4, 0, 0]));
@@ -208,7 +208,7 @@ fn a_file_cut_at_any_byte_loses_what_was_cut() {
         let n_whole = begins[1..].iter().filter(|begin| **begin <= length as u64).count();
         assert_eq!(drained(&slot), all[..n_whole], "{length}");
         let is_clean = begins.contains(&(length as u64));
-        // Its header tells how much a cut record had; without one it is one.
+        // Its header says how much a cut record had; without one it is one.
         let begin = begins.iter().rfind(|begin| **begin <= length as u64).unwrap();
         let has_header = length as u64 - begin >= record::HEADER_BYTES as u64;
         let items = if is_clean {

@@ -94,7 +94,7 @@ pub fn decode(bytes: &[u8]) -> Result<Selection, DecodeError> {
 /// What samples of a profile do not say themselves.
 #[derive(Clone, Copy)]
 struct Times {
-    /// The time of samples that tell none.
+    /// The time of samples that give none.
     start: u64,
     measure: Measure,
 }

@@ -34,7 +34,7 @@ fn a_certificate_that_is_none_stops_the_start() {
     check("http://c:1", file.path(), None);
 }
 
-/// Nobody listens: every item is queued, then counted as lost, and nothing takes longer than it may.
+/// No process listens: every item is queued, then counted as lost, and nothing takes longer than it may.
 #[tokio::test]
 async fn what_cannot_be_sent_before_the_end_is_counted() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -109,7 +109,7 @@ async fn counts_outlive_a_new_configuration() {
     first.finish(Duration::ZERO).await;
     assert_eq!(queued(&tap), rows([("stays", 5, 10), ("goes", 0, 10), ("new", 5, 0)]));
 
-    // Without any destination left, everything is still told.
+    // Without any destination left, everything is still reported.
     let (last, _) = Plan::after(accounts, &with(&[])).unwrap().start();
     tap.replace(last);
     second.finish(Duration::ZERO).await;

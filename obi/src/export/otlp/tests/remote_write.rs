@@ -18,7 +18,7 @@ pub(super) struct Came {
     pub(super) body: Vec<u8>,
 }
 
-/// Answers requests by turns, each on a connection of its own; tells them.
+/// Answers requests by turns, each on a connection of its own; sends them to the test.
 fn answering(answers: &'static [&'static str]) -> (SocketAddr, mpsc::Receiver<Came>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

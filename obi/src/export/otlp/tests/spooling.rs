@@ -96,7 +96,7 @@ fn push(tap: &mut Tap, ids: std::ops::Range<u64>) {
     tap.flush();
 }
 
-/// An address where nobody listens.
+/// An address where no process listens.
 fn nowhere() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -156,7 +156,7 @@ fn a_kill_costs_nothing_that_is_on_the_disk() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
             assert_eq!(spooled, (round + 1) * 100);
-            // Nothing is told of its end.
+            // Neither of them learns of its end.
             std::mem::forget(tap);
             std::mem::forget(exporter);
         });

@@ -5,9 +5,9 @@
 //!
 //! - `writer`: families to requests, by the same walk along all families as the other formats. `own`: the agent's own
 //!   families. `message`: what prost writes. `version1`: the older form.
-//! - A series that is gone is told once as ended, so that its last value does not stand for five minutes more; so are
-//!   all at the agent's end. For that, what was written last is known: a number for each series, and the labels that the
-//!   registry has anyway.
+//! - A series that is gone is reported once as ended, so that its last value does not stand for five minutes more; so
+//!   are all at the agent's end. For that, what was written last is known: a number for each series, and the labels
+//!   that the registry has anyway.
 
 mod message;
 mod own;
@@ -27,7 +27,7 @@ use crate::config::remote_write::RemoteWriteDestination;
 use crate::export::{Metrics, Unseen};
 use prometheus_client::registry::Registry;
 
-/// Makes the requests to one destination, and remembers what it was told.
+/// Makes the requests to one destination, and remembers what it was sent.
 #[derive(Debug)]
 pub(crate) struct Remote {
     form: Form,

@@ -93,7 +93,7 @@ pub(super) struct Writer<'a> {
     family: Option<Described>,
 }
 
-/// A family as a request tells of it.
+/// A family as a request describes it.
 #[derive(Debug, Clone)]
 struct Described {
     name: String,
@@ -332,7 +332,8 @@ impl<'a> Writer<'a> {
         });
     }
 
-    /// An exemplar, the first time that it is seen: receivers want each once. `of` tells a bucket's from a histogram's.
+    /// An exemplar, the first time that it is seen: receivers want each once. `of`: whether a bucket's or a
+    /// histogram's.
     #[expect(clippy::cast_precision_loss, reason = "the format has doubles")]
     fn exemplar(
         &mut self,
