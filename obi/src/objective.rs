@@ -45,7 +45,7 @@ use self::writer::Writer;
 use crate::config::Slo;
 use crate::privilege;
 
-/// What the keeper is told and asked.
+/// What the keeper is sent and asked.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Events of the pipeline.
@@ -160,7 +160,7 @@ impl Running {
     pub async fn finish(self) {
         let Self { sender, thread } = self;
         let ended = tokio::task::spawn_blocking(move || {
-            // A keeper that has ended needs not be told.
+            // A keeper that has ended needs no message.
             let _ = sender.send(Message::Finish);
             thread.join()
         });

@@ -1,7 +1,7 @@
 //! Names of the pods of this node: from the kubelet, from the API server, or from names of log folders.
 //!
-//! In: what these sources send. Out: [`Pods`], a table that every thread reads. Refuses to know processes: whoever has
-//! found a pod's UID in a control group asks for it here.
+//! In: what these sources send. Out: [`Pods`], a table that every thread reads. Refuses to know processes: the caller
+//! that has found a pod's UID in a control group asks for it here.
 //!
 //! ```text
 //! kubelet's socket ──┐

@@ -74,7 +74,7 @@ pub struct Container {
     pub name: Box<str>,
     /// The image, as the pod's author wrote it.
     pub image: Box<str>,
-    /// Its id at the runtime; empty until that has told it.
+    /// Its id at the runtime; empty until that has reported it.
     pub id: Box<str>,
 }
 

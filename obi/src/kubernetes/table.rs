@@ -1,8 +1,8 @@
 //! The pods that are known, as every thread reads them.
 //!
 //! In: pods of the one thread that asks sources, with the time by `CLOCK_MONOTONIC`. Out: the pod of a UID now, the pod
-//! of an address at a time, and which pods are new to those who name processes. Nobody holds a lock for longer than a
-//! copy takes. Refuses to guess: an address that may have moved is nobody's.
+//! of an address at a time, and which pods are new to those who name processes. No thread holds a lock for longer than
+//! a copy takes. Refuses to guess: an address that may have moved belongs to no pod.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -21,7 +21,7 @@ use claims::Claims;
 mod claims;
 
 /// Pods of one node at most, those that ended a while ago among them: some sixteen times as many as a kubelet runs
-/// unless it is told otherwise.
+/// unless it is configured otherwise.
 const PODS_MAX: usize = 2048;
 /// How long a pod that is no more is known, ns: its last spans may still be on their way.
 const GRACE: u64 = 300_000_000_000;
@@ -34,7 +34,7 @@ pub struct Pods(Arc<Shared>);
 struct Shared {
     pods: DashMap<PodUid, Known, RandomState>,
     addresses: Claims,
-    /// Pods that those who name processes have not been told of.
+    /// Pods that those who name processes have not taken yet.
     changed: Mutex<HashSet<PodUid>>,
     /// Something has been put.
     news: Condvar,
@@ -79,7 +79,7 @@ impl Pods {
         self.0.pods.get(&uid).map(|known| Arc::clone(&known.pod))
     }
 
-    /// The pod that a container belongs to, of a runtime that has told its id.
+    /// The pod that a container belongs to, if its runtime has reported its id.
     #[must_use]
     pub fn of_container(&self, id: &str) -> Option<Arc<Pod>> {
         // Containers whose ids are not known yet have an empty one, and so have processes outside of containers.
@@ -100,7 +100,7 @@ impl Pods {
         self.get(uid)
     }
 
-    /// Waits until all pods that were there have been told, within bounds. Whether they have.
+    /// Waits until all pods that were there have been sent, within bounds. Whether they have.
     #[must_use]
     pub fn wait_until_live(&self, within: Duration) -> bool {
         let waited = self.0.news.wait_timeout_while(self.changed(), within, |_| !self.is_live());
@@ -114,7 +114,7 @@ impl Pods {
         self.0.addresses.at(address, time, self.0.heard.load(Ordering::Acquire))
     }
 
-    /// Whether a stream of pods is heard, and all that were there have been told.
+    /// Whether a stream of pods is heard, and all that were there have been sent.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.0.heard.load(Ordering::Acquire) == u64::MAX
@@ -154,12 +154,12 @@ impl Pods {
         change(&mut self.state());
     }
 
-    /// A stream begins: what it does not tell before it is complete is no more.
+    /// A stream begins: what it does not send before it is complete is no more.
     pub fn begin(&self) {
         self.0.round.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A stream has told all that was there.
+    /// A stream has sent all that was there.
     pub fn complete(&self, now: u64) {
         let round = self.0.round.load(Ordering::Acquire);
         let missing = self.0.pods.iter().filter(|known| known.round != round && known.gone.is_none());
@@ -215,7 +215,7 @@ impl Pods {
 
     /// A pod is no more.
     pub fn gone(&self, pod: &Pod, now: u64) {
-        // The kubelet tells no more than the UID; the copy of a static pod has another.
+        // The kubelet sends no more than the UID; the copy of a static pod has another.
         let by_uid = || self.0.pods.iter().find(|known| known.pod.uid == pod.uid).map(|known| *known.key());
         if let Some(uid) = pod.key().filter(|uid| self.0.pods.contains_key(uid)).or_else(by_uid) {
             self.end(uid, now);

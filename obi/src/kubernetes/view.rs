@@ -50,7 +50,7 @@ pub struct SourceState {
 pub struct View {
     /// Where names come from: `kubelet`, `api`, `logs` or `none`.
     pub source: &'static str,
-    /// A stream of pods is heard, and has told all that were there.
+    /// A stream of pods is heard, and has sent all that were there.
     pub live: bool,
     /// Pods that are there.
     pub pods: usize,
@@ -79,7 +79,7 @@ pub struct View {
 /// Processes of pods that were not known when they were named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Unresolved {
-    /// A stream was heard, and had not told of the pod.
+    /// A stream was heard, and had not sent the pod.
     pub unknown_pod: u64,
     /// No stream was heard.
     pub no_source: u64,

@@ -17,7 +17,7 @@ pub struct Workload<'a> {
 /// The minute of a CronJob's schedule and the pod's creation are not farther apart, seconds: jobs may be late.
 const SCHEDULE_SECONDS: i64 = 7 * 24 * 3600;
 
-/// What `pod` belongs to, if its source tells.
+/// What `pod` belongs to, if its source says so.
 #[must_use]
 pub fn workload(pod: &Pod) -> Option<Workload<'_>> {
     let of = |name, attributes| Some(Workload { name, attributes });

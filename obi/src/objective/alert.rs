@@ -19,7 +19,7 @@ pub const VALIDITY: Duration = Duration::from_secs(4 * 60);
 /// How long the end of an alert is repeated, for an Alertmanager that was down (Prometheus: `resolvedRetention`).
 pub const RESOLVED_RETENTION: Duration = Duration::from_secs(15 * 60);
 
-/// What tells one alert from another.
+/// What distinguishes one alert from another.
 pub type Labels = BTreeMap<String, String>;
 
 /// An alert, firing or resolved. Times are Unix nanoseconds.
@@ -62,8 +62,8 @@ struct Sent {
 }
 
 impl Lifecycle {
-    /// Goes on with the alerts of an earlier run. They are sent at once, as they are: whoever has them already will not
-    /// take them for new ones, since labels and start are the same.
+    /// Goes on with the alerts of an earlier run. They are sent at once, as they are: a receiver that has them already
+    /// does not take them for new ones, since labels and start are the same.
     #[must_use]
     pub fn restore(alerts: impl IntoIterator<Item = Alert>) -> Self {
         let tracked = |alert: Alert| (alert.labels.clone(), Tracked { alert, sent: None });

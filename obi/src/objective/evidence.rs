@@ -21,7 +21,7 @@ const PACE: u64 = 1_000_000_000;
 /// Routes counted per objective; beyond them the least one gives way to the new one and leaves it its count, so that a
 /// frequent one is never missed.
 const ROUTES: usize = 32;
-/// The counts of routes are halved this often, so that they tell of the last minutes; nanoseconds.
+/// The counts of routes are halved this often, so that they show the last minutes; nanoseconds.
 const HALF_LIFE: u64 = 300_000_000_000;
 
 /// Traces stay whole for so long after their alert has ended, or after they were noted if none fires; nanoseconds. Then

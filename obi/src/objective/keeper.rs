@@ -47,7 +47,7 @@ pub(super) struct Keeper {
     writer: Writer,
     /// Of each objective, for the pipeline: whether an alert of it fires.
     firing: Arc<[AtomicBool]>,
-    /// Tells the alerts of this machine from those of others.
+    /// Distinguishes the alerts of this machine from those of others.
     instance: String,
     messages: Receiver<Message>,
     /// Alerts have changed since they were handed to the writer.
@@ -236,7 +236,7 @@ impl Keeper {
         self.show(unix_now())
     }
 
-    /// Tells the pipeline whose evidence is to stay.
+    /// Shows the pipeline whose evidence is to stay.
     fn mark_firing(&self, alerts: &[slo::alert::Alert]) {
         for (objective, is_firing) in self.firing.iter().enumerate() {
             let fires = alerts.iter().any(|alert| alert.objective == objective);

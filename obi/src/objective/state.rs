@@ -25,7 +25,7 @@ const FILE: &str = "counts.redb";
 const UNFINISHED: &str = "counts.redb.unfinished";
 /// Pages kept in memory: the newest chunks are few.
 const CACHE_BYTES: usize = 4 << 20;
-/// Directory mode: names of services are nobody else's business.
+/// Directory mode: names of services concern no other user.
 const MODE: u32 = 0o750;
 
 /// Of one objective: (what it counts, part, series, number of the chunk).
@@ -88,7 +88,7 @@ pub struct Batch {
 /// Alerts over a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SavedAlerts {
-    /// What is told about.
+    /// The alerts that are reported.
     pub alerts: Vec<Alert>,
     /// Why.
     pub arms: Vec<Arm>,
@@ -271,7 +271,7 @@ impl State {
         Ok(())
     }
 
-    /// Forgets chunks that nobody needs any more, and coverage that ended before `horizon`. Returns how many chunks.
+    /// Forgets chunks that are needed no more, and coverage that ended before `horizon`. Returns how many chunks.
     ///
     /// # Errors
     /// As [`Self::write`].

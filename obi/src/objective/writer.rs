@@ -1,4 +1,4 @@
-//! The thread that writes: nobody else waits for the disk.
+//! The thread that writes: no other thread waits for the disk.
 //!
 //! In: batches, one at a time. Out: the same on disk, sooner or later; what went wrong, said once and counted. While a
 //! batch cannot be written no other is asked for: what changes meanwhile stays where it is counted. Refuses to know what
@@ -100,7 +100,7 @@ impl Writer {
         let thread = std::thread::Builder::new().name("objectives-disk".to_owned()).spawn(move || {
             privilege::give_up().expect("giving up needs no privilege");
             work.run();
-            // Nobody may be waiting any more.
+            // Perhaps no thread waits any more.
             let _ = done.try_send(());
         })?;
         Ok((Self { jobs, is_idle, counts, finished, thread }, left))

@@ -59,7 +59,7 @@ fn streams_tell_the_same_wherever_they_are_cut() {
         for at in 0..=bytes.len() {
             let (before, behind) = bytes.split_at(at);
             assert_eq!(events(prefix, &[before, behind]), expected, "cut at {at}");
-            // One that broke tells the beginning, and nothing else.
+            // One that broke gives the beginning, and nothing else.
             assert!(expected.starts_with(&events(prefix, &[before])), "broken at {at}");
         }
     }

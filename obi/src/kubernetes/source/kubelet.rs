@@ -21,7 +21,7 @@ use crate::kubernetes::Pods;
 use crate::kubernetes::frame::{Frames, Prefix};
 use crate::kubernetes::message::{self, Told};
 
-/// Until the connection stands, and until all pods that are there have been told.
+/// Until the connection stands, and until all pods that are there have been sent.
 const CONNECT: Duration = Duration::from_secs(5);
 const SYNC: Duration = Duration::from_secs(30);
 
@@ -44,7 +44,7 @@ impl Kubelet {
         Some(Self { folder: names::open(path.parent()?)?, name: path.file_name()?.into() })
     }
 
-    /// Puts what the stream tells until it ends, and says why it did.
+    /// Puts what the stream sends until it ends, and says why it did.
     pub(super) async fn follow(&self, pods: &Pods) -> Broken {
         match self.stream(pods).await {
             Ok(never) => match never {},
@@ -113,7 +113,7 @@ impl Kubelet {
     }
 }
 
-/// Whether the message says that all has been told. One that cannot be read is counted: the next one may be well.
+/// Whether the message says that all has been sent. One that cannot be read is counted: the next one may be well.
 fn accept(bytes: &[u8], pods: &Pods) -> bool {
     match message::told(bytes) {
         Ok(Told::Put(sent)) => put(pods, sent.object),

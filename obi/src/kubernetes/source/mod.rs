@@ -117,7 +117,7 @@ impl Plan {
         if is_soon { Duration::from_secs(2) } else { Duration::ZERO }
     }
 
-    /// Takes what names of folders tell, before anything else is asked.
+    /// Takes what names of folders show, before anything else is asked.
     pub fn look_at_names(&self, pods: &Pods) {
         if let Some(names) = &self.names {
             pods.set_state(|state| state.source = "logs");
@@ -150,7 +150,7 @@ impl Plan {
     }
 }
 
-/// Asks one source after the other; whoever is heard is asked again first.
+/// Asks one source after the other; the source that is heard is asked again first.
 async fn follow(kubelet: Option<Kubelet>, mut api: Option<Api>, pods: &Pods) {
     let mut wait = Wait::default();
     // What was said last, so that it is said once.
@@ -207,7 +207,7 @@ fn after(broken: &Broken) -> Option<Duration> {
     }
 }
 
-/// A stream has told all that was there.
+/// A stream has sent all that was there.
 fn live(pods: &Pods, source: &'static str) {
     pods.complete(monotonic_ns());
     let n = pods.view().pods;

@@ -296,7 +296,7 @@ async fn the_kubelet_tells_its_pods() {
     assert!(pods.is_live() && cart(&pods).is_some());
     assert_eq!((pods.view().source, pods.view().pods), ("kubelet", 2));
     pods.interrupt(monotonic_ns());
-    // The kubelet is back; the cart ends, of which it tells no more than the UID.
+    // The kubelet is back; the cart ends, of which it sends no more than the UID.
     kubelet.follow(&pods).await;
     assert_eq!((pods.view().pods, pods.view().ended), (1, 1));
     assert_eq!(cart(&pods).unwrap().addresses.len(), 2);

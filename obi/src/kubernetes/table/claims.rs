@@ -1,7 +1,7 @@
 //! Which address was whose, and when.
 //!
 //! In: pods with their addresses as they come, change and go. Out: the pod that an address belonged to at a time. Two
-//! pods that claim one address at once show that news of one was late: from its last news on, it is nobody's.
+//! pods that claim one address at once show that news of one was late: from its last news on, it belongs to no pod.
 
 use std::net::IpAddr;
 use std::sync::Arc;

@@ -41,7 +41,7 @@ fn news_that_comes_late_names_no_one_wrongly() {
     pods.complete(0);
     pods.put(pod(1, "10.0.0.1"), 10);
     pods.put(pod(1, "10.0.0.1"), 15);
-    // The other one has it already; when the first one lost it, nobody knows.
+    // The other one has it already; when the first one lost it is not known.
     pods.put(pod(2, "10.0.0.1"), 30);
     check(&pods, &[(14, "pod-1"), (15, ""), (29, ""), (30, "pod-2")]);
     // Late news of the first one's end does not take it from the second.
@@ -72,7 +72,7 @@ fn what_is_not_heard_is_not_claimed() {
     check(&pods, &[(19, "pod-1"), (20, ""), (25, "")]);
     // The name stays: it goes by the UID.
     assert_eq!(&*pods.get(uid(1)).unwrap().name, "pod-1");
-    // After a stream that told all again, a pod that is no more has ended.
+    // After a stream that sent all again, a pod that is no more has ended.
     pods.begin();
     pods.put(pod(2, "10.0.0.2"), 40);
     pods.complete(41);
@@ -121,7 +121,7 @@ fn a_static_pod_goes_by_the_hash_of_its_manifest() {
     pods.put(copy.clone(), 1);
     assert_eq!(pods.get(hash).map(|pod| pod.name.to_string()).as_deref(), Some("pod-1"));
     assert!(pods.get(uid(1)).is_none());
-    // The end of it may be told by UID alone.
+    // The end of it may be reported by UID alone.
     pods.gone(&pod(1, ""), 2);
     assert_eq!(pods.view().ended, 1);
 }

@@ -84,7 +84,7 @@ fn budgets_go_on_and_counters_begin_at_zero() {
     assert_eq!(counts(&mut second), [(5, 2), (0, 0)]);
     second.take(batch(1, 1));
     assert_eq!(counts(&mut second), [(6, 3), (1, 1)]);
-    // As if killed once everything is on disk: nobody is told that the end came.
+    // As if killed once everything is on disk: no thread learns that the end came.
     second.round();
     while !second.writer.is_idle() {
         std::thread::sleep(Duration::from_millis(5));

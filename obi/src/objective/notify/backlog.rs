@@ -1,4 +1,4 @@
-//! What one peer has not been told yet: bounded, in order.
+//! What one peer has not been sent yet: bounded, in order.
 //!
 //! In: messages; whether the peer took them. Out: the next ones to send. Time is an argument. Refuses to know HTTP.
 
@@ -15,8 +15,8 @@ pub(super) struct Backlog {
     queue: VecDeque<Alert>,
     /// How many of the front are on their way.
     under_way: usize,
-    /// Incidents that the peer learned of only after they were over, and until when their end is held back: told both
-    /// at once, Alertmanager would notify nobody.
+    /// Incidents that the peer learned of only after they were over, and until when their end is held back: with both
+    /// at once, Alertmanager would send no notification.
     held: HashMap<(Labels, u64), u64>,
 }
 

@@ -1,4 +1,4 @@
-//! Deliveries to a peer on a socket that behaves as told.
+//! Deliveries to a peer on a socket that behaves as the test sets it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -135,7 +135,7 @@ async fn what_is_refused_for_good_is_counted() {
 
 #[tokio::test]
 async fn a_peer_that_was_down_gets_everything_later() {
-    // Bound and let go: nobody listens there.
+    // Bound and let go: no process listens there.
     let address = std::net::TcpListener::bind(ANYWHERE).unwrap().local_addr().unwrap();
     let (down, up) = (Fake::default(), Fake::default());
     let managers = [format!("http://{address}"), format!("http://{}", up.listen(ANYWHERE).await)];
