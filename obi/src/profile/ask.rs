@@ -1,4 +1,4 @@
-//! How anybody asks for samples with names.
+//! How callers ask for samples with names.
 //!
 //! In: a [`Filter`]. Out: a [`Selection`], or why there is none. Refuses to know threads, and who asks what for.
 
@@ -41,7 +41,7 @@ pub enum AskError {
 /// A kind that is not sampled, and why.
 pub type Missing = (SampleKind, Arc<str>);
 
-/// What somebody wants to know.
+/// What a caller wants to know.
 #[derive(Debug)]
 pub struct Question {
     /// Which samples; times are nanoseconds since the Unix epoch.

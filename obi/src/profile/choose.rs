@@ -1,4 +1,4 @@
-//! Which samples somebody wants.
+//! Which samples a caller wants.
 //!
 //! In: a [`Filter`]. Out: [`Chosen`] samples; or those that are to be exported next, each once. Refuses to know who asks.
 

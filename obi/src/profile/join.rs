@@ -4,8 +4,8 @@
 //! its time lies inside the span: a number that a thread still carried when the exchange had ended links nothing.
 //! Refuses to know how exchanges become spans.
 //!
-//! A sample comes before its span, which is told at the exchange's end. It waits for it as long as it is held, so
-//! that whoever looks later sees the link; an export waits for [`EXPORT_WAIT`] and then lets it go without.
+//! A sample comes before its span, which is reported at the exchange's end. It waits for it as long as it is held, so
+//! that a later caller sees the link; an export waits for [`EXPORT_WAIT`] and then lets it go without.
 
 use std::collections::VecDeque;
 use std::hash::Hash;

@@ -7,8 +7,8 @@
 //! - [`sample`]: what a sample is here, and its frames. `name`: what these are called outside. [`sample_type`]: what was
 //!   measured, the table of kinds.
 //! - [`store`]: those of the last minutes, without names; whose they are; [`join`]: the spans they were taken in.
-//! - [`choose`]: which of them somebody wants; [`rank`]: which requests of a route are slow.
-//! - [`naming`]: chosen samples get names. [`ask`]: how anybody asks for them. [`view`]: numbers about all this.
+//! - [`choose`]: which of them a caller wants; [`rank`]: which requests of a route are slow.
+//! - [`naming`]: chosen samples get names. [`ask`]: how callers ask for them. [`view`]: numbers about all this.
 //! - [`waits`]: what waits are called.
 //! - [`symbol`]: what the code at an address is called.
 #![forbid(unsafe_code)]

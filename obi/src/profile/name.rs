@@ -31,7 +31,7 @@ impl Runtime {
         }
     }
 
-    /// The other way round; `None` for runtimes that we do not tell apart.
+    /// The other way round; `None` for runtimes that we do not distinguish.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|runtime| runtime.name() == name)

@@ -1,9 +1,9 @@
-//! Who processes are: told after their first samples, changed by exec, and pids are used again.
+//! Who processes are: reported after their first samples, changed by exec, and pids are used again.
 //!
 //! In: pids with the times of their samples, and who they are. Out: an [`Origin`] for each sample. Refuses to know samples.
 //!
-//! That a process has become another program is told by other means than its samples come: of both, either may be here
-//! first. So what a process was before stays known for a while, with the time until when.
+//! News that a process has become another program comes by another way than its samples: either may be here first. So
+//! what a process was before stays known for a while, with the time until when.
 
 use std::sync::Arc;
 
@@ -47,8 +47,8 @@ pub(super) struct Origins {
 }
 
 impl Origins {
-    /// That of a process at a time, for one more sample; and whether somebody should tell who it is: for the first of its
-    /// samples only.
+    /// That of a process at a time, for one more sample; and whether the caller is to ask who it is: for the first of
+    /// its samples only.
     pub(super) fn of(&mut self, pid: u32, time: u64) -> (OriginId, bool) {
         let former = self.former.get(&pid).filter(|former| time < former.until);
         if let Some(id) = former.map(|former| former.id).or_else(|| self.current.get(&pid).copied()) {
@@ -66,14 +66,14 @@ impl Origins {
         let id = self.current.get(&pid).copied();
         match id.and_then(|id| self.slots[id as usize].as_mut()) {
             Some(slot) if !slot.is_told => (slot.origin, slot.is_told) = (origin, true),
-            // Told again, as it may be named anew: of older samples nothing else was known either.
+            // Reported again, as it may be named anew: of older samples nothing else was known either.
             Some(slot) => slot.origin = origin,
             None => {}
         }
     }
 
-    /// What came from the process since `time` is of something else; returns what it was. Whoever has no name yet gets that
-    /// of what follows: a shell's child, sampled before it became its program.
+    /// What came from the process since `time` is of something else; returns what it was. What has no name yet gets
+    /// that of what follows: a shell's child, sampled before it became its program.
     pub(super) fn renews(&mut self, pid: u32, time: u64) -> Option<OriginId> {
         let is_told = |id: &u32| self.slots[*id as usize].as_ref().is_some_and(|slot| slot.is_told);
         let id = self.current.get(&pid).copied().filter(is_told)?;

@@ -1,4 +1,4 @@
-//! How long the requests of a route take, so that the slow ones can be told from the rest.
+//! How long the requests of a route take, so that the slow ones can be distinguished from the rest.
 //!
 //! In: every finished server span, sampled or not: by the samples alone, long requests would seem to be the usual ones.
 //! Out: percentiles by service and route over a time. Refuses to know samples.
@@ -15,7 +15,7 @@ use super::join::Ended;
 use crate::red::{RouteKey, RouteRef};
 
 const SLOT: u64 = 10_000_000_000;
-/// Slots that are held: as far back as slow requests can be told from others.
+/// Slots that are held: as far back as slow requests can be distinguished from others.
 const SLOTS: usize = 90;
 /// Routes of a slot; more are not ranked, so that none of their spans counts as slow.
 const ROUTES: usize = 4096;

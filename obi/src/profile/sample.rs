@@ -30,8 +30,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// The range that a profile from elsewhere tells, as `(start, end)`. Both are 0 if no address lies in it: so do OTLP
-    /// and pprof say that a range is not known, and receivers take nothing else for one.
+    /// The range that a profile from elsewhere gives, as `(start, end)`. Both are 0 if no address lies in it: so do
+    /// OTLP and pprof say that a range is not known, and receivers take nothing else for one.
     pub fn told_range(start: u64, end: u64) -> (u64, u64) {
         if start < end { (start, end) } else { (0, 0) }
     }
@@ -50,7 +50,7 @@ pub enum Runtime {
     Go,
     /// Rust, known by its mangled names.
     Rust,
-    /// Compiled while running by V8 (`v8js`), as its perf map tells.
+    /// Compiled while running by V8 (`v8js`), as its perf map says.
     #[serde(rename = "v8js")]
     V8,
     /// By the JVM.
@@ -64,7 +64,7 @@ pub enum Runtime {
 /// How well a frame is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub enum Fidelity {
-    /// File and line, inlined calls told apart: from debug information or Go's tables.
+    /// File and line, inlined calls distinguished: from debug information or Go's tables.
     Lines,
     /// The function's name: from a symbol table, a perf map or jitdump.
     Function,
@@ -167,7 +167,7 @@ pub struct Sample {
     pub thread: Arc<str>,
     /// CPU.
     pub cpu: u32,
-    /// The span, if the thread was serving one that has been told.
+    /// The span, if the thread was serving one that has been reported.
     pub link: Option<Arc<Link>>,
 }
 

@@ -77,7 +77,7 @@ pub(super) struct Held<P> {
     pub(super) kind: SampleKind,
     pub(super) value: u64,
     pub(super) time: u64,
-    /// The exchange whose span has not been told yet; 0: there is none, or it is decided.
+    /// The exchange whose span has not been reported yet; 0: there is none, or it is decided.
     pub(super) exchange: u64,
     pub(super) served: Option<Arc<Served>>,
     pub(super) stack: Arc<Places<P>>,
@@ -122,7 +122,7 @@ pub struct Store<P> {
     pub(super) counts: Counts,
     /// No sample before this one is to be exported any more.
     pub(super) unexported: u64,
-    /// Until when losses have been told with exported samples.
+    /// Until when losses have been reported with exported samples.
     pub(super) exported_at: u64,
     /// Samples that never came here.
     lost: VecDeque<Loss>,
@@ -190,7 +190,7 @@ pub struct Chosen<P> {
     pub samples: Vec<ChosenSample<P>>,
     /// Samples of that time that were lost.
     pub lost: u64,
-    /// Durations by which slow spans are told from the others, by service and route; empty if nobody asked.
+    /// Durations by which slow spans are distinguished from the others, by service and route; empty if not asked for.
     pub thresholds: HashMap<RouteKey, u64, RandomState>,
 }
 
@@ -229,7 +229,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
         Self { retention: u64::try_from(retention.as_nanos()).unwrap_or(u64::MAX), ..self }
     }
 
-    /// Keeps a sample; the oldest give way for it. Returns its number, and whether nobody has told yet who the process
+    /// Keeps a sample; the oldest give way for it. Returns its number, and whether the caller is to ask who the process
     /// is: then [`Self::is_called`] is to be called once that is known.
     pub fn push(&mut self, taken: Taken<'_, P>) -> (u64, bool) {
         let stack = self.intern(&taken);
@@ -261,13 +261,13 @@ impl<P: Clone + Eq + Hash> Store<P> {
         (number, asks)
     }
 
-    /// Who the process is from now on, and was if nobody had told.
+    /// Who the process is from now on, and was if that was not known.
     pub fn is_called(&mut self, pid: u32, origin: Arc<Origin>) {
         self.origins.is_called(pid, origin);
     }
 
     /// The process is another program since `time`, or another process: what it was called holds for older samples only.
-    /// Returns, as [`Self::push`] does, whether somebody has to tell who it is.
+    /// Returns, as [`Self::push`] does, whether the caller is to ask who it is.
     pub fn renews(&mut self, pid: u32, time: u64) -> bool {
         let Some(old) = self.origins.renews(pid, time) else { return false };
         // Samples may have been here sooner than the news, and wait for their places in any order.

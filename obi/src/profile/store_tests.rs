@@ -156,13 +156,13 @@ fn losses_are_told_with_the_time_they_fall_in() {
     assert_eq!(store.export(4 * SECOND, false).lost, 0);
 }
 
-/// What a process was called at the time of a sample, whichever of sample, exec and name is told first.
+/// What a process was called at the time of a sample, whichever of sample, exec and name is reported first.
 #[test]
 fn samples_around_an_exec_belong_to_the_program_of_their_time() {
     let mut store = Store::new(1 << 20);
     assert!(store.push(taken(10, 0, 7, &[1])).1);
     store.is_called(7, origin(7, "before"));
-    // Taken in the next program, but read before anybody said so.
+    // Taken in the next program, but read before the exec was reported.
     assert!(!store.push(taken(40, 0, 7, &[2])).1);
     assert!(store.renews(7, 30), "somebody has to say what it is now");
     // And one of the former program that was still waiting for its places.

@@ -159,7 +159,7 @@ fn bytes(symbol: &Symbol) -> usize {
     SLOT_BYTES + symbol.lines.iter().map(|line| LINE_BYTES + texts(line)).sum::<usize>()
 }
 
-/// Texts, each once for as long as somebody holds it.
+/// Texts, each once for as long as it is held elsewhere.
 #[derive(Debug, Default)]
 pub struct Texts {
     known: HashSet<Arc<str>, RandomState>,

@@ -85,7 +85,7 @@ impl Code {
         next.checked_sub(1).map_or(0, |at| piece.lines[at].1)
     }
 
-    /// A number that tells whether anything has changed.
+    /// A number that shows whether anything has changed.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.changes

@@ -154,7 +154,7 @@ impl Files {
         self.meet(file);
     }
 
-    /// Nobody maps it any more.
+    /// No process maps it any more.
     pub fn forget(&mut self, id: u64) {
         self.close(id, Tables::None);
         self.known.remove(&id);
@@ -318,7 +318,7 @@ fn tables(program: &Program, file: &File<'_>, limit: u64) -> Result<super::compo
     copy(&parts, limit)
 }
 
-/// A function without a name, told apart from others of its file by where it begins.
+/// A function without a name, distinguished from others of its file by where it begins.
 fn nameless(path: &str, start: u64, texts: &mut Texts) -> Symbol {
     let file = path.strip_suffix(" (deleted)").unwrap_or(path);
     let file = file.rsplit('/').next().unwrap_or(file);

@@ -1,8 +1,8 @@
 //! Functions that are objects in a process's memory.
 //!
-//! In: the address of such an object, and whose it is. Out: [`Function`]s, which are told later what they are called.
-//! They are read when they are first seen, since the process may end and the memory be used again; whether it was is
-//! told by [`Code::is_at`]. Refuses to know where such an address comes from, and threads.
+//! In: the address of such an object, and whose it is. Out: [`Function`]s, which get their names later. They are read
+//! when they are first seen, since the process may end and the memory be used again; [`Code::is_at`] says whether it
+//! was. Refuses to know where such an address comes from, and threads.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

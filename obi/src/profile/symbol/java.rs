@@ -24,7 +24,7 @@ use crate::profile::{Fidelity, Line, Runtime, Symbol};
 pub struct Method {
     /// With its class: `shop.Cart.pay`.
     pub name: Arc<str>,
-    /// As the compiler was told, without its folder; empty if it did not say.
+    /// As the compiler was given it, without its folder; empty if it did not say.
     pub file: Arc<str>,
     lines: Lines,
     head: Head,

@@ -1,4 +1,4 @@
-//! Code that runtimes tell of in `jit-PID.dump`.
+//! Code that runtimes record in `jit-PID.dump`.
 //!
 //! In: the file's bytes as they are appended: records of code loaded and moved, and of its lines. Out:
 //! [`super::code::Code`]. Refuses to know where the file is, and the code itself, which is skipped.

@@ -2,7 +2,7 @@
 //!
 //! In: the text of `/proc/kallsyms`. Out: the function at an address. One entry is 12 bytes and its name; the whole is
 //! bounded. Refuses to know when the text is read: it is opened while the agent is privileged, since the kernel shows
-//! addresses to whoever had `CAP_SYSLOG` when opening it.
+//! addresses to a process that had `CAP_SYSLOG` when opening it.
 
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Seek as _};
@@ -64,7 +64,7 @@ impl Functions {
             }
             functions.names.push(0);
         }
-        // Stable: of several names for one address the first is the one that the kernel itself would tell.
+        // Stable: of several names for one address the first is the one that the kernel itself would give.
         found.sort_by_key(|(address, _)| *address);
         found.dedup_by_key(|(address, _)| *address);
         (functions.addresses, functions.places) = found.into_iter().unzip();
@@ -130,7 +130,7 @@ pub struct Kernel {
     pause: u64,
 }
 
-/// Between two readings, which take the kernel some 50 ms; doubled as long as they tell nothing new.
+/// Between two readings, which take the kernel some 50 ms; doubled as long as they show nothing new.
 const PAUSE: u64 = 30_000_000_000;
 const LONGEST_PAUSE: u64 = 16 * PAUSE;
 

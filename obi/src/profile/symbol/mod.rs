@@ -161,7 +161,7 @@ impl Symbols {
 
     /// It is now so late, nanoseconds of any clock that never goes back: what changes while the machine runs may be read
     /// again, and what a large file takes that was not looked into since the last time is given back. Before each
-    /// selection, and when nobody asks for one. Returns whether anything was given back.
+    /// selection, and when none is asked for. Returns whether anything was given back.
     pub fn advance(&mut self, now: u64) -> bool {
         self.processes.advance(now);
         self.kernel_readings += u64::from(self.kernel.advance(now));
@@ -200,7 +200,7 @@ impl Symbols {
         self.cache.get(key)
     }
 
-    /// A file that nobody maps any more, and no sample that is kept lies in.
+    /// A file that no process maps any more, and no sample that is kept lies in.
     pub fn forget_file(&mut self, id: u64) {
         self.files.forget(id);
     }
@@ -229,7 +229,7 @@ impl Symbols {
         }
     }
 
-    /// Spaces of files, processes and the kernel are told apart by the lowest bits; what changes has its change in it.
+    /// Spaces of files, processes and the kernel differ in the lowest bits; what changes has its change in it.
     fn key(&mut self, place: &Place<'_>) -> Key {
         match place {
             Place::Kernel(address) => Key { space: self.kernel_readings << 2, address: *address },

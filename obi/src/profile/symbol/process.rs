@@ -437,7 +437,7 @@ mod tests {
             processes.observe(&process);
             assert!(processes.bytes() <= 1_000 && processes.find(&process, 0x1004).is_some(), "{id}");
         }
-        // Whoever was forgotten is read again.
+        // A process that was forgotten is read again.
         let first = Process { id: 0, folder: fakes[0].folder.path() };
         assert!(processes.find(&first, 0x1004).is_none());
         processes.advance(9);

@@ -20,7 +20,7 @@ use crate::profile::{Fidelity, Line, Runtime, Symbol};
 pub struct Code {
     /// With its class and the functions around it, where the version has that.
     pub name: Arc<str>,
-    /// As the interpreter was told.
+    /// As the interpreter was given it.
     pub file: Arc<str>,
     /// Where the function begins.
     pub first_line: u32,

@@ -1,9 +1,9 @@
 //! What blazesym says of an address, on a thread that may die, hang or be given up.
 //!
 //! In: private copies of symbols and debug information ([`super::compose`]), addresses. Out: the functions there, as
-//! they are in the tables. The files come from anybody, and their debug information is a program of a kind: so whatever
-//! goes wrong in reading it (a panic, a loop) costs one file its names, not the agent its life. Refuses to know which
-//! file it was.
+//! they are in the tables. The files come from any user, and their debug information is a program of a kind: so
+//! whatever goes wrong in reading it (a panic, a loop) costs one file its names, not the agent its life. Refuses to
+//! know which file it was.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -20,7 +20,7 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
 /// Deeper than debug information nests calls.
 const STACK_BYTES: usize = 16 * 1024 * 1024;
-/// Calls inlined into each other that are told.
+/// Calls inlined into each other that are reported.
 const DEPTH: usize = 128;
 /// Threads that did not answer and still run; while there are so many, nothing is read.
 const LEFT_BEHIND: usize = 2;
@@ -81,7 +81,7 @@ impl Reader {
         Self { patience, thread: None, left_behind: Vec::new() }
     }
 
-    /// Somebody reads, or would. Nobody does while too many that were too slow still run.
+    /// A thread reads, or would. None does while too many that were too slow still run.
     pub fn is_available(&mut self) -> bool {
         self.left_behind.retain(|thread| thread.strong_count() > 0);
         self.left_behind.len() < LEFT_BEHIND
@@ -109,7 +109,7 @@ impl Reader {
         match answer.recv_timeout(self.patience) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => {
-                // Its thread ends when it is done and finds nobody there.
+                // Its thread ends when it is done and finds no receiver.
                 self.left_behind.extend(self.thread.take().map(|thread| thread.alive));
                 Err(Failure::TooSlow)
             }
@@ -134,7 +134,7 @@ impl Reader {
                 self.thread = Some(Thread { requests: sender, alive });
             }
         }
-        // Without a thread the request is dropped, and whoever waits for its answer is told.
+        // Without a thread the request is dropped, and the caller that waits for its answer gets an error.
         if let Some(thread) = &self.thread
             && thread.requests.send(request).is_err()
         {
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(reader.name(2, 0x1000), Ok(Vec::new()), "closed");
     }
 
-    /// A pipe that nobody writes to: whoever opens it waits.
+    /// A pipe without a writer: a thread that opens it waits.
     fn endless(folder: &Path, name: &str) -> File {
         let path = folder.join(name);
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
@@ -274,7 +274,7 @@ mod tests {
         failures.extend(reader.name(3, 0x1000).err());
         assert_eq!(failures, [Failure::TooSlow, Failure::TooSlow, Failure::GivenUp]);
         assert!(!reader.is_available());
-        // Now somebody writes, and they end.
+        // Now the pipes have writers, and the threads end.
         let writers =
             ["one", "two"].map(|name| OpenOptions::new().write(true).open(folder.path().join(name)));
         assert!(writers.iter().all(Result::is_ok));

@@ -119,7 +119,7 @@ fn what_is_inlined_has_methods() {
         let (alone, both) = ([(OUTER, Some(7))], [(INNER, Some(0)), (OUTER, Some(7))]);
         check(0x20, false, Some(&alone));
         check(0x40, false, Some(&both));
-        // Behind calls only what is told exactly; of what runs the next place that is.
+        // Behind calls only what is recorded exactly; of what runs the next place that is.
         check(0x30, false, None);
         check(0x30, true, Some(&both));
         check(0x10, true, Some(&alone));

@@ -46,7 +46,7 @@ impl Lines {
         self.0.get(after.checked_sub(1)?).map(|(_, line)| *line)
     }
 
-    /// The first of all; 0: none. Class files do not tell where a method is declared.
+    /// The first of all; 0: none. Class files do not record where a method is declared.
     #[must_use]
     pub fn first(&self) -> u32 {
         self.0.iter().map(|(_, line)| *line).min().unwrap_or_default()

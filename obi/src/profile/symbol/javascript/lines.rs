@@ -55,7 +55,7 @@ impl Sources {
     }
 
     fn lines(&self, memory: &dyn Memory, characters: Characters) -> Option<Arc<Lines>> {
-        // Nobody panics while holding it.
+        // No thread panics while holding it.
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lines) = known.lines.get(&characters) {
             return Some(Arc::clone(lines));
