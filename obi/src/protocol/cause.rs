@@ -23,7 +23,7 @@ pub struct Cause {
     pub behind: Option<u64>,
     /// The thread has waited for many things at once since it lives: it is an event loop, or a part of one.
     pub waits_many: bool,
-    /// What both ends of the exchange say of it; `None` where it cannot be told.
+    /// What both ends of the exchange say of it; `None` where it is not known.
     pub wire: Option<Wire>,
 }
 
@@ -140,7 +140,7 @@ impl Cause {
 }
 
 impl Answerer {
-    /// Of a response's head, by the piece that begins it; `None` when the kernel does not tell.
+    /// Of a response's head, by the piece that begins it; `None` when the kernel does not report it.
     #[must_use]
     pub fn of_head(head: &head_event) -> Option<Self> {
         let block = block_of(head)?;

@@ -99,7 +99,7 @@ impl Entry {
         self.encrypted = head.encrypted != 0;
     }
 
-    /// Where, when the request's head could not tell: at a TLS library the socket may show later.
+    /// Where, when the request's head did not show it: at a TLS library the socket may show later.
     pub(super) fn place(&mut self, head: &head_event) {
         if self.endpoints == Some(Endpoints::Unknown) {
             self.endpoints = Some(endpoints(head));
@@ -189,7 +189,7 @@ impl Entry {
         self.answerer = Answerer::of_head(head);
     }
 
-    /// The request, as soon as its head is there; `None` when the records did not tell the side.
+    /// The request, as soon as its head is there; `None` when the records did not show the side.
     pub(super) fn begun(&self) -> Option<Begun<'_>> {
         Some(Begun {
             number: self.number,
@@ -222,7 +222,7 @@ impl Entry {
         })
     }
 
-    /// `None` when the records did not tell the side or the endpoints.
+    /// `None` when the records did not show the side or the endpoints.
     fn request(&self) -> Request<'_> {
         Request { is_truncated: self.partial_truncated, ..self.text.request() }
     }
@@ -272,7 +272,7 @@ impl Entry {
         })
     }
 
-    /// What goes on over HTTP/2: the answer will come there. `None` when the records did not tell the side.
+    /// What goes on over HTTP/2: the answer will come there. `None` when the records did not show the side.
     pub(super) fn upgraded(&self, ended: u64, text: RequestText) -> Option<Upgraded> {
         Some(Upgraded {
             number: self.number,

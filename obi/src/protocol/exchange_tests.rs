@@ -115,7 +115,7 @@ fn whole_exchanges_are_handed_over_once() {
     check(&[Wire::server(0).head(REQUEST, END, GET), server.end(RESPONSE, 0, 1)], &[]);
 }
 
-/// What is told of exchanges beside their ends.
+/// What is reported of exchanges beside their ends.
 #[derive(Default)]
 struct Story(Vec<String>);
 
@@ -139,7 +139,7 @@ impl Sink for Story {
     }
 }
 
-/// The records, and then a sweep of everything, tell this.
+/// The records, and then a sweep of everything, give this.
 fn check_story(records: &[Record], expected: &[&str]) {
     let (mut exchanges, mut story) = (Exchanges::new(Limits::default()), Story::default());
     for record in records {

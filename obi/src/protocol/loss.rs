@@ -12,7 +12,7 @@ pub struct Loss {
     pub stage: &'static str,
     /// Label `reason`.
     pub reason: &'static str,
-    /// Label `side`; `None` when the record did not tell.
+    /// Label `side`; `None` when the record did not show it.
     pub side: Option<Side>,
     /// The process, for the label `service_name`.
     pub tgid: u32,

@@ -303,7 +303,7 @@ pub struct UnderWay<'a> {
     pub request: Request<'a>,
 }
 
-/// What the request head tells. No query value, cookie or authorization gets this far.
+/// What the request head says. No query value, cookie or authorization gets this far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Request<'a> {
     /// As sent, case kept. Empty when not known: a header table of HTTP/2 was joined in the middle.
@@ -328,7 +328,7 @@ pub struct Request<'a> {
     pub is_truncated: bool,
 }
 
-/// What the response head tells.
+/// What the response head says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Response {
     /// Status code, 100–999. `None` when a response came and its status is not known: a header table of HTTP/2 was

@@ -111,7 +111,7 @@ impl Table {
         Some(slot as usize)
     }
 
-    /// Tells which exchanges that had begun will not be heard of again.
+    /// Reports the exchanges that had begun and will not be heard of again.
     pub(super) fn tell_forgotten(&mut self, sink: &mut impl Sink) {
         self.forgotten.drain(..).for_each(|number| sink.forgotten(number));
     }

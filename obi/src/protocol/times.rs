@@ -22,7 +22,7 @@ pub struct Times {
 }
 
 impl Times {
-    /// As the kernel tells it.
+    /// As the kernel reports it.
     #[must_use]
     pub fn of_event(event: &times_event) -> Self {
         let times_event { cpu, runqueue, blocked, switches, .. } = *event;

@@ -105,7 +105,7 @@ impl Plan {
     /// Where it listens: port 0 has become a free one.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// When the system does not report them.
     pub fn addresses(&self) -> std::io::Result<Vec<SocketAddr>> {
         self.listeners.iter().map(|(_, listener)| listener.local_addr()).collect()
     }

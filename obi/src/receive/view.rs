@@ -170,7 +170,7 @@ pub struct View {
     pub passed: Vec<(&'static str, u64)>,
     /// Received spans that wait for the exchange that they may belong to.
     pub waiting: usize,
-    /// Captured spans that wait to be exported, since an SDK may tell of the same event.
+    /// Captured spans that wait to be exported, since an SDK may report the same event.
     pub held: usize,
     /// Memory of what was received and is still here.
     pub bytes: u64,

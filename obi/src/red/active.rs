@@ -11,7 +11,7 @@ use hashbrown::HashMap;
 use super::series::{MAX_LABEL_BYTES, OTHER};
 use crate::span::{Service, SpanKind};
 
-/// Combinations that are told apart; further ones are counted under `_OTHER`.
+/// Combinations that are distinguished; further ones are counted under `_OTHER`.
 const MAX_GAUGES: usize = 2_000;
 
 /// What one gauge counts.

@@ -11,8 +11,8 @@ use crate::span::detail::GRPC;
 use crate::span::grpc::{CODES, Code};
 use crate::span::{Detail, Rpc, Service, Span, SpanKind};
 
-/// Statuses that tell calls of one side apart when method and all else is folded: every code, none, and none with an error.
-/// A code decides by itself whether it is an error.
+/// Statuses that distinguish calls of one side when method and all else is folded: every code, none, and none with an
+/// error. A code decides by itself whether it is an error.
 pub(super) const STATUSES: usize = CODES + 2;
 
 /// Labels of one series.

@@ -15,8 +15,8 @@ use hashbrown::{Equivalent, HashMap};
 use super::series::{MAX_LABEL_BYTES, OTHER};
 use crate::span::Service;
 
-/// Pairs of service and route that are told apart; further routes share one of their service's, and when there are twice
-/// as many, services share one.
+/// Pairs of service and route that are distinguished; further routes share one of their service's, and when there are
+/// twice as many, services share one.
 const MAX_SERIES: usize = 2_000;
 
 /// Service by its number, and route.

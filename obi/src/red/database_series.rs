@@ -9,7 +9,7 @@ use super::series::{Dimensions, MAX_LABEL_BYTES, OTHER, shorten};
 use super::table::LabelSet;
 use crate::span::{Database, Detail, Service, Span};
 
-/// Systems that tell calls apart when all else is folded, each with an error or not.
+/// Systems that distinguish calls when all else is folded, each with an error or not.
 pub(super) const SYSTEMS: usize = 2;
 
 /// Labels of one series.

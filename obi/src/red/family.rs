@@ -80,7 +80,7 @@ pub struct Family {
     pub source: Source,
     /// Spans of this kind only; `None` where both are in it, or the source has one.
     pub kind: Option<SpanKind>,
-    /// What series are told apart by, beside service and namespace; edges have no others.
+    /// What distinguishes series, beside service and namespace; edges have no others.
     pub labels: &'static [&'static Label],
 }
 

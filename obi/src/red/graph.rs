@@ -21,9 +21,9 @@ use super::series::{OTHER, shorten};
 use crate::cause::Origin;
 use crate::span::{Detail, Service, Span};
 
-/// Edges that are told apart; further ones share one.
+/// Edges that are distinguished; further ones share one.
 const EDGES: usize = 1_000;
-/// Virtual servers of one client that are told apart.
+/// Virtual servers of one client that are distinguished.
 const VIRTUAL: usize = 100;
 /// Calls of which one end is over.
 const WAITING: usize = 16_384;
@@ -144,7 +144,7 @@ impl Graph {
         let failed = !span.error_type.is_empty();
         let Some((number, client)) = caller else {
             if span.origin == Origin::Header {
-                // Its caller's own span tells who that is.
+                // Its caller's own span says who that is.
                 self.unpaired += 1;
                 return;
             }

@@ -101,7 +101,7 @@ impl<const N: usize> Default for Buckets<N> {
 }
 
 impl<const N: usize> Buckets<N> {
-    /// Counts one value and tells its bucket. `bounds` are one fewer than the buckets.
+    /// Counts one value and returns its bucket. `bounds` are one fewer than the buckets.
     #[inline]
     pub fn observe(&mut self, bounds: &[u64], value: u64) -> usize {
         debug_assert_eq!(bounds.len() + 1, N);

@@ -1,4 +1,4 @@
-//! What series are told apart by: each label named once, for every format.
+//! What distinguishes series: each label named once, for every format.
 //!
 //! In: labels as they are kept. Out: names by the semantic conventions and by Prometheus's rules, and values. Refuses
 //! to know formats. The labels of the service itself are not among them: where they stand depends on the format.

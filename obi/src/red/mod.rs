@@ -266,7 +266,7 @@ impl Registry {
         }
     }
 
-    /// Counts one span. What an SDK has told of is not counted: what was captured is.
+    /// Counts one span. What an SDK has reported is not counted: what was captured is.
     pub fn record(&mut self, span: &Span) {
         if matches!(span.detail, Detail::Sdk(_)) {
             return;

@@ -56,7 +56,7 @@ pub(super) trait Dimensions: LabelSet + Sized {
     fn overflow_key_of(span: &Span, service: &Service) -> Self::Key<'static>;
     /// The labels of that overflow series.
     fn overflow_labels_of(span: &Span, service: &Arc<Service>) -> Self;
-    /// What tells this span from others, for people who ask what was folded.
+    /// What distinguishes this span from others, for people who ask what was folded.
     fn describe(span: &Span) -> String;
     /// Who holds the series.
     fn service(&self) -> &Arc<Service>;

@@ -21,7 +21,7 @@ pub struct SpanLabels {
     pub status: Status,
     /// This series stands for all that found no room (`otel.metric.overflow`).
     pub overflow: bool,
-    /// Durations of these spans say something about speed; else only their number is told.
+    /// Durations of these spans say something about speed; else only their number is reported.
     pub timed: bool,
     verb: &'static str,
     place: Arc<str>,

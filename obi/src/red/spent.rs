@@ -1,6 +1,6 @@
 //! Where the time of requests went, by service and route.
 //!
-//! In: server spans of which it is told. Out: running totals of the parts. Refuses to know how time is booked.
+//! In: server spans of which it is known. Out: running totals of the parts. Refuses to know how time is booked.
 
 use std::sync::Arc;
 

@@ -295,7 +295,7 @@ fn a_noisy_service_starves_no_quiet_one() {
     let of = |id: u32| usage.shares.iter().find(|share| share.service.id == id).expect("a share");
     assert_eq!((of(2).series, of(2).folded.value), (2, 0), "its request series and its span series");
     assert_eq!(of(1).series + of(1).overflow_series, 3 + 480 + 2, "promised, four fifths of 600, overflow");
-    // Each metric folds a span apart; the pairs that fit are told by the series.
+    // Each metric folds a span apart; the series show the pairs that fit.
     assert_eq!(of(1).folded.value, 10_000 - (of(1).series as u64));
     assert!(of(1).examples.len() == 5 && of(1).examples[0].contains("GET /2"), "{:?}", of(1).examples);
 }

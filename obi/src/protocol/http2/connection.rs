@@ -65,7 +65,7 @@ impl Connection {
         made
     }
 
-    /// Notes what each record tells of the connection.
+    /// Notes what each record says of the connection.
     pub(super) fn note(&mut self, frame: &frame_event) {
         self.tgid = frame.header.tgid;
         self.side = self.side.or(Side::from_wire(frame.side));

@@ -79,7 +79,7 @@ impl Direction {
     }
 
     /// Notes that nothing comes any more, and how many records there were when the connection ended. A thread may have
-    /// been about to count the last one that came: more than were told is no gap.
+    /// been about to count the last one that came: more records than that number are no gap.
     pub(super) fn end(&mut self, pieces: u32) {
         if pieces.wrapping_sub(self.expected).cast_signed() > 0 {
             self.miss();

@@ -83,7 +83,7 @@ impl Http2 {
             }
             frame::DATA if frame.flags & frame::END_STREAM != 0 => self.data_end(at, frame, sink),
             frame::RST_STREAM | frame::GOAWAY => self.control(at, frame, payload, sink),
-            // What a direction may use of its table, it says itself (`hpack`), so SETTINGS tell us nothing.
+            // What a direction may use of its table, it says itself (`hpack`), so SETTINGS add nothing.
             _ => {}
         }
         self.streams.tell_forgotten(sink);
@@ -278,7 +278,7 @@ impl Http2 {
         self.finish_if_over(slot, sink);
     }
 
-    /// A stream is about to end without the frame that would tell what it has carried.
+    /// A stream is about to end without the frame that would say what it has carried.
     fn content(&mut self, at: u32, frame: &frame_event) {
         let Some(is_request) = self.connections[at].is_request(frame.sent != 0) else { return };
         let Some(slot) = self.streams.find(at, frame.stream) else { return };

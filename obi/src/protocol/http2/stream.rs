@@ -26,7 +26,7 @@ pub(super) struct Half {
     messages: Option<u32>,
     /// All that was seen of its data is in these two.
     is_counted: bool,
-    /// When the latest of its header blocks, or the last byte of its data had passed, as far as is told.
+    /// When the latest of its header blocks, or the last byte of its data had passed, as far as is reported.
     latest: u64,
     /// A header block has come, interim ones included.
     is_begun: bool,
@@ -80,7 +80,7 @@ pub(super) struct End {
 }
 
 impl Half {
-    /// Takes what the record of a header block or of the last data tells of the data up to it. `is_head`: it has fields
+    /// Takes what the record of a header block or of the last data says of the data up to it. `is_head`: it has fields
     /// that only the head of a message has.
     pub(super) fn note(&mut self, frame: &frame_event, is_end: bool, is_head: bool, gaps: u32) {
         // With the block that opens the stream and ends it there was no data, whatever the record says. The head may be
@@ -97,7 +97,7 @@ impl Half {
         }
     }
 
-    /// Takes what a record tells of the data before a stream that ends without a frame for it.
+    /// Takes what a record says of the data before a stream that ends without a frame for it.
     pub(super) fn count(&mut self, frame: &frame_event) {
         if self.ended.is_none() {
             (self.body_bytes, self.messages, self.is_counted) = (bytes(frame), messages(frame), true);
@@ -169,7 +169,7 @@ impl Stream {
         });
     }
 
-    /// The request, as soon as its head is there; `None` when the records did not tell the side.
+    /// The request, as soon as its head is there; `None` when the records did not show the side.
     pub(super) fn begun(&self, connection: &Connection) -> Option<Begun<'_>> {
         Some(Begun {
             number: number(connection.number, self.id),
@@ -250,7 +250,7 @@ impl Stream {
     }
 
     /// The exchange. `None` when the response head was missed, without which its outcome is not known, or the records
-    /// did not tell the side.
+    /// did not show the side.
     pub(super) fn exchange(&self, connection: &Connection, end: End) -> Option<Exchange<'_>> {
         let semantics = self.semantics(connection, end.is_cancelled);
         let is_known =

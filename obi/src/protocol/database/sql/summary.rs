@@ -1,7 +1,7 @@
 //! Tokens of SQL to what they do: operations and their targets, in the order of the text.
 //!
 //! In: tokens. Out: the summary, and operation and target where there is one of each. Knows as much of SQL's grammar as
-//! tells a table from a column. Refuses to know dialects beyond that.
+//! distinguishes a table from a column. Refuses to know dialects beyond that.
 
 use super::lexer::{Kind, Token};
 

@@ -15,7 +15,7 @@ fn streams_end_early() {
         records.push(c.at(40).reset(from, 1, code));
         records.push(ok(&mut c, 1));
         let side = if side == obi_ebpf::SIDE_SERVER { "Server" } else { "Client" };
-        // No record has told how much of the answer's content had passed.
+        // No record has said how much of the answer's content had passed.
         let (status, bytes) = if started { ("200", "?") } else { ("none", "0") };
         check(&records, &[&format!("{side} 1 GET /a?k=REDACTED {status} 0/{bytes} 10-20-40 {word}")]);
     };
@@ -114,7 +114,7 @@ fn an_exchange_is_forgotten_before_its_connection() {
     assert_eq!((exchanges.open(), exchanges.forget(NUMBER, &mut lines)), (0, false));
 }
 
-/// What a stream has carried is told before it is reset, and before its connection ends.
+/// What a stream has carried is reported before it is reset, and before its connection ends.
 #[test]
 fn ends_tell_what_was_carried() {
     for is_reset in [true, false] {

@@ -62,7 +62,7 @@ fn ends_that_may_have_been_missed() {
     let trailers = c.at(30).headers(Server, 1, true, &[("grpc-status", "0")]);
     let called = "Server 1 POST /s.S/M? None 0/0 20-20-30  rpc Some(0)  Some(0)/Some(0) Some(2000000)";
     check(&[asked, trailers], &[called]);
-    // The trailers tell what was carried, unless that passed unseen, too.
+    // The trailers say what was carried, unless that passed unseen, too.
     for (body_bytes, messages, told) in [
         (42_750, 3, "0/42750 20-20-30  rpc Some(0)  Some(0)/Some(3)"),
         (u64::MAX, u32::MAX, "0/? 20-20-30  rpc Some(0)  Some(0)/None"),

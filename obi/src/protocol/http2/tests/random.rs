@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     /// Streams in any order, in any pieces, with any records missing: each is seen or lost, once, and nothing that is
-    /// told of it is wrong. Without missing records all are seen, and everything of them.
+    /// reported of it is wrong. Without missing records all are seen, and everything of them.
     #[test]
     fn each_stream_counts_once(
         scripts in prop::collection::vec(script(), 1..60),
