@@ -168,7 +168,7 @@ impl Store {
         self.kept.usage()
     }
 
-    /// Changes a span that is held: an SDK has told of the same event.
+    /// Changes a span that is held: an SDK has reported the same event.
     pub fn change(&mut self, sequence: u64, change: impl FnOnce(&mut Span)) {
         let first = self.spans.front().map_or(self.last + 1, |stored| stored.sequence);
         let nth = sequence.checked_sub(first).and_then(|nth| usize::try_from(nth).ok());

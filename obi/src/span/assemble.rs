@@ -78,7 +78,7 @@ impl Assembler {
         };
     }
 
-    /// What HTTP tells: of both ends, and of what was carried.
+    /// What HTTP says: of both ends, and of what was carried.
     fn http(&mut self, exchange: &Exchange<'_>, message: &protocol::Http<'_>, span: &mut Span) {
         let request = &message.request;
         let header = parse_traceparent(request.traceparent);
@@ -273,7 +273,7 @@ fn describe(http: &mut Http, said: Said<'_>) {
     http.status_unknown = message.response.is_some() && http.status.is_none();
 }
 
-/// Both ends of the connection, as far as this side tells of them.
+/// Both ends of the connection, as far as this side shows them.
 fn write_ends(span: &mut Span, exchange: &Exchange<'_>, host: &str) {
     let (server, client) = match (exchange.side, exchange.endpoints) {
         (_, Endpoints::Unix | Endpoints::Unknown) => (None, None),

@@ -179,8 +179,8 @@ impl<'a, V: FnMut(&'a str, AttributeValue<'_>)> Attributes<'a, V> {
         self.mark("obi.rpc.web", rpc.web);
     }
 
-    /// Without method and status: those are the upgrade's, and whoever derives metrics of HTTP from spans must not take
-    /// this for a request.
+    /// Without method and status: those are the upgrade's, and a receiver that derives metrics of HTTP from spans must
+    /// not take this for a request.
     fn websocket(&mut self, socket: &WebSocket) {
         let http = &socket.http;
         self.text("network.protocol.name", "websocket");

@@ -9,7 +9,7 @@
 //!
 //! A call streams when more than one message went one way, or when it succeeded without a message that a plain call must
 //! have. One such call marks its method for good. A plain call that fails may have no response, or be refused before its
-//! request came: that tells nothing.
+//! request came: that shows nothing.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;

@@ -64,7 +64,7 @@ fn one_call_marks_its_method_as_streaming() {
     check(failed, counted(1, 7), true);
     check(None, counted(0, 0), false);
     check(OK, Rpc::default(), false);
-    // What has no name of its own tells only of itself.
+    // What has no name of its own says something only of itself.
     let mut calls = Calls::default();
     let unknown = |calls: &mut Calls, rpc| assign(calls, 1, "", None, rpc);
     assert_eq!(unknown(&mut calls, counted(1, 9)), (OTHER.to_owned(), true));

@@ -21,7 +21,7 @@ pub enum Detail {
     WebSocket(WebSocket),
     /// A call of a database.
     Database(Database),
-    /// What an SDK has told of; it is in no metric of ours.
+    /// What an SDK has reported; it is in no metric of ours.
     Sdk(Box<Sdk>),
 }
 
@@ -52,7 +52,7 @@ pub enum Answer {
 pub const GRPC: &str = "grpc";
 /// Verb of every WebSocket.
 pub const WEBSOCKET: &str = "WEBSOCKET";
-/// Verb of what an SDK has told of.
+/// Verb of what an SDK has reported.
 pub const SDK: &str = "sdk";
 
 impl Detail {

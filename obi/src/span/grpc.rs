@@ -1,8 +1,8 @@
-//! Statuses of gRPC: their names, where they come from when nobody sent one, and which of them are errors.
+//! Statuses of gRPC: their names, where they come from when none was sent, and which of them are errors.
 //!
-//! In: what the exchange tells of a call. Out: a [`Code`], names, `error.type`. The rules are those of gRPC
-//! (`doc/statuscodes.md`, `doc/http-grpc-status-mapping.md`, `doc/PROTOCOL-HTTP2.md`) and of the semantic conventions for
-//! gRPC. Refuses to know methods.
+//! In: what the exchange says of a call. Out: a [`Code`], names, `error.type`. The rules are those of gRPC
+//! (`doc/statuscodes.md`, `doc/http-grpc-status-mapping.md`, `doc/PROTOCOL-HTTP2.md`) and of the semantic conventions
+//! for gRPC. Refuses to know methods.
 
 use crate::protocol::{Exchange, Rpc, Side};
 
@@ -107,8 +107,8 @@ impl Code {
 }
 
 /// The status of a call, whose carrier was answered with `http`: the one that was sent; else the one that the protocol
-/// gives to an HTTP status other than 200, to a call that broke when its time had passed (whoever let go of it first),
-/// or to a client that gave up before. `None` when none came or could be read.
+/// gives to an HTTP status other than 200, to a call that broke when its time had passed (whichever end let go of it
+/// first), or to a client that gave up before. `None` when none came or could be read.
 #[must_use]
 pub fn status(exchange: &Exchange<'_>, http: Option<u16>, rpc: &Rpc<'_>) -> Option<Code> {
     const HTTP_OK: u16 = 200;

@@ -1,4 +1,4 @@
-//! Tests of statuses: what an exchange tells in, code and `error.type` by side out.
+//! Tests of statuses: what an exchange says in, code and `error.type` by side out.
 
 use proptest::prelude::*;
 
@@ -104,7 +104,7 @@ fn statuses_that_were_not_sent() {
     ] {
         check(none, Some(http), None, (name, server, name));
     }
-    // Nobody knows.
+    // It is not known.
     check(none, Some(200), None, ("", "", ""));
     check(none, None, None, ("", "", ""));
     for http in [None, Some(200)] {

@@ -46,7 +46,7 @@ pub const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.44.0";
 /// Name of the instrumentation scope under which everything of ours goes out.
 pub const SCOPE_NAME: &str = "obi";
 
-/// Who served or called, shared by all processes that say the same of themselves. Metrics are told apart by it.
+/// Who served or called, shared by all processes that say the same of themselves. Metrics are distinguished by it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub struct Service {
     /// `service.name`.
@@ -74,7 +74,7 @@ pub enum SpanKind {
     Server,
     /// The process sent the request.
     Client,
-    /// Something inside of a process: only SDKs tell of it, and nothing counts it.
+    /// Something inside of a process: only SDKs report it, and nothing counts it.
     Internal,
 }
 
@@ -89,14 +89,14 @@ pub struct Span {
     pub parent_span_id: Option<[u8; 8]>,
     /// The span that the request's own head names, on whichever side: what an SDK's span of the same event is known by.
     pub wire_parent: Option<[u8; 8]>,
-    /// What an SDK has told of the same event.
+    /// What an SDK has reported of the same event.
     pub twin: Option<Box<Twin>>,
     /// How the parent was found out, or why not.
     pub origin: Origin,
     /// W3C trace flags; bit 0 is "sampled".
     pub trace_flags: u8,
     /// Whether it leaves this agent: head sampling's word, always true while no destination takes spans. What is not
-    /// sampled is counted all the same, but is no exemplar: nobody could look it up.
+    /// sampled is counted all the same, but is no exemplar: no reader could look it up.
     pub sampled: bool,
     /// `tracestate`, as received.
     pub trace_state: String,
@@ -110,7 +110,7 @@ pub struct Span {
     pub end: u64,
     /// Time between arrival and the process's first read of the request, ns.
     pub queue_wait: u64,
-    /// Where the rest of the time went; `None` of spans of which nothing of it is told: calls, WebSockets, and all
+    /// Where the rest of the time went; `None` of spans of which nothing of it is known: calls, WebSockets, and all
     /// where no time is booked.
     pub spent: Option<Box<Spent>>,
     /// Process id in the initial namespace.
@@ -119,7 +119,7 @@ pub struct Span {
     pub service: Arc<Service>,
     /// Which of the service's processes.
     pub instance: Arc<Instance>,
-    /// `error.type`, by the rule of the protocol and the side; empty when the span is no error, or when nobody knows.
+    /// `error.type`, by the rule of the protocol and the side; empty when the span is no error, or it is not known.
     pub error_type: &'static str,
     /// Who was asked.
     pub server: ServerEnd,
@@ -134,7 +134,7 @@ pub struct Span {
     pub response_bytes: Option<u64>,
     /// `obi.request.head.truncated`: what the request held behind the limit of what is copied was not seen.
     pub is_truncated: bool,
-    /// `obi.exchange.id`: both ends of the exchange have the same. `None` where the connection does not tell.
+    /// `obi.exchange.id`: both ends of the exchange have the same. `None` where the connection does not show it.
     pub exchange_id: Option<u64>,
     /// What is particular to the protocol.
     pub detail: Detail,

@@ -19,7 +19,7 @@
 //!
 //! # Requests that no route answered
 //!
-//! 404 and 405 teach nothing: otherwise everybody could make routes by asking for what does not exist. Such a request
+//! 404 and 405 teach nothing: otherwise any client could make routes by asking for what does not exist. Such a request
 //! has the route that its path fits, or none, as the conventions want it.
 //!
 //! # Bounds

@@ -61,7 +61,7 @@ pub fn examine<'a>(segment: &'a str, scratch: &'a mut String) -> Segment<'a> {
 }
 
 /// How much a text speaks for its place being a variable, from 1 for a plain word. Few suspicious texts in one place
-/// tell as much as many plain ones.
+/// say as much as many plain ones.
 #[must_use]
 pub fn suspicion(text: &str) -> u16 {
     if is_version(text) {

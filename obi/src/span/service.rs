@@ -31,7 +31,7 @@ use crate::kubernetes::{Pod, Pods};
 /// Names processes and shares their services.
 #[derive(Debug)]
 pub struct Services {
-    /// The machine. Its name also tells a pod on the node's network from one with a name of its own.
+    /// The machine. Its name also distinguishes a pod on the node's network from one with a name of its own.
     host: Host,
     /// The pods of this node.
     cluster: Cluster,
@@ -160,7 +160,7 @@ impl Naming for Services {
 
 struct Described {
     service: Service,
-    /// Neither the process nor what surrounds it has told a name.
+    /// Neither the process nor what surrounds it has given a name.
     anonymous: bool,
     /// What has, in a user's words.
     origin: &'static str,

@@ -30,7 +30,7 @@ pub fn error_type(socket: &WebSocket, failure: Option<Failure>, side: Side) -> &
     }
 }
 
-/// A code that tells of an error, as text, and whether it complains of what the other end sent.
+/// A code that means an error, as text, and whether it complains of what the other end sent.
 fn abnormal(code: u16) -> Option<(&'static str, bool)> {
     Some(match code {
         1000 | 1001 | PRIVATE.. => return None,

@@ -54,7 +54,7 @@ pub struct Routes {
     texts: Texts,
 }
 
-/// Routes that belong to nobody.
+/// Routes that belong to no service.
 #[derive(Debug)]
 struct Fixed {
     overflow: Arc<str>,
@@ -91,8 +91,8 @@ impl Routes {
         (self.patterns, self.per_service) = (patterns, per_service);
     }
 
-    /// Points `route` at the route of a request: empty where there is none (`CONNECT`, a path nobody has), `*` for what
-    /// is no path.
+    /// Points `route` at the route of a request: empty where there is none (`CONNECT`, a path that no service has), `*`
+    /// for what is no path.
     pub fn assign(&mut self, request: Request<'_>, route: &mut Arc<str>) {
         let found = match request.path {
             "" => &self.fixed.none,
@@ -119,7 +119,7 @@ impl Routes {
         };
         let tree = &mut service.tree;
         let before = tree.len();
-        // Once half is taken, everybody who comes gets a smaller part.
+        // Once half is taken, every service that comes gets a smaller part.
         let allowed = if self.n_nodes < MAX_NODES / 2 { SERVICE_NODES } else { SERVICE_NODES / 8 };
         let room = request.teaches().then(|| allowed.min(before + MAX_NODES.saturating_sub(self.n_nodes)));
         let mut walk = tree.walk((request.method, request.path), room, texts);

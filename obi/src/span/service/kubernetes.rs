@@ -1,7 +1,7 @@
 //! What a process is called by its pod, and what its pod says of it.
 //!
-//! In: the [`Pod`], where a source has told of it, else the host name inside the pod, which is mostly the pod's name.
-//! Out: names and attributes. A pod that is only known by name goes by the shape of names that Kubernetes generates: a
+//! In: the [`Pod`], where a source has sent it, else the host name inside the pod, which is mostly the pod's name. Out:
+//! names and attributes. A pod that is only known by name goes by the shape of names that Kubernetes generates: a
 //! hand-made one of that very shape is taken for generated.
 
 use std::collections::HashSet;
@@ -17,7 +17,7 @@ use crate::kubernetes::workload::workload;
 use crate::kubernetes::{Pod, PodUid, Pods};
 use crate::span::Resource;
 
-/// How long the first process of a pod that is not known is kept waiting: pods are told when they are bound, half a
+/// How long the first process of a pod that is not known is kept waiting: pods are reported when they are bound, half a
 /// second before their first program begins, so it is mostly not at all.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// Pods that were waited for in vain and are not again.
@@ -66,7 +66,7 @@ impl Cluster {
         }
     }
 
-    /// Names that the pod gives the service, the strongest first, each with what tells it.
+    /// Names that the pod gives the service, the strongest first, each with what gives it.
     pub(super) fn names(&self, pod: &Pod) -> Vec<(&'static str, String)> {
         let labels = [
             ("label app.kubernetes.io/instance", &pod.labels.instance),
@@ -150,7 +150,7 @@ pub(super) struct Owner<'a> {
 }
 
 /// The owner of the pod with this name. `None` without a name, or when it is the node's: then the pod uses the
-/// node's network, and the name tells nothing of the pod.
+/// node's network, and the name says nothing of the pod.
 pub(super) fn owner<'a>(pod: &'a str, node: &str) -> Option<Owner<'a>> {
     let short = |name: &'a str| name.split('.').next().unwrap_or(name);
     if pod.is_empty() || pod == node || Some(short(pod)) == node.split('.').next() {

@@ -1,10 +1,10 @@
 //! Programs that only start another one, to the one they start: application servers, task runners, wrappers.
 //!
-//! In: the launcher's name and its arguments. Out: the application's name, if it is told there.
+//! In: the launcher's name and its arguments. Out: the application's name, if it is named there.
 
 use super::program::stem;
 
-/// Where a launcher is told what to run.
+/// Where a launcher's arguments name what to run.
 #[derive(Debug, Clone, Copy)]
 enum Told {
     /// As `module:attribute` or a module anywhere among its options (WSGI and ASGI servers).
@@ -42,7 +42,7 @@ const LAUNCHERS: [(&str, Told); 24] = [
     ("uvicorn.main", Told::Module),
 ];
 
-/// The application that this launcher was told to run; `None` when it is no launcher or was not told.
+/// The application that this launcher is to run; `None` when it is no launcher or its arguments name none.
 pub(super) fn application(launcher: &str, arguments: &[String]) -> Option<String> {
     let (_, told) = LAUNCHERS.iter().find(|(name, _)| *name == launcher)?;
     let name = match told {

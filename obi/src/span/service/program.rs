@@ -13,9 +13,9 @@ use crate::capture::discover::Facts;
 /// What a process runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
-    /// Name of the program; `None` when an interpreter does not tell.
+    /// Name of the program; `None` when an interpreter does not show it.
     pub(super) name: Option<String>,
-    /// `telemetry.sdk.language` in OpenTelemetry's words, where the interpreter tells.
+    /// `telemetry.sdk.language` in OpenTelemetry's words, where the interpreter shows it.
     pub(super) language: Option<&'static str>,
     /// What runs it.
     pub(super) runtime: Runtime,
@@ -78,7 +78,7 @@ fn runtime(file: &str) -> Runtime {
     Runtime { name, version: version.to_owned() }
 }
 
-/// What the interpreter was told to run, by its arguments.
+/// What the interpreter is to run, by its arguments.
 fn application(interpreter: &Interpreter, arguments: &[String], directory: &str) -> Option<String> {
     let (target, rest) = interpreter::target(interpreter, arguments)?;
     match target {
@@ -153,7 +153,7 @@ fn executable_name(path: &str) -> &str {
     file.strip_prefix('.').and_then(|file| file.strip_suffix("-wrapped")).unwrap_or(file)
 }
 
-/// One executable that is many programs, told apart by its first argument.
+/// One executable that is many programs, distinguished by its first argument.
 fn busybox<'a>(executable: &'a str, command: &'a [String]) -> (&'a str, &'a [String]) {
     if executable != "busybox" {
         return (executable, command);

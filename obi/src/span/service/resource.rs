@@ -54,7 +54,7 @@ fn is_any(name: &str, names: &[&str]) -> bool {
 /// Most attributes looked at.
 const ATTRIBUTES_MAX: usize = 128;
 
-/// Attributes that somebody else has taken apart already.
+/// Attributes that the source has taken apart already.
 pub(super) fn of_pairs(pairs: &[(Box<str>, Box<str>)]) -> Resource {
     Resource(pairs.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
 }

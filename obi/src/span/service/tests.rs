@@ -415,9 +415,9 @@ fn a_pod_names_its_processes_in_the_order_of_the_conventions() {
         "mine",
     );
     check(|facts, _, _| facts.otel_service_name = "env".to_owned(), "env", "shop");
-    // Of a pod that is known by name only, the shape of the name tells.
+    // Of a pod that is known by name only, the shape of the name decides.
     check(|_, pod, _| (pod.is_whole, pod.owner) = (false, None), "cart", "shop");
-    // What somebody has written is bounded, and markup stays what it is: text.
+    // What a user has written is bounded, and markup stays what it is: text.
     check(|_, pod, _| annotate(pod, &[("service.name", "<b>\u{7}x</b>")]), "<b>\u{fffd}x</b>", "shop");
     check(|_, pod, _| annotate(pod, &[("service.name", " ")]), "cart", "shop");
     check(|_, pod, _| annotate(pod, &[("service.name", &"x".repeat(64 << 10))]), &"x".repeat(255), "shop");
@@ -473,7 +473,7 @@ fn a_pod_describes_its_services_and_instances() {
         ("service.instance.id", "shop.cart-5d4f8c7b9-x2x4z.app"),
     ];
     check(&instance.attributes, &of_instance);
-    // A pod that nobody has told of is counted, and waited for once.
+    // A pod that no source has sent is counted, and waited for once.
     let unknown = services.service(&Facts { container: Default::default(), ..found.clone() }, None);
     assert_eq!(unknown.name, "other-name", "by its host name");
 }

@@ -3,7 +3,7 @@
 //! In: arguments. Out: the [`Target`] and the arguments behind it. The table says for each interpreter which options
 //! take a value, so that none is mistaken for a script; an option that is not in it is taken to have none.
 
-/// How an interpreter is told what to run.
+/// How an interpreter's arguments name what to run.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     /// File names without version: `python` is also `python3.11`.
@@ -32,7 +32,7 @@ enum Style {
     Words,
     /// Options are words, and the program is a class.
     Class,
-    /// The virtual machine of Erlang, where only the node's name tells.
+    /// The virtual machine of Erlang, where only the node's name says it.
     Node,
 }
 
