@@ -1,6 +1,6 @@
 //! The request to stop: signals in, one flag out, for async tasks and plain threads alike.
 //!
-//! SIGTERM and SIGINT ask for a clean end; a second one ends the process at once, for whoever will not wait.
+//! SIGTERM and SIGINT ask for a clean end; a second one ends the process at once, for an operator who does not wait.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -63,7 +63,7 @@ impl Shutdown {
     /// Returns when it is asked for.
     pub async fn wait(&mut self) {
         if self.requested.wait_for(|requested| *requested).await.is_err() {
-            // Nobody is left who could ask.
+            // No trigger is left that could ask.
             std::future::pending::<()>().await;
         }
     }

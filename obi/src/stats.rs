@@ -89,7 +89,7 @@ pub struct Program {
     pub name: &'static str,
     /// Nanoseconds it has run and how often, since it was loaded; `None` while the kernel keeps no statistics.
     pub run: Option<(u64, u64)>,
-    /// Runs that never happened; `None` where the kernel does not tell.
+    /// Runs that never happened; `None` where the kernel does not report them.
     pub misses: Option<u64>,
 }
 
@@ -193,7 +193,7 @@ pub struct Stats {
     /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is
     /// attached.
     pub waiting: Option<String>,
-    /// Beginnings and ends of processes of which the kernel could not tell.
+    /// Beginnings and ends of processes that the kernel could not report.
     pub lost_process_events: u64,
     /// Times that a process was not read in time.
     pub late_processes: u64,
@@ -266,7 +266,7 @@ impl Stats {
         add(&mut self.unknown_parents, reason, 1, self.snapshots);
     }
 
-    /// Counts `n` requests of which it is not told where the time of their threads went.
+    /// Counts `n` requests of which it is not known where the time of their threads went.
     pub fn lose_times(&mut self, reason: &'static str, n: u64) {
         add(&mut self.lost_times, reason, n, self.snapshots);
     }
@@ -341,12 +341,12 @@ pub struct Snapshot {
     pub read_late: Vec<(&'static str, Counter)>,
     /// Spans whose parent is not known, by reason.
     pub unknown_parents: Vec<(&'static str, Counter)>,
-    /// Requests of which it is not told where the time of their threads went, by reason.
+    /// Requests of which it is not known where the time of their threads went, by reason.
     pub lost_times: Vec<(&'static str, Counter)>,
     /// Why it is not booked where the time of serving threads goes; empty where it is, `None` until capture is
     /// attached.
     pub waiting: Option<String>,
-    /// Beginnings and ends of processes of which the kernel could not tell.
+    /// Beginnings and ends of processes that the kernel could not report.
     pub lost_process_events: u64,
     /// Times that a process was not read in time, so that what it did has the name known until then.
     pub late_processes: u64,

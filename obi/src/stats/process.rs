@@ -51,8 +51,8 @@ impl Process {
     }
 }
 
-/// What was read first. The kernel tells the time of boot by the present clock, so it moves when that is set; whoever
-/// sees the start move takes the process for a new one and counts everything again.
+/// What was read first. The kernel gives the time of boot by the present clock, so it moves when that is set; a
+/// receiver that sees the start move takes the process for a new one and counts everything again.
 fn start_time(now: f64) -> f64 {
     static FIRST: OnceLock<f64> = OnceLock::new();
     *FIRST.get_or_init(|| now)

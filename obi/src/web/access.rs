@@ -30,7 +30,7 @@ pub(super) const SESSION: Duration = Duration::from_secs(12 * 3_600);
 const MAX_SESSIONS: usize = 64;
 /// Name of the cookie of a login.
 const COOKIE_NAME: &str = "obi_session";
-/// Added by proxies. They are believed in one thing: that whoever asks is not on this machine.
+/// Added by proxies. They are believed in one thing: that the client is not on this machine.
 const FORWARDED_FOR: [HeaderName; 3] =
     [FORWARDED, HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("x-real-ip")];
 
@@ -131,8 +131,8 @@ impl Access {
         sessions.iter().fold(false, |found, (known, _)| found | same(known, &id))
     }
 
-    /// A cookie for whoever has the token, for paths below `prefix`. Browsers send it with links from elsewhere, such
-    /// as those of alerts: nothing that can be asked for changes anything.
+    /// A cookie for a client that has the token, for paths below `prefix`. Browsers send it with links from elsewhere,
+    /// such as those of alerts: nothing that can be asked for changes anything.
     pub(super) fn login(&self, token: &str, prefix: &str, over_tls: bool) -> Option<HeaderValue> {
         if !self.is_token(token) {
             return None;
@@ -150,7 +150,7 @@ impl Access {
     }
 }
 
-/// Whether a program of this machine asks, without a proxy that says it asks for someone else.
+/// Whether a program of this machine asks, without a proxy that says it asks for another client.
 fn is_local(headers: &HeaderMap, peer: Option<SocketAddr>) -> bool {
     peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
         && !FORWARDED_FOR.iter().any(|name| headers.contains_key(name))

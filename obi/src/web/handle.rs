@@ -45,7 +45,7 @@ pub struct Sources<'a> {
 impl Command {
     /// Answers. Does nothing when the asker has gone.
     pub fn answer(self, sources: &mut Sources<'_>) {
-        // A failed send means that the asker left in the meantime: nobody is there to be told.
+        // A failed send means that the asker left in the meantime: no client waits for the answer.
         match self {
             Self::Metrics(reply) if !reply.is_closed() => {
                 let _ = reply.send(Metrics::take(sources.registry, sources.stats));

@@ -4,7 +4,7 @@
 //! of connections.
 //!
 //! A web page may make a browser ask for the page's own name after that name was pointed at this machine (DNS
-//! rebinding), and read the answer. The name is what gives it away: such a request carries one that nobody configured.
+//! rebinding), and read the answer. The name is what gives it away: such a request carries one that is not configured.
 //! An address needs no name to be resolved, so every address passes, and with it Prometheus and the kubelet.
 
 use std::net::{Ipv4Addr, Ipv6Addr};

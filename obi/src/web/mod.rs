@@ -52,7 +52,7 @@ pub const MAX_QUERY_BYTES: usize = 8_192;
 /// Answers that are made at the same time; further requests wait. Each may hold a whole exposition.
 const MAX_ANSWERS: usize = 4;
 /// Profiles that are made at the same time, beside other answers: each may hold all samples, and looking names up for
-/// it may take seconds, during which nobody's scrape shall wait.
+/// it may take seconds, during which no scrape shall wait.
 const MAX_PROFILES: usize = 2;
 
 /// What the routes need.
@@ -72,7 +72,7 @@ pub struct State {
 }
 
 impl State {
-    /// Routes over this handle, for everyone. `ready` is set by whoever attached the capture.
+    /// Routes over this handle, for every client. `ready` is set once the capture is attached.
     #[must_use]
     pub fn new(handle: Handle, ready: Arc<AtomicBool>) -> Self {
         let scrapers = Arc::new(Mutex::new(Scrapers::default()));
@@ -131,8 +131,8 @@ impl State {
     }
 }
 
-/// Makes an answer on a thread that may block. Its place among the answers is taken until it is made, also when whoever
-/// asked has gone: that thread cannot be stopped.
+/// Makes an answer on a thread that may block. Its place among the answers is taken until it is made, also when the
+/// client has gone: that thread cannot be stopped.
 async fn made(
     permit: OwnedSemaphorePermit,
     make: impl FnOnce() -> Response + Send + 'static,

@@ -1,4 +1,4 @@
-//! The page below a path of somebody else's listener: `web.external_url` with a path, such as behind a reverse proxy.
+//! The page below a path of another listener: `web.external_url` with a path, such as behind a reverse proxy.
 //!
 //! In: requests with that path in front, or without it where the proxy takes it away; pages whose links begin at the
 //! root. Out: requests below the root; pages whose links begin at that path. Refuses to know what is linked.

@@ -5,9 +5,9 @@
 //!
 //! A scraper that names itself by the `X-Prometheus-Scrape-Timeout-Seconds` header (Prometheus, vmagent, the
 //! OpenTelemetry Collector and Alloy send it) first sees a new series as zero and sees its value from its next
-//! scrape on. Anybody else, and a scraper that comes for the first time, sees values at once. Known limits:
-//! two scrapers that share address and user agent take turns in seeing the zero, and an answer that got lost
-//! on its way counts as seen once it has been handed to the connection as a whole.
+//! scrape on. Any other client, and a scraper that comes for the first time, sees values at once. Known limits: two
+//! scrapers that share address and user agent take turns in seeing the zero, and an answer that got lost on its way
+//! counts as seen once it has been handed to the connection as a whole.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -44,7 +44,7 @@ impl Scrapers {
         held.filter(|held| now.saturating_duration_since(held.seen_at) <= MEMORY).map(|held| held.cursor)
     }
 
-    /// Remembers what a scraper is given at `now`, and tells what it was given before.
+    /// Remembers what a scraper is given at `now`, and returns what it was given before.
     pub fn see(&mut self, address: IpAddr, user_agent: &str, now: Instant, cursor: Cursor) -> Option<Cursor> {
         let user_agent = &user_agent[..user_agent.floor_char_boundary(MAX_USER_AGENT_BYTES)];
         self.0.retain(|scraper| now.saturating_duration_since(scraper.seen_at) <= MEMORY);

@@ -14,14 +14,14 @@ use axum::response::Response;
 pub(super) const PAGE: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                                connect-src 'self'; frame-src 'self'; form-action 'self'; base-uri 'none'; \
                                frame-ancestors 'none'";
-/// Of flame graphs, which have their script and style with them, also as files: names of functions are somebody else's
-/// text, and nothing in the picture may load or send anything. Pages of this listener show it.
+/// Of flame graphs, which have their script and style with them, also as files: names of functions are text of other
+/// programs, and nothing in the picture may load or send anything. Pages of this listener show it.
 pub(super) const PICTURE: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                                   base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 /// Of everything else, which is no document.
 const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
 
-/// What holds for every answer. Ids of traces are in addresses, so no address goes to anybody else.
+/// What holds for every answer. Ids of traces are in addresses, so no address goes to any other site.
 const ALWAYS: [(HeaderName, &str); 6] = [
     (X_CONTENT_TYPE_OPTIONS, "nosniff"),
     (REFERRER_POLICY, "no-referrer"),

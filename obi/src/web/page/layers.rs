@@ -100,7 +100,7 @@ fn without_circles(nodes: usize, edges: &[(usize, usize)]) -> Vec<(usize, usize)
     for (from, to) in edges {
         next[*from].push(*to);
     }
-    // Whom nobody calls comes first: where it is free to choose, a graph is cut where it comes back to its beginning.
+    // Nodes without a caller come first: where it is free to choose, a graph is cut where it returns to its beginning.
     let mut roots: Vec<usize> = (0..nodes).collect();
     roots.sort_by_key(|node| edges.iter().filter(|(from, to)| to == node && from != node).count().min(1));
     let mut seen = vec![Seen::Never; nodes];

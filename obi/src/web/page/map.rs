@@ -23,7 +23,7 @@ use crate::red::graph::DATABASE;
 use crate::red::{Edge, Snapshot, Spread};
 use crate::web::Command;
 
-/// More nodes than this are not told apart: peers that are no services of this machine become one.
+/// More nodes than this are not distinguished: peers that are no services of this machine become one.
 const NODES: usize = 40;
 /// Edges that are drawn, busiest first; the table has all.
 const DRAWN: usize = 200;

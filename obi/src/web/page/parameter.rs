@@ -94,7 +94,7 @@ impl Range {
     }
 }
 
-/// What somebody wants to see of a list.
+/// What a reader wants to see of a list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Wanted {
     pub(super) text: String,

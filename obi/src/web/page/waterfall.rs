@@ -125,7 +125,7 @@ const SLACK: u64 = 1_000_000;
 /// A number for each service that takes part, in the order of appearance.
 pub(super) fn colours(spans: &[Placed]) -> HashMap<u32, usize> {
     let mut colours = HashMap::new();
-    // What SDKs have told has services of its own, of the same name perhaps.
+    // What SDKs have reported has services of its own, of the same name perhaps.
     let mut names: HashMap<(&str, &str), usize> = HashMap::new();
     for placed in spans {
         let service = &placed.stored.span.service;

@@ -379,7 +379,7 @@ async fn few_profiles_are_made_at_a_time_and_scrapes_do_not_wait_for_them() {
     let first = questions.recv().await.unwrap();
     let second = questions.recv().await.unwrap();
     assert!(text(&app, "/metrics", "*/*").await.contains("obi_"));
-    // Nobody else has come this far.
+    // No other request has come this far.
     assert!(questions.try_recv().is_err());
     for question in [first, second] {
         question.reply.send(Selection::default()).unwrap();
