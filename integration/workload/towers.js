@@ -1,10 +1,10 @@
 'use strict';
 // Towers of functions that never mix, with names that only this run knows.
 //
-// Each tower is a chain of functions in a file of its own; the last one works. What calls the next is drawn at random: a
-// plain call, a closure, a method, an async function, a generator, functions of the language, code that was a text.
-// Prints every tower, outermost function first, as `name@file:line`, then `ready`, and works in all of them in turn, from
-// the event loop and from promises, until it is killed. Node 18 and later.
+// Each tower is a chain of functions in a file of its own; the last one works. What calls the next is drawn at
+// random: a plain call, a closure, a method, an async function, a generator, functions of the language, code that was
+// a text. Prints every tower, outermost function first, as `name@file:line`, then `ready`, and works in all of them
+// in turn, from the event loop and from promises, until it is killed. Node 18 and later.
 
 const { randomInt } = require('node:crypto');
 const fs = require('node:fs');

@@ -13,9 +13,10 @@ use std::io;
 use caps::{CapSet, Capability};
 use thiserror::Error;
 
-/// What a running agent uses, where it was started with it: other users' processes are read as they come, and files that
-/// they have mapped and deleted are opened by `/proc/PID/map_files` (`proc_map_files_get_link` in fs/proc/base.c).
-/// Everything that is loaded, attached or switched on is held by a descriptor, which needs nothing any more.
+/// What a running agent uses, where it was started with it: other users' processes are read as they come, and files
+/// that they have mapped and deleted are opened by `/proc/PID/map_files` (`proc_map_files_get_link` in
+/// fs/proc/base.c). Everything that is loaded, attached or switched on is held by a descriptor, which needs nothing
+/// any more.
 const READING: [Capability; 3] =
     [Capability::CAP_SYS_PTRACE, Capability::CAP_DAC_READ_SEARCH, Capability::CAP_CHECKPOINT_RESTORE];
 

@@ -122,7 +122,8 @@ fn read(profile: &Profile, all: &ProfilesDictionary, samples: &mut Vec<Sampled>)
     Ok(())
 }
 
-/// When a stack was sampled and for how many periods each time: a time stands for one of them, or has a value of its own.
+/// When a stack was sampled and for how many periods each time: a time stands for one of them, or has a value of its
+/// own.
 fn weights(sample: &Sample) -> anyhow::Result<Vec<(u64, u32)>> {
     let mut times = sample.timestamps_unix_nano.clone();
     if times.is_empty() || !matches!(sample.values.len(), n if n == 0 || n == times.len()) {

@@ -34,8 +34,8 @@ use self::tls::Tls;
 const STREAMS: u32 = 32;
 /// For a handshake of TLS, and for the head of the first request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a connection may say nothing: longer than SDKs and scrapers pause. A client that reads an answer more slowly
-/// than that is cut off, too.
+/// How long a connection may say nothing: longer than SDKs and scrapers pause. A client that reads an answer more
+/// slowly than that is cut off, too.
 const IDLE: Duration = Duration::from_secs(120);
 /// After the system has refused a connection, for want of descriptors for instance.
 const PAUSE: Duration = Duration::from_millis(100);

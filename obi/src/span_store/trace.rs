@@ -154,8 +154,8 @@ fn under_present_ids(spans: &mut [Stored]) {
     }
 }
 
-/// By exchange, the call that was seen at its other end. A header may name a parent that no one here has seen, such as a
-/// span of an SDK that is sent elsewhere: the call is what came between.
+/// By exchange, the call that was seen at its other end. A header may name a parent that no one here has seen, such
+/// as a span of an SDK that is sent elsewhere: the call is what came between.
 fn callers(spans: &[Stored]) -> HashMap<u64, [u8; 8]> {
     let calls = spans.iter().map(|stored| &stored.span).filter(|span| span.kind == SpanKind::Client);
     calls.filter_map(|span| Some((span.exchange_id?, span.span_id))).collect()

@@ -23,8 +23,8 @@ enum sample_kind {
 	SAMPLE_CPU = 1, /* a CPU was looked at; `value` is CPU time in nanoseconds */
 	/*
 	 * A thread that serves a request has waited for something else than a CPU; `value` is nanoseconds. A wait
-	 * shorter than a threshold is sampled in proportion to its length, and counts as long as the threshold: sums are
-	 * those of all waits.
+	 * shorter than a threshold is sampled in proportion to its length, and counts as long as the threshold:
+	 * sums are those of all waits.
 	 */
 	SAMPLE_OFF_CPU = 2,
 	SAMPLE_PAGE_FAULTS = 3, /* memory was touched that was not there; `value` is how many times */

@@ -1,4 +1,4 @@
-//! HotSpot: from its file to what the kernel's walk and whoever reads names need of a process.
+//! HotSpot: from its file to what the kernel's walk and the thread that reads names need of a process.
 //!
 //! In: `libjvm`; a process's memory. Out: [`Build`], [`Known`]. The JVM describes itself, for debuggers: exported
 //! variables lead to tables of its types, their fields and its constants, all by name ([`table`]). So one way holds for
@@ -30,7 +30,7 @@ pub struct Known {
     pub version: String,
     /// For the kernel's walk; `tgid` is to be set.
     pub jvm: jvm,
-    /// For whoever reads names.
+    /// For the thread that reads names.
     pub layout: Layout,
 }
 

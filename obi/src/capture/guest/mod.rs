@@ -55,7 +55,7 @@ pub struct Known {
     pub version: String,
     /// For the kernel's walk.
     pub told: Told,
-    /// For whoever reads names.
+    /// For the thread that reads names.
     pub layout: Layout,
 }
 
@@ -66,7 +66,7 @@ pub enum Told {
     Cpython(guest),
     /// Where HotSpot has its code.
     HotSpot(jvm),
-    /// How V8 tells functions.
+    /// How functions of V8 are recognised.
     V8(obi_ebpf::v8),
 }
 
@@ -181,7 +181,7 @@ impl Build {
         }
     }
 
-    /// What the walk and whoever reads names need of a process that has this file at `bias`: its addresses less those
+    /// What the walk and the reader of names need of a process that has this file at `bias`: its addresses less those
     /// of the file's layout.
     ///
     /// # Errors

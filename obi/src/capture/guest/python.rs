@@ -213,7 +213,7 @@ impl Memory for File<'_> {
 }
 
 impl Build {
-    /// What the walk and whoever reads names need of a process that has this file at `bias`: its addresses less those
+    /// What the walk and the reader of names need of a process that has this file at `bias`: its addresses less those
     /// of the file's layout.
     ///
     /// # Errors

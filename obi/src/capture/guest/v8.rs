@@ -1,4 +1,4 @@
-//! V8: from its file to what the kernel's walk and whoever reads names need of a process.
+//! V8: from its file to what the kernel's walk and the thread that reads names need of a process.
 //!
 //! In: `node`, `libnode`, or another program with V8. Out: [`Build`], [`Known`]. V8 is built with numbers for
 //! debuggers: a symbol for each field, type and constant, whose value stands in the file. So one way holds for all
@@ -35,7 +35,7 @@ pub struct Build {
 pub struct Known {
     /// For the kernel's walk; `tgid` is to be set.
     pub v8: v8,
-    /// For whoever reads names.
+    /// For the thread that reads names.
     pub layout: Layout,
 }
 
@@ -84,7 +84,7 @@ pub struct Layout {
     pub resource: u16,
 }
 
-/// How the kernel's walk tells functions.
+/// How the kernel's walk recognises functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Frame {
     shared: u16,
@@ -182,7 +182,7 @@ fn frame(numbers: &Numbers) -> Result<Frame, Unfit> {
 }
 
 impl Build {
-    /// As [`super::Build::examine`]: the file tells all of it.
+    /// As [`super::Build::examine`]: the file alone has all of it.
     #[must_use]
     pub fn examine(&self) -> Known {
         let Frame { shared, first_function, last_function, entries } = self.frame;

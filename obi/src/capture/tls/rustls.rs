@@ -3,9 +3,9 @@
 //! In: a Rust program with symbols. Out: [`ProbePoint`]s, all of them or none, and then why. Each record that is sent
 //! is made by the `encrypt` of a `MessageEncrypter`, whichever library of ciphers it belongs to: those functions are
 //! called through a table, so they stay functions at every level of optimization. Each record that was received is
-//! handed to the connection's state by one function; where in that state the encrypter is, which tells one connection
-//! from others, is proven from the machine code. What a message looks like in memory is proven at each hit, by the
-//! kernel programs. Pure.
+//! handed to the connection's state by one function; where in that state the encrypter is, which distinguishes one
+//! connection from others, is proven from the machine code. What a message looks like in memory is proven at each
+//! hit, by the kernel programs. Pure.
 #![forbid(unsafe_code)]
 
 use iced_x86::Register;

@@ -23,7 +23,8 @@ const OPEN_CARTS: usize = 8;
 /// Long enough for the request to be read, shorter than any answer from the inventory.
 const PATIENCE: Duration = Duration::from_micros(800);
 
-/// Every tenth request is a search, but no more than these: once they are slow, each keeps the catalog busy for a while.
+/// Every tenth request is a search, but no more than these: once they are slow, each keeps the catalog busy for a
+/// while.
 const SEARCHES_APART: Duration = Duration::from_millis(500);
 const WORDS: [&str; 6] = ["copper", "porcelain", "enamel", "Dresden", "Delft", "spout"];
 

@@ -85,8 +85,8 @@ impl Watch {
     }
 
     /// Whether the server does not send what is there as the beginning of a watch: those before 1.32 know no such
-    /// beginning, later ones may have it switched off, and one on an etcd that reports no progress, as 3.4.23, begins to
-    /// answer and then says so by an event.
+    /// beginning, later ones may have it switched off, and one on an etcd that reports no progress, as 3.4.23, begins
+    /// to answer and then says so by an event.
     fn refuses_to_begin(&self, result: &Result<(), Broken>) -> bool {
         let is_refused = matches!(result, Err(Broken::Refused { code: 400 | 422 | 500, .. }));
         is_refused && self.version.is_none() && !self.lists_apart

@@ -132,8 +132,8 @@ pub(super) fn moment(nanoseconds: u64) -> Markup {
     html! { time datetime=(time) { (shown) } }
 }
 
-/// The time of day of a moment, in a picture: in UTC, and as the page's script shows it in the reader's zone. The zone is
-/// said where it is asked for.
+/// The time of day of a moment, in a picture: in UTC, and as the page's script shows it in the reader's zone. The
+/// zone is said where it is asked for.
 pub(super) fn clock(nanoseconds: u64, (x, y): (f64, f64), says_zone: bool) -> Markup {
     let Ok(time) = Timestamp::from_nanosecond(nanoseconds.into()) else { return html! {} };
     let shown =

@@ -22,7 +22,7 @@ pub(super) const VERSIONS: RangeInclusive<u8> = 8..=14;
 pub struct Known {
     /// For the kernel's walk; `tgid` is to be set.
     pub guest: guest,
-    /// For whoever reads names.
+    /// For the thread that reads names.
     pub layout: Layout,
 }
 

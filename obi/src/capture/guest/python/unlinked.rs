@@ -1,7 +1,8 @@
 //! Where CPython 3.11 and 3.12 (x86-64) announce a frame before they link it to its caller.
 //!
-//! In: bytes of the evaluating function. Out: pieces of it, in which a thread's innermost frame, or its caller, is what an
-//! earlier call has left there. Compilers order these writes as they like, so each build is read. Pure, never panics.
+//! In: bytes of the evaluating function. Out: pieces of it, in which a thread's innermost frame, or its caller, is
+//! what an earlier call has left there. Compilers order these writes as they like, so each build is read. Pure, never
+//! panics.
 //!
 //! The function keeps an object on its stack that says which frame is the innermost. At its beginning it announces this
 //! object, then writes the frame into it. Later it writes other frames there: of functions that it calls without a call

@@ -27,7 +27,7 @@ const FUNCTION_BYTES: usize = 32;
 const RELOCATION: usize = 24;
 const RELOCATIONS: u64 = 8 << 20;
 
-/// Of what tells it.
+/// Symbols that say where it is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Symbols {
     code: Option<u64>,

@@ -85,7 +85,7 @@ fn wanted() -> impl Iterator<Item = &'static str> {
 pub(super) struct Wanted {
     found: [Option<u64>; WANTED],
     version: [Option<u64>; 4],
-    /// Of what tells where V8's own code is.
+    /// Symbols that say where V8's own code is.
     pub(super) blob: super::blob::Symbols,
 }
 
