@@ -174,6 +174,7 @@ impl Agent {
         let files = tempfile::tempdir()?;
         let file: PathBuf = files.path().join(FILE);
         let speaks_tls = config.value["web"]["cert_file"].is_string();
+        let captures = config.value["capture"]["enabled"] != false;
         fs::write(&file, placed(config, address).text())?;
         // The user that the agent runs as may read it.
         fs::set_permissions(files.path(), fs::Permissions::from_mode(0o755))?;
@@ -202,7 +203,7 @@ impl Agent {
             thread::sleep(Duration::from_millis(5));
         }
         agent.ready_after = begun.elapsed();
-        if speaks_tls {
+        if speaks_tls || !captures {
             return Ok(agent);
         }
         let used = agent.hook_set()?;

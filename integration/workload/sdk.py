@@ -59,10 +59,14 @@ class Handler(BaseHTTPRequestHandler):
     def serve(self):
         context = propagate.extract(dict(self.headers))
         kinds = trace.SpanKind
-        attributes = {"url.path": self.path, "test.list": ["a", "b"], "test.share": 0.25}
+        http = {"http.request.method": "GET", "http.response.status_code": 200}
+        attributes = {"url.path": self.path, "test.list": ["a", "b"], "test.share": 0.25, **http}
+        attributes["http.route"] = "/order/{id}"
+        host, port = sys.argv[3].removeprefix("http://").split(":")
+        called = {"server.address": host, "server.port": int(port), **http}
         start = tracer.start_as_current_span
         with start("handle", context=context, kind=kinds.SERVER, attributes=attributes) as server:
-            with start("work") as work, start("ask stock", kind=kinds.CLIENT) as client:
+            with start("work") as work, start("ask stock", kind=kinds.CLIENT, attributes=called) as client:
                 headers = {}
                 propagate.inject(headers)
                 request = urllib.request.Request(sys.argv[3] + self.path, headers=headers)

@@ -11,7 +11,9 @@
 //! ```
 
 mod exports;
+mod foreign;
 mod heap;
+mod kernel;
 mod kubernetes;
 mod load;
 mod misses;
@@ -63,14 +65,14 @@ const COMMANDS: usize = 64;
 /// How long answers under way may take at the end.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 
-/// Runs the agent until `shutdown` completes.
+/// Runs the agent until `shutdown` completes. `support`: `None` where nothing is to be captured.
 ///
 /// # Errors
 /// When the listen address is taken, or the kernel refuses what capture needs.
 pub async fn run(
     config: Config,
     source: Source,
-    support: Support,
+    support: Option<Support>,
     mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     heap::limit();
@@ -137,7 +139,9 @@ impl Opened {
             .context("failed to install the handler of SIGHUP")?;
         let web = Web::open(&config.web).await?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let finds_requests = config.receive.otlp.count || !config.capture.enabled;
         let receive = receive::Plan::new(&config.receive.otlp, host).await?;
+        let receive = receive.map(|(plan, inlets)| (plan.finding_requests(finds_requests), inlets));
         let (commands, asked) = mpsc::channel(COMMANDS);
         let stopping = Arc::new(AtomicBool::new(false));
         let (tap, exporter) = plan.start();
@@ -168,7 +172,9 @@ impl Opened {
         if let Some(prepared) = probing {
             let (watch, running) =
                 prepared.start().context("failed to start the thread for TLS libraries")?;
-            pipeline.tls = Some(watch);
+            if let Some(kernel) = &mut pipeline.kernel {
+                kernel.tls = Some(watch);
+            }
             parts.push(running);
         }
         let url = web.url()?;
@@ -228,7 +234,10 @@ impl Opened {
             receiving,
             web: web.start(state),
         };
-        systemd::ready(&format!("watching by hook set {hook_set}; {url}/"));
+        systemd::ready(&match hook_set {
+            "" => format!("counting what is sent; {url}/"),
+            set => format!("watching by hook set {set}; {url}/"),
+        });
         Ok(running)
     }
 }
@@ -342,12 +351,15 @@ fn start_objectives(
 
 /// One look at what is watched and what is not; afterwards the log is quiet.
 fn announce(pipeline: &Pipeline, url: &str, kept: &Kept) {
-    tracing::info!(
-        processes = pipeline.outlet.processes.table().watched(),
-        tls = pipeline.tls.is_some(),
-        "watching; what can be seen and not read, as TLS of Java and NSS, \
-         is counted in obi_uncovered_connections_total"
-    );
+    match &pipeline.kernel {
+        Some(kernel) => tracing::info!(
+            processes = pipeline.outlet.processes.table().watched(),
+            tls = kernel.tls.is_some(),
+            "watching; what can be seen and not read, as TLS of Java and NSS, \
+             is counted in obi_uncovered_connections_total"
+        ),
+        None => tracing::info!("nothing is captured; requests are counted from the spans that are sent"),
+    }
     if pipeline.outlet.profile.is_some() {
         tracing::info!("stacks sampled on every CPU; flame graphs on {url}/profiles");
     }

@@ -116,6 +116,10 @@ impl Discover {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Capture {
+    /// Load kernel programs and see requests. Without, the agent needs no privileges, and requests, their exemplars and
+    /// the service graph are counted from the spans that others send to `receive.otlp`, of which one address must be
+    /// given then. Default: `true`. Example: `false`, for one agent that takes the spans of a whole cluster.
+    pub enabled: bool,
     /// Hook set: `auto`, `socket`, `fentry`, `kprobe` or `syscall`; a forced one that this kernel does not take stops
     /// the start. Default: `auto`, the cheapest that sees everything. Example: `kprobe`.
     pub hooks: Hooks,
@@ -262,6 +266,7 @@ pub struct Web {
 impl Default for Capture {
     fn default() -> Self {
         Self {
+            enabled: true,
             hooks: Hooks::Auto,
             btf: PathBuf::from(KERNEL_BTF),
             ring_bytes: 8 << 20,

@@ -184,7 +184,8 @@ fn load_key(section: &str, key: &str, value: &str) -> Result<Config, String> {
 #[test]
 fn every_key_has_its_default_and_an_example_that_holds() {
     /// Examples that need a file of the machine or another key.
-    const NEED_MORE: [&str; 4] = ["slo.files", "web.cert_file", "web.key_file", "web.client_ca_file"];
+    const NEED_MORE: [&str; 5] =
+        ["capture.enabled", "slo.files", "web.cert_file", "web.key_file", "web.client_ca_file"];
     let structures = structures();
     let defaults = serde_json::to_value(Config::default()).expect("a configuration is plain values");
     let mut n_keys = 0;

@@ -21,6 +21,7 @@ mod encrypted;
 mod examples;
 mod failure;
 mod fleet;
+mod foreign;
 mod gate;
 mod go_tls;
 mod http1;

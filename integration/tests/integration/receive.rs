@@ -21,16 +21,16 @@ use opentelemetry_proto::tonic::trace::v1::Span as Exported;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const CALLS: usize = 60;
+pub(crate) const CALLS: usize = 60;
 /// Longer than captured spans wait for those of SDKs.
-const LIMIT: Duration = Duration::from_secs(40);
-const REQUESTS: &str = "http_server_request_duration_seconds_count";
-const CALLED: &str = "http_client_request_duration_seconds_count";
+pub(crate) const LIMIT: Duration = Duration::from_secs(40);
+pub(crate) const REQUESTS: &str = "http_server_request_duration_seconds_count";
+pub(crate) const CALLED: &str = "http_client_request_duration_seconds_count";
 
 /// The services `orders`, with an SDK, and `stock`, without, that it calls.
-struct Services {
-    orders: SocketAddr,
-    stock: SocketAddr,
+pub(crate) struct Services {
+    pub(crate) orders: SocketAddr,
+    pub(crate) stock: SocketAddr,
     folder: TempDir,
     _programs: [Program; 2],
 }
@@ -44,7 +44,7 @@ struct Entry {
 }
 
 impl Services {
-    fn start(protocol: &str, endpoint: &str) -> Self {
+    pub(crate) fn start(protocol: &str, endpoint: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let (stock, stock_address) = serve("stock", folder.path().join("stock"), &[], &[]);
         let variables = [
@@ -89,7 +89,7 @@ fn serve(
 }
 
 /// A request whose caller is not seen here: its path, trace and parent.
-fn ask(address: SocketAddr) -> (String, String, String) {
+pub(crate) fn ask(address: SocketAddr) -> (String, String, String) {
     let path = format!("/order/{:016x}", fastrand::u64(1..));
     let (trace, parent) = (format!("{:032x}", fastrand::u128(1..)), format!("{:016x}", fastrand::u64(1..)));
     let mut stream = TcpStream::connect(address).unwrap();
@@ -102,7 +102,7 @@ fn ask(address: SocketAddr) -> (String, String, String) {
     (path, trace, parent)
 }
 
-fn config(receive: Value, otlp: Value) -> Config {
+pub(crate) fn config(receive: Value, otlp: Value) -> Config {
     Config::default()
         .set("discover", "include", json!([{"service": "orders"}, {"service": "stock"}]))
         .set("receive", "otlp", receive)
@@ -110,14 +110,14 @@ fn config(receive: Value, otlp: Value) -> Config {
 }
 
 /// The agent's own addresses for OTLP, and the one that speaks `protocol`.
-fn addresses(protocol: &str) -> (Value, String) {
+pub(crate) fn addresses(protocol: &str) -> (Value, String) {
     let [grpc, http] = [free_port().unwrap(), free_port().unwrap()];
     let receive = json!({"grpc": format!("127.0.0.1:{grpc}"), "http": format!("127.0.0.1:{http}")});
     let port = if protocol == "grpc" { grpc } else { http };
     (receive, format!("http://127.0.0.1:{port}"))
 }
 
-fn counted(metrics: &Exposition, what: &str) -> usize {
+pub(crate) fn counted(metrics: &Exposition, what: &str) -> usize {
     metrics.sum("obi_received_spans_total", &[("counted", what)]) as usize
 }
 
@@ -134,7 +134,9 @@ fn shown(span: &Value) -> (u64, &str, &str, &str, &str) {
 }
 
 fn each_event_once(protocol: &str) {
-    let (receive, endpoint) = addresses(protocol);
+    let (mut receive, endpoint) = addresses(protocol);
+    // Spans of services that are not captured would count: these are.
+    receive["count"] = true.into();
     let receiver = Receiver::start([]).unwrap();
     let destination = json!([{"endpoint": format!("http://{}", receiver.http), "batch_delay": "50ms"}]);
     let agent = Agent::start(config(receive, destination)).unwrap();
@@ -143,11 +145,13 @@ fn each_event_once(protocol: &str) {
     let ledger = services.ledger();
     assert_eq!(ledger.len(), CALLS);
 
-    let all =
-        |metrics: &Exposition| counted(metrics, "captured") + counted(metrics, "uncaptured") >= 2 * CALLS;
+    let all = |metrics: &Exposition| {
+        counted(metrics, "captured") + counted(metrics, "uncaptured") + counted(metrics, "span") >= 2 * CALLS
+    };
     let metrics = agent.metrics_until(LIMIT, all).unwrap();
     assert_eq!(counted(&metrics, "captured"), 2 * CALLS, "{}", agent.stderr().unwrap());
     assert_eq!((counted(&metrics, "internal"), counted(&metrics, "uncaptured")), (CALLS, 0));
+    assert_eq!(counted(&metrics, "span"), 0);
     assert_eq!(metrics.sum("obi_received_rejected_spans_total", &[]), 0.0);
     for service in ["orders", "stock"] {
         let requests = metrics.sum(REQUESTS, &[("service_name", service)]);

@@ -3,7 +3,6 @@
 //! In: a checked configuration, what the kernel supports. Out: attached programs, the pipeline that reads them, and
 //! parts that wait for their start. Refuses to start a thread.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -11,14 +10,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use tokio::sync::mpsc;
 
-use super::misses::Misses;
+use super::foreign::{Counting, Foreign};
+use super::kernel::Kernel;
 use super::outlet::Outlet;
 use super::pipeline::Pipeline;
 use super::reload::Reload;
 use super::room::Room;
 use super::route_state::RouteState;
 use super::systemd::Beat;
-use super::tally::Tallies;
 use super::wait::Wait;
 use super::{kubernetes, process, profile, tls};
 use crate::capture::discover::Processes;
@@ -37,7 +36,7 @@ use crate::red::Registry;
 use crate::span::assemble::Assembler;
 use crate::span::method::KnownMethods;
 use crate::span::route::Patterns;
-use crate::span::service::{Host, Peers, Services};
+use crate::span::service::{Host, Numbers, Peers, Services};
 use crate::span_store::Store;
 use crate::stats::{HookSetState, Stats};
 use crate::web;
@@ -64,61 +63,91 @@ pub(super) struct Loaded {
     pub(super) kept: Kept,
 }
 
-/// Loads and attaches everything, and gives up what that has needed.
+/// Loads and attaches everything, and gives up what that has needed. `support`: what the kernel allows; `None` where
+/// nothing is to be captured.
 ///
 /// # Errors
 /// When the kernel refuses what capture needs, or privileges cannot be given up.
-pub(super) fn load(config: &Config, support: Support, inputs: Inputs) -> anyhow::Result<Loaded> {
+pub(super) fn load(config: &Config, support: Option<Support>, inputs: Inputs) -> anyhow::Result<Loaded> {
+    match support {
+        Some(support) => with_capture(config, support, inputs),
+        None => without_capture(config, inputs),
+    }
+}
+
+fn with_capture(config: &Config, support: Support, mut inputs: Inputs) -> anyhow::Result<Loaded> {
     let settings = settings(config, &support);
     let selection = select::load(&support, config.capture.hooks.forced(), &settings)?;
     report(&selection);
     let Selection { loaded: mut programs, verdicts, not_seen, .. } = selection;
     let shared = programs.shared_maps();
-    let Inputs { commands, reloads, tap, cluster, stopping } = inputs;
-    let mut services = Services::new(Host::read());
-    let pods = cluster.as_ref().map(|cluster| cluster.pods.clone());
-    if let (Some(cluster), Some(pods)) = (&cluster, &pods) {
-        cluster.wait();
-        services = services.with_pods(pods.clone(), &config.kubernetes);
-    }
+    let (services, numbers) = services(config, &inputs);
+    let pods = inputs.cluster.as_ref().map(|cluster| cluster.pods.clone());
     let mut processes =
         Processes::new(config.discover.clone(), settings.self_tgid, services, Default::default());
     let maps = programs.start()?;
     // After the start: who begins in between is known from the kernel's event.
     processes.scan().context("failed to list `/proc`")?;
-    let (processes, naming) = process::prepare(processes, programs.held_maps(), pods.clone());
+    let (processes, naming) = process::prepare(processes, programs.held_maps(), pods);
     // Requests are captured already: a look at everything that is mapped takes a while.
     let sampling = profile::prepare(&config.profile, &settings, shared, support.types.as_ref());
     drop(support);
     return_memory();
-    let mut outlet = outlet(config, processes, tap, programs.sees_waits())?;
+    let mut outlet = outlet(config, processes, &mut inputs, programs.sees_waits())?;
     outlet.keep_accounts(programs.keeps_accounts());
-    outlet.peers = pods.map(|pods| Peers::new(pods, &config.kubernetes));
+    let counts = config.receive.otlp.is_on() && config.receive.otlp.count;
+    outlet.foreign = counts.then(|| Foreign::new(Counting::Uncaptured, numbers));
     outlet.stats.hook_set = programs.set().name();
     outlet.stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
     outlet.stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
     let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
-    let mut pipeline = Pipeline {
-        programs,
-        maps,
-        exchanges: exchanges(config),
-        outlet,
-        tallies: Tallies::default(),
-        misses: Misses::default(),
-        forgotten: Vec::new(),
-        ignored: HashSet::new(),
-        commands,
-        asked: Vec::new(),
-        reloads,
-        wait,
-        stopping,
-        beat: Beat::default(),
-        tls: None,
-    };
-    let probing = prepare_probing(&mut pipeline);
+    let mut kernel = Kernel::new(programs, maps, exchanges(config));
+    let probing = prepare_probing(&mut kernel, &outlet);
     let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
-    let kept = privilege::reduce(by_event, || pipeline.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    let kept = privilege::reduce(by_event, || kernel.maps.n_ignored.get(&0, 0).map(|_| ()))?;
+    let (pipeline, cluster) = pipeline(Some(kernel), outlet, wait, inputs);
     Ok(Loaded { pipeline, naming, probing, sampling, cluster, kept })
+}
+
+/// Why nothing of the kernel's is known.
+const OFF: &str = "`capture.enabled` is `false`";
+
+/// Loads nothing: requests are counted from the spans that others send.
+fn without_capture(config: &Config, mut inputs: Inputs) -> anyhow::Result<Loaded> {
+    let (services, numbers) = services(config, &inputs);
+    let pods = inputs.cluster.as_ref().map(|cluster| cluster.pods.clone());
+    let processes = Processes::new(config.discover.clone(), std::process::id(), services, Default::default());
+    let (processes, naming) = process::prepare(processes, None, pods);
+    let mut outlet = outlet(config, processes, &mut inputs, false)?;
+    outlet.keep_accounts(Err(OFF.to_owned()));
+    outlet.foreign = Some(Foreign::new(Counting::All, numbers));
+    let wait = Wait::for_bell().context("failed to make a bell")?;
+    let kept = privilege::reduce(false, || Ok::<_, std::convert::Infallible>(()))?;
+    let (pipeline, cluster) = pipeline(None, outlet, wait, inputs);
+    let sampling = Err(anyhow::anyhow!(OFF));
+    Ok(Loaded { pipeline, naming, probing: None, sampling, cluster, kept })
+}
+
+/// Who names services, and their numbers.
+fn services(config: &Config, inputs: &Inputs) -> (Services, Numbers) {
+    let mut services = Services::new(Host::read());
+    if let Some(cluster) = &inputs.cluster {
+        cluster.wait();
+        services = services.with_pods(cluster.pods.clone(), &config.kubernetes);
+    }
+    let numbers = services.numbers();
+    (services, numbers)
+}
+
+fn pipeline(
+    kernel: Option<Kernel>,
+    outlet: Outlet,
+    wait: Wait,
+    inputs: Inputs,
+) -> (Pipeline, Option<kubernetes::Started>) {
+    let Inputs { commands, reloads, cluster, stopping, .. } = inputs;
+    let (asked, beat) = (Vec::new(), Beat::default());
+    (Pipeline { kernel, outlet, commands, asked, reloads, wait, stopping, beat }, cluster)
 }
 
 fn settings(config: &Config, support: &Support) -> Settings {
@@ -149,7 +178,7 @@ fn exchanges(config: &Config) -> Exchanges {
 fn outlet(
     config: &Config,
     processes: process::Directory,
-    tap: Tap,
+    inputs: &mut Inputs,
     sees_waits: bool,
 ) -> anyhow::Result<Outlet> {
     let route_limit = config.metrics.route_limit as usize;
@@ -175,22 +204,23 @@ fn outlet(
             bytes: config.web.span_bytes as usize,
             kept_bytes: config.slo.evidence_bytes as usize / 2,
         }),
-        tap,
+        tap: std::mem::take(&mut inputs.tap),
         stats: Stats::default(),
         clock: Clock::now(),
         spare: None,
         objectives: None,
         profile: None,
         intake: None,
-        peers: None,
+        foreign: None,
+        peers: inputs.cluster.as_ref().map(|cluster| Peers::new(cluster.pods.clone(), &config.kubernetes)),
         keeps_accounts: false,
         served: (0, 0),
     })
 }
 
 /// Probes the first TLS libraries, where that is wanted and possible.
-fn prepare_probing(pipeline: &mut Pipeline) -> Option<tls::Prepared> {
-    let programs = pipeline.programs.take_user_programs()?;
+fn prepare_probing(kernel: &mut Kernel, outlet: &Outlet) -> Option<tls::Prepared> {
+    let programs = kernel.programs.take_user_programs()?;
     for (program, reason) in programs.skipped() {
         tracing::warn!(program, reason, "the kernel refuses a program at libraries: some of TLS is not read");
     }
@@ -199,7 +229,7 @@ fn prepare_probing(pipeline: &mut Pipeline) -> Option<tls::Prepared> {
         tracing::warn!(reason, "TLS is not read: the kernel takes no program for it");
         return None;
     }
-    Some(tls::prepare(programs, pipeline.outlet.processes.table().watched_processes()))
+    Some(tls::prepare(programs, outlet.processes.table().watched_processes()))
 }
 
 /// Which set captures and why; what should have worked and did not.

@@ -2,6 +2,7 @@
 //!
 //! In: finished or lost exchanges. Out: nothing but changed state. Drops what the rules exclude.
 
+use super::foreign::Foreign;
 use super::process::{Directory, Identity};
 use super::profile::{Report, Tell};
 use super::received::Intake;
@@ -46,6 +47,8 @@ pub(super) struct Outlet {
     pub(super) profile: Option<Tell>,
     /// Spans that others send; `None` where nothing is received.
     pub(super) intake: Option<Intake>,
+    /// Requests that count by received spans; `None` where none does.
+    pub(super) foreign: Option<Foreign>,
     /// The pods of this node; `None` outside of Kubernetes.
     pub(super) peers: Option<Peers>,
     /// The kernel side books where the time of serving threads goes.
@@ -228,6 +231,9 @@ impl Outlet {
             span.peer = Some(Peer::Service(Arc::clone(&identity.service)));
         }
         let kept = self.tap.sample(&mut span);
+        if let Some(foreign) = &mut self.foreign {
+            foreign.captured(&span);
+        }
         self.registry.record(&span);
         self.connect(&span, peer.as_ref());
         let (waiting, kept) = match &mut self.intake {

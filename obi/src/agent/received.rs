@@ -1,7 +1,7 @@
 //! The pipeline's end of what others send: spans of SDKs beside captured ones.
 //!
 //! In: batches of received spans, captured spans as they are counted. Out: each event once in the store and in exports.
-//! Counts nothing but what became of received spans: requests are counted from what was captured, and only there.
+//! Counts nothing but what became of received spans: requests are counted from what was captured, or by [`super::foreign`].
 
 use std::sync::Arc;
 
@@ -91,18 +91,14 @@ impl Outlet {
         for _ in 0..limit {
             let Ok(batch) = intake.batches.try_recv() else { break };
             for received in batch.spans {
-                if let Some(received) = intake.joins.received(received, now) {
-                    let is_inside = received.role == Role::Internal;
-                    let counted = if is_inside { Counted::Internal } else { Counted::Uncaptured };
-                    self.take_alone(&intake, received, counted);
-                }
+                self.take_one(&mut intake, received, now);
             }
         }
         let found = if is_last { intake.joins.finish() } else { intake.joins.tick(now) };
         for found in found {
             match found {
                 Found::Pair(pair, is_out) => self.take_pair(&intake, *pair, is_out),
-                Found::Alone(received) => self.take_alone(&intake, *received, Counted::Uncaptured),
+                Found::Alone(received) => self.take_alone(&intake, *received),
                 Found::Out(held) => {
                     let Held { mut span, kept } = *held;
                     span.parent_span_id = span.parent_span_id.map(|id| intake.joins.present_id(id));
@@ -110,19 +106,46 @@ impl Outlet {
                 }
             }
         }
+        self.settle_foreign(is_last);
         self.intake = Some(intake);
     }
 
-    /// A span that is no captured one: shown and passed on.
-    fn take_alone(&mut self, intake: &Intake, received: Received, counted: Counted) {
-        intake.counts.count(counted);
+    fn take_one(&mut self, intake: &mut Intake, received: Received, now: u64) {
+        match &self.foreign {
+            // There is nothing captured to wait for.
+            Some(foreign) if foreign.is_all() => return self.take_alone(intake, received),
+            // Should its service be captured, that is known before it counts.
+            Some(_) if received.request.is_some() && Key::of_received(&received).is_none() => {
+                return intake.joins.wait(received, now);
+            }
+            _ => {}
+        }
+        if let Some(received) = intake.joins.received(received, now) {
+            self.take_alone(intake, received);
+        }
+    }
+
+    /// A span that is no captured one: counted where that is wanted, shown and passed on.
+    fn take_alone(&mut self, intake: &Intake, received: Received) {
+        let counts = self.count_foreign(&received);
+        intake.counts.count(match received.role {
+            Role::Internal => Counted::Internal,
+            _ if counts => Counted::Span,
+            _ => Counted::Uncaptured,
+        });
         self.tap.pass(&received, &[]);
         self.spare = self.store.push(received.span).or(self.spare.take());
+        if counts && let Some(objectives) = &mut self.objectives {
+            objectives.stored(&mut self.store);
+        }
     }
 
     /// A span that is a captured one: the captured one takes its id and its parent, and leaves the export to it.
     fn take_pair(&mut self, intake: &Intake, (captured, received): (Captured, Received), is_out: bool) {
         intake.counts.count(Counted::Captured);
+        if let Some(foreign) = &mut self.foreign {
+            foreign.is_captured(&received.span);
+        }
         let exchange = captured.exchange_id.unwrap_or_default();
         let mut more = Vec::new();
         let id = format_args!("{exchange:016x}").to_string();

@@ -36,9 +36,15 @@ impl Wait {
     /// Watches `ring`. Edge-triggered: the kernel programs call only when much is waiting, and what
     /// little there is in between waits for the timeout.
     pub(super) fn new(ring: impl AsFd) -> io::Result<Self> {
+        let wait = Self::for_bell()?;
+        wait.add(ring)?;
+        Ok(wait)
+    }
+
+    /// Watches nothing but the bell.
+    pub(super) fn for_bell() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        epoll::add(&epoll, ring, EventData::new_u64(RING), EventFlags::IN | EventFlags::ET)?;
         epoll::add(&epoll, &bell, EventData::new_u64(BELL), EventFlags::IN)?;
         Ok(Self { epoll, bell })
     }

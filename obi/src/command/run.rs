@@ -33,23 +33,18 @@ pub struct RunArgs {
 /// Threads of the async runtime; it serves scrapes and exports, the events have a thread of their own.
 const RUNTIME_THREADS: usize = 2;
 
-/// Checks the configuration, probes the kernel and runs the agent until it ends.
+/// Checks the configuration, probes the kernel (where something is to be captured) and runs the agent until it ends.
 ///
 /// # Errors
 /// When the configuration is not valid, no hook set can be used here, or the agent fails.
 pub fn run<A, F>(args: &RunArgs, agent: A) -> anyhow::Result<ExitCode>
 where
-    A: FnOnce(Config, Source, Support, Shutdown) -> F,
+    A: FnOnce(Config, Source, Option<Support>, Shutdown) -> F,
     F: Future<Output = anyhow::Result<()>>,
 {
     let source = Source { file: args.config.clone() };
     let config = source.load()?;
-    let support = Support::probe(&config.capture.btf);
-    match config.capture.hooks.forced() {
-        Some(_) => support.require_common()?,
-        None => support.require()?,
-    }
-    report_limits(&support, &config);
+    let support = config.capture.enabled.then(|| probe(&config)).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(RUNTIME_THREADS)
         // They answer questions; what loads and reads is done by other threads.
@@ -62,6 +57,17 @@ where
         agent(config, source, support, shutdown).await
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What the kernel allows, where that is enough.
+fn probe(config: &Config) -> anyhow::Result<Support> {
+    let support = Support::probe(&config.capture.btf);
+    match config.capture.hooks.forced() {
+        Some(_) => support.require_common()?,
+        None => support.require()?,
+    }
+    report_limits(&support, config);
+    Ok(support)
 }
 
 /// Says at the start what will not be seen or done.
@@ -100,6 +106,16 @@ mod tests {
     }
 
     #[test]
+    fn without_capture_the_kernel_is_not_asked() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let text = "{capture: {enabled: false}, receive: {otlp: {grpc: '127.0.0.1:4317'}}}";
+        std::fs::write(file.path(), text).unwrap();
+        let args = RunArgs { config: Some(file.path().to_owned()) };
+        let result = run(&args, async |_, _, support, _| anyhow::bail!("asked: {}", support.is_some()));
+        assert_eq!(format!("{:#}", result.unwrap_err()), "asked: false");
+    }
+
+    #[test]
     fn the_agent_gets_configuration_and_support_or_a_reason_is_given() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "web: {spans: 7}").unwrap();
@@ -107,7 +123,7 @@ mod tests {
         let result =
             run(&RunArgs { config: Some(file.path().to_owned()) }, async |config, _, support, shutdown| {
                 seen.set(config.web.spans);
-                assert!(support.require().is_ok() && !shutdown.requested());
+                assert!(support.is_some_and(|support| support.require().is_ok()) && !shutdown.requested());
                 anyhow::bail!("port taken")
             });
         let error = format!("{:#}", result.unwrap_err());

@@ -157,7 +157,9 @@ fn refuse_contradiction(place: &Place<'_>, config: &Config) -> Result<(), Config
     if let Some((key, problem)) = config.web.contradiction() {
         return Err(place.refuse(key, problem.to_owned()));
     }
-    if let Some((key, problem)) = receive::contradiction(&config.receive) {
+    let captures = config.capture.enabled;
+    let received = receive::contradiction(&config.receive);
+    if let Some((key, problem)) = received.or_else(|| receive::is_idle(&config.receive, captures)) {
         return Err(place.refuse(&key, problem));
     }
     let twice = |rule: &Rule| config.discover.include.contains(rule);

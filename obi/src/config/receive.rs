@@ -34,6 +34,11 @@ pub struct OtlpReceiver {
     /// `cert_file`. Default: none. Example: `127.0.0.1:4318`.
     #[serde(deserialize_with = "listen")]
     pub http: Option<SocketAddr>,
+    /// Let spans of SDKs count as requests where their service is not captured: it runs elsewhere, is excluded, or its TLS
+    /// or protocol is not read. A service of which one server span (or client span) was captured counts by what is
+    /// captured alone, so it has to have the same `service.name` in both. Default: `false`, which shows such spans, passes
+    /// them on and counts them nowhere. Example: `true`, for Java services with TLS of their own.
+    pub count: bool,
     /// What senders have to say: `authorization: Bearer TOKEN`, at least 16 characters. Default: none. Example:
     /// `0f3bb1c8d5a94e27`, in `OTEL_EXPORTER_OTLP_HEADERS` of an SDK `authorization=Bearer%200f3bb1c8d5a94e27`.
     pub token: Token,
@@ -90,6 +95,12 @@ impl<'de> Deserialize<'de> for Token {
             written => Ok(Self(written)),
         }
     }
+}
+
+/// Without capture there is nothing to do but what others send.
+pub(super) fn is_idle(receive: &Receive, captures: bool) -> Option<(String, String)> {
+    let problem = "lets the agent see nothing, expected an address in receive.otlp beside it";
+    (!captures && !receive.otlp.is_on()).then(|| ("capture.enabled".to_owned(), problem.to_owned()))
 }
 
 /// The first contradiction between keys: a key's path and what is wrong with its value.

@@ -33,6 +33,8 @@ pub(super) struct Shared {
     pub(super) token: Option<String>,
     /// The name of this machine.
     pub(super) host: String,
+    /// Whether requests that spans report may count.
+    pub(super) finds_requests: bool,
     pub(super) counts: Arc<Counts>,
     pub(super) batches: mpsc::Sender<Batch>,
     pub(super) passed: mpsc::Sender<Passed>,
@@ -169,8 +171,9 @@ impl Answerer {
 impl Shared {
     /// Decodes it and gives it to whom it is for.
     fn hand_over(&self, kind: Kind, format: Format, held: &Held) -> Result<Taken, Refused> {
-        let Self { counts, host, .. } = self;
-        let body = Body { bytes: &held.bytes, format, budget: &counts.budget, host };
+        let Self { counts, host, finds_requests, .. } = self;
+        let finds_requests = *finds_requests;
+        let body = Body { bytes: &held.bytes, format, budget: &counts.budget, host, finds_requests };
         let taken = match kind {
             Kind::Traces => {
                 let decoded = body.spans()?;

@@ -22,16 +22,18 @@ use super::budget::{Budget, Share};
 use super::view::{Refused, Rejected};
 use super::weigh::{Weight, weigh};
 use super::{Batch, Format, Kind, Origin, Received, Role};
+use crate::cause::Origin as Parent;
+use crate::span::foreign::{Attributes, OTHER_ERROR, Request};
 use crate::span::sdk::{Sdk, Value};
-use crate::span::{Detail, Instance, Resource, Service, Span, SpanKind};
+use crate::span::{AttributeValue, Detail, Instance, Resource, Service, Span, SpanKind};
 
 /// Largest span, and largest resource, in bytes of protobuf.
 const SPAN_BYTES: usize = 256 << 10;
 /// What is kept of attributes to be shown; everything is passed on.
 const SHOWN_ATTRIBUTES: usize = 32;
 const SHOWN_BYTES: usize = 512;
-/// `error.type` where nothing more is known (semantic conventions).
-const OTHER_ERROR: &str = "_OTHER";
+/// A request that a span reports, with its few short texts.
+const REQUEST_BYTES: usize = size_of::<Request>() + 512;
 /// Numbers of services that were not found here have this bit, so that they are apart from those that were.
 const FOREIGN_SERVICE: u32 = 1 << 31;
 /// An object of JSON is at most so large once decoded.
@@ -48,6 +50,8 @@ pub struct Body<'a> {
     pub budget: &'a Budget,
     /// The name of this machine, by which spans of our own are known.
     pub host: &'a str,
+    /// Whether requests that spans report may count, and are looked for.
+    pub finds_requests: bool,
 }
 
 /// What a request with spans held.
@@ -72,15 +76,17 @@ impl Body<'_> {
             }
             Format::Json => serde_json::from_slice(self.bytes).map_err(|_| Refused::Malformed)?,
         };
-        let mut taken = Taken { host: self.host, spans: Vec::new(), rejected: [0; Rejected::ALL.len()] };
+        let Self { host, finds_requests, .. } = *self;
+        let mut taken = Taken { host, finds_requests, spans: Vec::new(), rejected: [0; Rejected::ALL.len()] };
         request.resource_spans.into_iter().for_each(|group| taken.resource(group));
         let Taken { spans, rejected, .. } = taken;
         // What stays is what is shown and what is passed on.
-        share.shrink(spans.iter().map(|(it, _, _, message)| message.len() + size(it)).sum());
+        share.shrink(spans.iter().map(|(it, _, message)| message.len() + size(it)).sum());
         let share = Arc::new(share);
-        let spans = spans.into_iter().map(|(span, role, origin, message)| {
+        let spans = spans.into_iter().map(|(shown, origin, message)| {
+            let Shown { span, role, request } = shown;
             let (message, _share) = (message.into(), Arc::clone(&share));
-            Received { span, role, message, origin, _share }
+            Received { span, role, request, message, origin, _share }
         });
         Ok(Decoded { batch: Batch { spans: spans.collect() }, rejected })
     }
@@ -142,15 +148,17 @@ impl Body<'_> {
     }
 }
 
-fn size(span: &Span) -> usize {
+fn size(Shown { span, request, .. }: &Shown) -> usize {
     let particular = if let Detail::Sdk(sdk) = &span.detail { sdk.held_bytes() } else { 0 };
-    size_of::<Received>() + particular + span.trace_state.len()
+    let requests = if request.is_some() { REQUEST_BYTES } else { 0 };
+    size_of::<Received>() + particular + requests + span.trace_state.len()
 }
 
 /// Spans that are taken, and the count of the others.
 struct Taken<'a> {
     host: &'a str,
-    spans: Vec<(Span, Role, Arc<Origin>, Vec<u8>)>,
+    finds_requests: bool,
+    spans: Vec<(Shown, Arc<Origin>, Vec<u8>)>,
     rejected: [u64; Rejected::ALL.len()],
 }
 
@@ -190,13 +198,22 @@ impl Taken<'_> {
                     Some(reason) => self.reject(reason, 1),
                     None => {
                         let message = sent.encode_to_vec();
+                        let request = self.finds_requests.then(|| request(&sent)).flatten();
                         let (span, role) = shown(sent, &service, &instance);
-                        self.spans.push((span, role, Arc::clone(&origin), message));
+                        let shown = Shown { span, role, request: request.map(Box::new) };
+                        self.spans.push((shown, Arc::clone(&origin), message));
                     }
                 }
             }
         }
     }
+}
+
+/// A span as it is shown, and what it reports.
+struct Shown {
+    span: Span,
+    role: Role,
+    request: Option<Box<Request>>,
 }
 
 /// What is wrong with a span.
@@ -212,21 +229,45 @@ fn fault(sent: &Sent) -> Option<Rejected> {
     (sent.encoded_len() > SPAN_BYTES).then_some(Rejected::TooLarge)
 }
 
-/// A span as it is shown.
-fn shown(sent: Sent, service: &Arc<Service>, instance: &Arc<Instance>) -> (Span, Role) {
-    let (kind, role) = match sent.kind() {
+fn kind_of(sent: &Sent) -> (SpanKind, Role) {
+    match sent.kind() {
         SentKind::Server => (SpanKind::Server, Role::Server),
         SentKind::Client => (SpanKind::Client, Role::Client),
         SentKind::Producer => (SpanKind::Client, Role::Message),
         SentKind::Consumer => (SpanKind::Server, Role::Message),
         SentKind::Internal | SentKind::Unspecified => (SpanKind::Internal, Role::Internal),
-    };
+    }
+}
+
+/// The request that a span reports, if it is the end of one.
+fn request(sent: &Sent) -> Option<Request> {
+    let (kind, role) = kind_of(sent);
+    if !matches!(role, Role::Server | Role::Client) {
+        return None;
+    }
+    let mut attributes = Attributes::default();
+    for KeyValue { key, value, .. } in &sent.attributes {
+        match value.as_ref().and_then(|value| value.value.as_ref()) {
+            Some(Any::StringValue(text)) => attributes.take(kind, key, AttributeValue::Str(text)),
+            Some(Any::IntValue(number)) => attributes.take(kind, key, AttributeValue::Int(*number)),
+            _ => {}
+        }
+    }
+    let is_error = sent.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error);
+    attributes.request(kind, is_error, cut(&sent.trace_state))
+}
+
+/// A span as it is shown.
+fn shown(sent: Sent, service: &Arc<Service>, instance: &Arc<Instance>) -> (Span, Role) {
+    let (kind, role) = kind_of(&sent);
     let status = sent.status.unwrap_or_default();
     let is_error = status.code() == StatusCode::Error;
     let mut span = Span::blank();
     span.trace_id = array(&sent.trace_id);
     span.span_id = array(&sent.span_id);
     span.parent_span_id = Some(array(&sent.parent_span_id)).filter(|id| *id != [0; 8]);
+    // Its sender's word.
+    span.origin = if span.parent_span_id.is_some() { Parent::Header } else { Parent::Root };
     span.trace_flags = (sent.flags & 0xff) as u8;
     span.trace_state = cut(&sent.trace_state).into();
     (span.kind, span.start, span.end) = (kind, sent.start_time_unix_nano, sent.end_time_unix_nano);

@@ -180,6 +180,11 @@ impl<H> Joins<H> {
         None
     }
 
+    /// Takes a received span that has no key: while it waits, its service may show that it is captured.
+    pub fn wait(&mut self, received: Received, now: u64) {
+        self.waiting.push_back((now + FIRST_LOOK, 1, received));
+    }
+
     /// The id that stands for this one since an SDK's span was found for it.
     #[must_use]
     pub fn present_id(&self, id: [u8; 8]) -> [u8; 8] {

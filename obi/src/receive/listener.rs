@@ -92,6 +92,7 @@ impl Plan {
         let shared = Shared {
             token: config.token.get().map(str::to_owned),
             host,
+            finds_requests: false,
             counts: Arc::clone(&counts),
             batches,
             passed,
@@ -100,6 +101,13 @@ impl Plan {
         };
         let inlets = Inlets { batches: batches_out, passed: passed_out, counts };
         Ok(Some((Self { listeners, tls, shared }, inlets)))
+    }
+
+    /// The same, which looks for the requests that spans report when `wanted`: they may count.
+    #[must_use]
+    pub fn finding_requests(mut self, wanted: bool) -> Self {
+        self.shared.finds_requests = wanted;
+        self
     }
 
     /// Where it listens: port 0 has become a free one.

@@ -18,6 +18,7 @@ mod answer;
 mod body;
 pub mod budget;
 pub mod decode;
+pub mod ends;
 mod grpc;
 mod http;
 pub mod join;
@@ -33,6 +34,7 @@ use tokio::sync::mpsc;
 
 use self::budget::Share;
 use crate::span::Span;
+use crate::span::foreign::Request;
 
 pub use self::listener::{Inlets, Listeners, Plan, ReceiveError};
 pub use self::view::{Counted, Counts, Refused, Rejected, View};
@@ -100,6 +102,8 @@ pub struct Received {
     pub span: Span,
     /// What it is, in the sender's words.
     pub role: Role,
+    /// The request that it reports, if it is the end of one and such requests may count.
+    pub request: Option<Box<Request>>,
     /// The whole `Span` message, to be passed on.
     pub message: Bytes,
     /// Who sent it.

@@ -18,6 +18,8 @@ pub enum Counted {
     Internal,
     /// No captured exchange is known to be the same event: it is shown and passed on, and counted nowhere.
     Uncaptured,
+    /// Its request was not captured and counts by this span.
+    Span,
 }
 
 /// Why a span was not taken.
@@ -54,8 +56,12 @@ pub enum Refused {
 
 impl Counted {
     /// All of them.
-    pub const ALL: [(Self, &str); 3] =
-        [(Self::Captured, "captured"), (Self::Internal, "internal"), (Self::Uncaptured, "uncaptured")];
+    pub const ALL: [(Self, &str); 4] = [
+        (Self::Captured, "captured"),
+        (Self::Internal, "internal"),
+        (Self::Uncaptured, "uncaptured"),
+        (Self::Span, "span"),
+    ];
 }
 
 impl Rejected {

@@ -56,6 +56,7 @@ mod spent;
 mod spread;
 mod table;
 mod took;
+mod totals;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,8 +84,8 @@ pub use spent::SpentTime;
 pub use spread::Spread;
 pub use table::Series;
 pub use took::Took;
+pub use totals::{EVIDENCE, ServiceTotals};
 
-use crate::counter::Counter;
 use crate::span::{Detail, Service, Span, SpanKind};
 use active::Active;
 use budget::Budget;
@@ -115,51 +116,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { series: 10_000, services: 1_000, idle: Duration::from_secs(3_600), history: 16 << 20 }
-    }
-}
-
-/// `obi.parent.evidence` by value.
-pub const EVIDENCE: [&str; 3] = ["certain", "strong", "unknown"];
-
-/// What is counted per service, whatever happens to its series.
-#[derive(Debug, Clone)]
-pub struct ServiceTotals {
-    /// The service, as its latest span has it.
-    pub service: Arc<Service>,
-    /// Server spans.
-    pub server_spans: Counter,
-    /// Client spans.
-    pub client_spans: Counter,
-    /// Of the server spans, then of the client spans: those whose request head was not seen whole.
-    pub truncated_heads: [Counter; 2],
-    /// By how sure their parents are, in the order of [`EVIDENCE`].
-    pub parents: [Counter; EVIDENCE.len()],
-    /// Queue wait of its server spans, with [`QUEUE_WAIT_BOUNDS`]. Born with `server_spans`.
-    pub queue_wait: Buckets,
-    /// Durations of the HTTP requests that it answered without an error, since its series exist; shared with snapshots.
-    pub took: Option<Arc<Took>>,
-    /// The end of its first span, nanoseconds since the Unix epoch.
-    pub created: u64,
-    /// It had no span for so long that its series have expired.
-    pub idle: bool,
-    touched: u64,
-}
-
-impl ServiceTotals {
-    pub(crate) fn new(service: Arc<Service>, created: u64) -> Self {
-        let none = Counter::default();
-        Self {
-            service,
-            server_spans: none,
-            client_spans: none,
-            truncated_heads: [none; 2],
-            parents: [none; EVIDENCE.len()],
-            queue_wait: Buckets::default(),
-            took: None,
-            created,
-            idle: false,
-            touched: 0,
-        }
     }
 }
 
@@ -266,11 +222,44 @@ impl Registry {
         }
     }
 
-    /// Counts one span. What an SDK has reported is not counted: what was captured is.
+    /// Counts one span. What an SDK has reported is not counted here: what was captured is.
     pub fn record(&mut self, span: &Span) {
         if matches!(span.detail, Detail::Sdk(_)) {
             return;
         }
+        self.record_request(span);
+        self.record_span(span);
+        let born = self.snapshots;
+        self.spent.add(span, self.budget.last_resort(), (self.now, born));
+
+        let totals = self.totals(span);
+        if span.is_truncated {
+            totals.truncated_heads[usize::from(span.kind == SpanKind::Client)].add(1, born);
+        }
+        if let Some(nth) = span.origin.evidence().and_then(|name| EVIDENCE.iter().position(|it| *it == name))
+        {
+            totals.parents[nth].add(1, born);
+        }
+        // A WebSocket waited as its upgrade, which has been counted.
+        if span.kind == SpanKind::Server && !matches!(span.detail, Detail::WebSocket(_)) {
+            totals.queue_wait.observe(&QUEUE_WAIT_BOUNDS, span.queue_wait);
+        }
+        totals.count(span, born);
+    }
+
+    /// Counts a span that was sent to us, by its own name and status, and the request that it reports, if it is one's
+    /// end. How long that waited, and what else only the kernel side sees, is not known.
+    pub fn record_foreign(&mut self, sent: &Span, request: Option<&Span>) {
+        if let Some(request) = request {
+            self.record_request(request);
+        }
+        self.record_span(sent);
+        let born = self.snapshots;
+        let span = request.unwrap_or(sent);
+        self.totals(span).count(span, born);
+    }
+
+    fn record_request(&mut self, span: &Span) {
         let (born, duration) = (self.snapshots, span.end.saturating_sub(span.start));
         let exemplar = span.sampled.then(|| Exemplar::of(span));
         match &span.detail {
@@ -291,32 +280,13 @@ impl Registry {
             }
             Detail::WebSocket(_) | Detail::Database(_) | Detail::Sdk(_) => {}
         }
+    }
+
+    fn record_span(&mut self, span: &Span) {
+        let (born, duration) = (self.snapshots, span.end.saturating_sub(span.start));
+        let exemplar = span.sampled.then(|| Exemplar::of(span));
         let place = place_of(&mut self.spans, &mut self.budget, span, born);
         self.spans.touch(place, self.now).record(duration, exemplar);
-
-        self.spent.add(span, self.budget.last_resort(), (self.now, born));
-
-        let totals = self.totals(span);
-        if span.is_truncated {
-            totals.truncated_heads[usize::from(span.kind == SpanKind::Client)].add(1, born);
-        }
-        if let Some(nth) = span.origin.evidence().and_then(|name| EVIDENCE.iter().position(|it| *it == name))
-        {
-            totals.parents[nth].add(1, born);
-        }
-        match span.kind {
-            SpanKind::Server => {
-                totals.server_spans.add(1, born);
-                if matches!(span.detail, Detail::Http(_)) && span.error_type.is_empty() {
-                    Arc::make_mut(totals.took.get_or_insert_default()).observe(duration);
-                }
-                // A WebSocket waited as its upgrade, which has been counted.
-                if !matches!(span.detail, Detail::WebSocket(_)) {
-                    totals.queue_wait.observe(&QUEUE_WAIT_BOUNDS, span.queue_wait);
-                }
-            }
-            SpanKind::Client | SpanKind::Internal => totals.client_spans.add(1, born),
-        }
     }
 
     /// Counts a server span as the end of an edge: of the call of that number and service, if it is known.

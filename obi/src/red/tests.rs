@@ -1,6 +1,7 @@
 //! Tests of the registry, and the span builder that tests of the stages to the right use too.
 
 use super::*;
+use crate::counter::Counter;
 use crate::protocol::Side;
 use crate::span::grpc::Code;
 use crate::span::{Http, Resource, Rpc, ServerEnd, WebSocket};
@@ -112,6 +113,26 @@ pub(crate) fn websocket(kind: SpanKind) -> Span {
 pub(super) fn counts(snapshot: &Snapshot) -> [u64; 2] {
     let requests = snapshot.requests.iter().map(|series| series.counts.duration.buckets.count()).sum();
     [requests, snapshot.spans.iter().map(|series| series.counts.buckets.count()).sum()]
+}
+
+/// A span that was sent counts under its own name; what only the kernel side sees is not counted as zero.
+#[test]
+fn foreign_spans_count_as_what_they_report() {
+    let mut registry = Registry::new(Limits::default());
+    for kind in [SpanKind::Server, SpanKind::Client, SpanKind::Internal] {
+        let sdk = crate::span::Sdk { name: "own".into(), ..crate::span::Sdk::default() };
+        let sent = span_with(kind, |span| span.detail = Detail::Sdk(Box::new(sdk)));
+        registry.record(&sent);
+        let request = (kind != SpanKind::Internal).then(|| span(kind));
+        registry.record_foreign(&sent, request.as_ref());
+    }
+    let snapshot = registry.snapshot();
+    assert_eq!(counts(&snapshot), [2, 3]);
+    assert!(snapshot.spans.iter().all(|series| &*series.labels.name == "own"));
+    let [totals] = &*snapshot.services else { panic!("{:?}", snapshot.services) };
+    assert_eq!((totals.server_spans.value, totals.client_spans.value), (1, 1));
+    assert_eq!(totals.queue_wait.count(), 0, "how long it waited is not known");
+    assert_eq!(totals.parents.map(|count| count.value), [0; 3]);
 }
 
 #[test]

@@ -306,7 +306,7 @@ fn error_type(said: Said<'_>) -> &'static str {
 }
 
 /// A status code in decimal digits, from a table: 100 to 999, else `_OTHER`.
-fn status_text(status: u16) -> &'static str {
+pub(super) fn status_text(status: u16) -> &'static str {
     const FIRST: usize = 100;
     const DIGITS: [u8; 2700] = {
         let mut digits = [0; 2700];

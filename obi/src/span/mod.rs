@@ -8,7 +8,7 @@
 //! - [`service`]: what a process is called; its attributes are a [`resource`].
 //! - [`grpc`]: statuses of gRPC, which of them are errors. [`call`]: methods of remote procedure calls.
 //! - [`database`]: calls of databases.
-//! - [`sdk`]: spans that programs have made themselves.
+//! - [`sdk`]: spans that programs have made themselves. [`foreign`]: the requests that they report.
 //! - [`websocket`]: how a WebSocket ended.
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, learned [`segment`] by segment.
 #![forbid(unsafe_code)]
@@ -22,6 +22,7 @@ pub mod attribute;
 pub mod call;
 pub mod database;
 pub mod detail;
+pub mod foreign;
 pub mod grpc;
 pub mod method;
 pub mod resource;

@@ -9,6 +9,7 @@ mod host;
 mod instance;
 mod kubernetes;
 mod launcher;
+mod number;
 mod peer;
 mod program;
 mod resource;
@@ -21,6 +22,7 @@ use hashbrown::HashMap;
 
 pub use self::host::Host;
 use self::kubernetes::Cluster;
+pub use self::number::Numbers;
 pub use self::peer::{Peer, Peers};
 use self::program::{Program, program};
 use super::{Instance, Service};
@@ -36,8 +38,9 @@ pub struct Services {
     /// The pods of this node.
     cluster: Cluster,
     limit: usize,
+    numbers: Numbers,
     known: HashMap<Arc<Service>, (), RandomState>,
-    ids: HashMap<(String, String), Named, RandomState>,
+    named: HashMap<(String, String), Named, RandomState>,
     overflow: Arc<Service>,
 }
 
@@ -76,13 +79,28 @@ impl Services {
 
     fn with_limit(host: Host, limit: usize) -> Self {
         // These two have numbers from the beginning, so that they exist whenever they are needed.
-        let overflow = Arc::new(Service { name: OVERFLOW.to_owned(), ..Service::default() });
+        let numbers = Numbers::default();
         let of = |service: Arc<Service>| {
-            let named = Named { id: service.id, n_variants: 1, service: Arc::clone(&service) };
+            let id = numbers.of("", &service.name);
+            debug_assert_eq!(id, service.id, "{}", service.name);
+            let named = Named { id, n_variants: 1, service: Arc::clone(&service) };
             ((String::new(), service.name.clone()), named)
         };
-        let ids = [of(Arc::clone(&overflow)), of(Self::unknown())].into_iter().collect();
-        Self { host, cluster: Cluster::default(), limit, known: HashMap::default(), ids, overflow }
+        let overflow = Self::overflow();
+        let named = [of(Arc::clone(&overflow)), of(Self::unknown())].into_iter().collect();
+        Self { host, cluster: Cluster::default(), limit, numbers, known: HashMap::default(), named, overflow }
+    }
+
+    /// The numbers of services, for others that name some.
+    #[must_use]
+    pub fn numbers(&self) -> Numbers {
+        self.numbers.clone()
+    }
+
+    /// What those beyond a limit share.
+    #[must_use]
+    pub fn overflow() -> Arc<Service> {
+        Arc::new(Service { name: OVERFLOW.to_owned(), ..Service::default() })
     }
 
     /// The same with the pods of this node, as far as they are known when a process is named.
@@ -101,7 +119,7 @@ impl Services {
     /// it.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.ids.len()
+        self.numbers.count()
     }
 
     /// Where the name of a process with these facts comes from, in a user's words.
@@ -112,9 +130,14 @@ impl Services {
 
     fn share(&mut self, mut service: Service) -> Arc<Service> {
         let pair = (service.namespace.clone(), service.name.clone());
-        let n_ids = self.ids.len();
-        let named = self.ids.get_mut(&pair);
-        service.id = named.as_ref().map_or(u32::try_from(n_ids).unwrap_or(u32::MAX), |named| named.id);
+        let named = self.named.get_mut(&pair);
+        // A number of its own only for what is kept: the limit below bounds the numbers too.
+        let may_be_new = self.known.len() < self.limit;
+        service.id = match &named {
+            Some(named) => named.id,
+            None if may_be_new => self.numbers.of(&pair.0, &pair.1),
+            None => return Arc::clone(&self.overflow),
+        };
         if let Some((known, ())) = self.known.get_key_value(&service) {
             return Arc::clone(known);
         }
@@ -126,7 +149,7 @@ impl Services {
         }
         let service = Arc::new(service);
         let first = || Named { id: service.id, n_variants: 0, service: Arc::clone(&service) };
-        let named = self.ids.entry(pair).or_insert_with(first);
+        let named = self.named.entry(pair).or_insert_with(first);
         named.n_variants += 1;
         named.service = Arc::clone(&service);
         self.known.insert(Arc::clone(&service), ());

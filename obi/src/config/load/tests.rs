@@ -154,6 +154,10 @@ fn a_wrong_file_says_where_and_what_was_expected() {
         "kubernetes: {node: 'a,b'}",
         "obi.yaml: kubernetes.node: `a,b` is not valid, expected a name of letters, digits, `-`, `.` and `_`, at most 253",
     );
+    check(
+        "capture: {enabled: false}",
+        "obi.yaml: capture.enabled: `false` lets the agent see nothing, expected an address in receive.otlp beside it",
+    );
     check("receive: {rate: 9}", "obi.yaml: receive.rate: not known; expected one of otlp");
     for (otlp, key, expected) in [
         (

@@ -40,7 +40,7 @@ fn request(scope: &str, host: &str, spans: Vec<Sent>) -> ExportTraceServiceReque
 }
 
 fn decoded(bytes: &[u8], format: Format, budget: &Budget) -> Result<Decoded, Refused> {
-    Body { bytes, format, budget, host: "here" }.spans()
+    Body { bytes, format, budget, host: "here", finds_requests: true }.spans()
 }
 
 #[test]
@@ -85,6 +85,31 @@ fn json_of_the_specification_is_read() {
     let mut told = Vec::new();
     received.span.attributes(|name, value| told.push(format!("{name}={value}")));
     assert_eq!(told, ["n=7", "d=0.5"]);
+}
+
+#[test]
+fn ends_of_requests_are_found_where_they_may_count() {
+    let check = |kind: SentKind, attribute: &str, finds_requests: bool, expected: Option<(&str, f64)>| {
+        let span = sent(|span| {
+            span.kind = kind as i32;
+            span.attributes.push(text(attribute, "GET"));
+            span.trace_state = "ot=th:8".to_owned();
+        });
+        let bytes = request("workload", "here", vec![span]).encode_to_vec();
+        let budget = Budget::new(BUDGET);
+        let body =
+            Body { bytes: &bytes, format: Format::Protobuf, budget: &budget, host: "", finds_requests };
+        let received = body.spans().unwrap().batch.spans.remove(0);
+        let found = received.request.as_ref().map(|found| (&*found.method, found.weight));
+        assert_eq!(found, expected, "{kind:?} with {attribute}, looked for: {finds_requests}");
+    };
+    check(SentKind::Server, "http.request.method", true, Some(("GET", 2.0)));
+    check(SentKind::Client, "http.method", true, Some(("GET", 2.0)));
+    check(SentKind::Client, "http.method", false, None);
+    check(SentKind::Client, "other", true, None);
+    for kind in [SentKind::Internal, SentKind::Producer, SentKind::Consumer, SentKind::Unspecified] {
+        check(kind, "http.request.method", true, None);
+    }
 }
 
 #[test]
@@ -166,7 +191,8 @@ proptest! {
             for format in [Format::Protobuf, Format::Json] {
                 let _ = decoded(bytes, format, &budget);
                 for kind in [Kind::Metrics, Kind::Logs] {
-                    let _ = Body { bytes, format, budget: &budget, host: "here" }.passed(kind);
+                    let body = Body { bytes, format, budget: &budget, host: "here", finds_requests: true };
+                    let _ = body.passed(kind);
                 }
             }
         }

@@ -75,7 +75,7 @@ fn tiles(metrics: &Metrics, is_ready: bool) -> Markup {
     let lost = lost(stats);
     html! {
         dl.tiles {
-            (table::tile("Capture", &if is_ready { html! { span.good { "● attached" } } } else { html! { span.bad { "✖ not attached" } } }))
+            (table::tile("Capture", &capture(stats, is_ready)))
             (table::tile("Processes", &html! { (text::count(stats.watched_processes)) " " span.of { "watched" } }))
             (table::tile("Seen", &html! { span data-is="seen" { (text::count(seen)) } " " span.of { "exchanges" } }))
             (table::tile("Lost", &if lost == 0 { html! { span data-is="lost" { "0" } } } else { html! { span.bad { "▲ " span data-is="lost" { (text::count(lost)) } } " " span.of { (text::share(lost, seen + lost)) } } }))
@@ -85,6 +85,19 @@ fn tiles(metrics: &Metrics, is_ready: bool) -> Markup {
             }
         }
         @if stats.reloads.failing { p.bad { "▲ The configuration was refused when it was last read; the one before is in use." } }
+    }
+}
+
+/// Nothing is to be captured: what others send is counted.
+fn is_off(stats: &Snapshot) -> bool {
+    stats.hook_sets.is_empty() && stats.sent_to_us.is_some()
+}
+
+fn capture(stats: &Snapshot, is_ready: bool) -> Markup {
+    match is_ready {
+        true if is_off(stats) => html! { "off" },
+        true => html! { span.good { "● attached" } },
+        false => html! { span.bad { "✖ not attached" } },
     }
 }
 
@@ -146,7 +159,8 @@ fn hooks(stats: &Snapshot) -> Markup {
     html! {
         section aria-labelledby="hooks" {
             h2 #hooks { "Hook set" }
-            @if stats.hook_sets.is_empty() { p.empty { "Capture is not attached yet." } }
+            @if is_off(stats) { p.empty { "None: " code { "capture.enabled" } " is false, and requests are counted from the spans that are sent." } }
+            @else if stats.hook_sets.is_empty() { p.empty { "Capture is not attached yet." } }
             @else { div.wide tabindex="0" { table {
                 caption.unseen { "Hook sets, the cheapest first" }
                 thead { tr { th scope="col" { "Set" } th scope="col" { "State" } th scope="col" { "Why" } } }

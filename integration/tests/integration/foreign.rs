@@ -1,0 +1,250 @@
+//! Requests that the agent counts by the spans that programs send it: where their services are not captured, and where
+//! nothing is.
+//!
+//! The truth is the workload's ledger, or the plan by which a generator made its spans.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use integration::agent::{Agent, Config};
+use integration::exposition::Exposition;
+use integration::patience::patience;
+use integration::process::free_port;
+use integration::seed::seeded;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+use prost::Message as _;
+use serde_json::json;
+
+use crate::receive::{CALLED, CALLS, LIMIT, REQUESTS, Services, addresses, ask, config, counted};
+
+/// An excluded service counts by its SDK's spans; one that is captured does not count twice, although it was allowed.
+#[test]
+fn services_that_are_not_captured_count_by_their_spans() {
+    let (mut receive, endpoint) = addresses("http/protobuf");
+    receive["count"] = true.into();
+    let config = config(receive, json!([])).set("discover", "include", json!([{"service": "stock"}]));
+    let agent = Agent::start(config).unwrap();
+    let services = Services::start("http/protobuf", &endpoint);
+    for _ in 0..CALLS {
+        ask(services.orders);
+    }
+    let all = |metrics: &Exposition| counted(metrics, "span") + counted(metrics, "uncaptured") >= 2 * CALLS;
+    let metrics = agent.metrics_until(LIMIT, all).unwrap();
+    assert_eq!((counted(&metrics, "span"), counted(&metrics, "uncaptured")), (2 * CALLS, 0));
+    let sum = |name: &str, labels: &[(&str, &str)]| metrics.sum(name, labels) as usize;
+    let labels = [
+        ("service_name", "orders"),
+        ("http_route", "/order/{id}"),
+        ("http_response_status_code", "200"),
+        ("http_request_method", "GET"),
+    ];
+    assert_eq!((sum(REQUESTS, &labels), sum(REQUESTS, &labels[..1])), (CALLS, CALLS));
+    let port = services.stock.port().to_string();
+    assert_eq!(sum(CALLED, &[("service_name", "orders"), ("server_port", &port)]), CALLS);
+    assert_eq!(sum(REQUESTS, &[("service_name", "stock")]), CALLS, "what is captured counts by that");
+    assert_eq!(agent.stop().unwrap().code, 0);
+}
+
+/// A call of one service to another, and what is to be counted of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    client: usize,
+    server: usize,
+    route: usize,
+    status: i64,
+}
+
+const SERVICES: usize = 12;
+const ROUTES: usize = 5;
+const TRACES: usize = 2_000;
+
+fn text(key: &str, value: &str) -> KeyValue {
+    let value = Some(AnyValue { value: Some(Any::StringValue(value.to_owned())) });
+    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+}
+
+fn number(key: &str, value: i64) -> KeyValue {
+    let value = Some(AnyValue { value: Some(Any::IntValue(value)) });
+    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+}
+
+fn id(rng: &mut fastrand::Rng, length: usize) -> Vec<u8> {
+    (0..length).map(|_| rng.u8(1..)).collect()
+}
+
+/// Spans by service: of each trace a request from outside, and a call of another service below it.
+fn generate(rng: &mut fastrand::Rng, plan: &mut BTreeMap<Kind, usize>) -> Vec<(usize, Span)> {
+    let mut spans = Vec::new();
+    for _ in 0..TRACES {
+        let (client, server) = (rng.usize(..SERVICES), rng.usize(..SERVICES));
+        let status = rng.choice([200, 200, 204, 404, 500, 503]).unwrap();
+        let kind = Kind { client, server, route: rng.usize(..ROUTES), status };
+        *plan.entry(kind).or_default() += 1;
+        let trace_id = id(rng, 16);
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+        let end = u64::try_from(now.as_nanos()).unwrap() - rng.u64(..30_000_000_000);
+        let mut span = |kind: SpanKind, parent: &[u8], attributes: Vec<KeyValue>| Span {
+            trace_id: trace_id.clone(),
+            span_id: id(rng, 8),
+            parent_span_id: parent.to_vec(),
+            name: format!("{kind:?}"),
+            kind: kind.into(),
+            start_time_unix_nano: end - 5_000_000,
+            end_time_unix_nano: end,
+            attributes,
+            ..Span::default()
+        };
+        let http = |status: i64| {
+            vec![text("http.request.method", "GET"), number("http.response.status_code", status)]
+        };
+        let root = span(SpanKind::Server, &[], [http(200), vec![text("http.route", "/")]].concat());
+        let work = span(SpanKind::Internal, &root.span_id, vec![]);
+        let place = vec![text("server.address", "inside"), number("server.port", 80)];
+        let call = span(SpanKind::Client, &work.span_id, [http(status), place].concat());
+        let route = text("http.route", &format!("/{}", kind.route));
+        let served = span(SpanKind::Server, &call.span_id, [http(status), vec![route]].concat());
+        spans.extend([(client, root), (client, work), (client, call), (server, served)]);
+    }
+    // Ends of a call come in any order, as far apart as SDKs send them.
+    rng.shuffle(&mut spans);
+    spans
+}
+
+fn request(spans: &[(usize, Span)]) -> Vec<u8> {
+    let mut by_service: BTreeMap<usize, Vec<Span>> = BTreeMap::new();
+    for (service, span) in spans {
+        by_service.entry(*service).or_default().push(span.clone());
+    }
+    let group = |(service, spans): (usize, Vec<Span>)| ResourceSpans {
+        resource: Some(Resource {
+            attributes: vec![text("service.name", &name(service)), text("service.namespace", "made")],
+            ..Resource::default()
+        }),
+        scope_spans: vec![ScopeSpans { spans, ..ScopeSpans::default() }],
+        ..ResourceSpans::default()
+    };
+    ExportTraceServiceRequest { resource_spans: by_service.into_iter().map(group).collect() }.encode_to_vec()
+}
+
+fn name(service: usize) -> String {
+    format!("made-{service}")
+}
+
+/// A user without any right counts a stream of spans as its plan says.
+#[test]
+fn without_capture_requests_are_counted_by_spans() {
+    let mut rng = seeded("without_capture");
+    let port = free_port().unwrap();
+    let config = Config::plain().set("capture", "enabled", false).set(
+        "receive",
+        "otlp",
+        json!({"http": format!("127.0.0.1:{port}")}),
+    );
+    let agent = Agent::start_in(config, |command| {
+        let mut wrapped = std::process::Command::new("setpriv");
+        wrapped.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"]);
+        wrapped.arg(command.get_program()).args(command.get_args());
+        wrapped
+    })
+    .unwrap();
+    let mut plan = BTreeMap::new();
+    let spans = generate(&mut rng, &mut plan);
+    let url = format!("http://127.0.0.1:{port}/v1/traces");
+    for batch in spans.chunks(500) {
+        let post = ureq::post(&url).content_type("application/x-protobuf");
+        assert_eq!(post.send(&request(batch)).unwrap().status(), 200);
+    }
+    let all = |metrics: &Exposition| {
+        counted(metrics, "span") + counted(metrics, "internal") == 4 * TRACES
+            && metrics.sum(EDGES, &[]) >= 2.0 * TRACES as f64
+    };
+    let metrics = agent.metrics_until(patience(LIMIT), all).unwrap();
+    assert_eq!((counted(&metrics, "span"), counted(&metrics, "internal")), (3 * TRACES, TRACES));
+    check_requests(&metrics, &plan);
+    check_edges(&metrics, &plan);
+    let named = metrics.sum("traces_span_metrics_calls_total", &[("span_name", "Internal")]);
+    assert_eq!(named as usize, TRACES, "work inside is counted as a span");
+    assert!(agent.stderr().unwrap().contains("capabilities kept: none"));
+    assert_eq!(agent.stop().unwrap().code, 0);
+}
+
+const EDGES: &str = "traces_service_graph_request_total";
+
+fn total(plan: &BTreeMap<Kind, usize>, is: impl Fn(&Kind) -> bool) -> usize {
+    plan.iter().filter(|(kind, _)| is(kind)).map(|(_, n)| n).sum()
+}
+
+fn check_requests(metrics: &Exposition, plan: &BTreeMap<Kind, usize>) {
+    for service in 0..SERVICES {
+        let name = name(service);
+        let own = [("service_name", &*name), ("service_namespace", "made")];
+        let sum = |metric: &str, labels: &[(&str, &str)]| {
+            metrics.sum(metric, &[&own[..], labels].concat()) as usize
+        };
+        assert_eq!(
+            sum(REQUESTS, &[("http_route", "/")]),
+            total(plan, |kind| kind.client == service),
+            "{name}"
+        );
+        for route in 0..ROUTES {
+            for status in [200, 204, 404, 500, 503] {
+                let is = |kind: &Kind| (kind.server, kind.route, kind.status) == (service, route, status);
+                let (route, code) = (format!("/{route}"), status.to_string());
+                let error = if status >= 500 { &*code } else { "" };
+                let labels =
+                    [("http_route", &*route), ("http_response_status_code", &*code), ("error_type", error)];
+                assert_eq!(sum(REQUESTS, &labels), total(plan, is), "{name} {labels:?}");
+            }
+        }
+        let failed = total(plan, |kind| kind.client == service && kind.status == 404);
+        assert_eq!(sum(CALLED, &[("error_type", "404"), ("server_address", "inside")]), failed, "{name}");
+    }
+}
+
+/// Each call is one edge between its services, and each request from outside one from a user.
+fn check_edges(metrics: &Exposition, plan: &BTreeMap<Kind, usize>) {
+    let sum = |metric: &str, client: &str, server: &str| {
+        metrics.sum(metric, &[("client", client), ("server", server)]) as usize
+    };
+    for client in 0..SERVICES {
+        for server in 0..SERVICES {
+            let is = |kind: &Kind| (kind.client, kind.server) == (client, server);
+            let found = sum(EDGES, &name(client), &name(server));
+            assert_eq!(found, total(plan, is), "{client} to {server}");
+            let failed = sum("traces_service_graph_request_failed_total", &name(client), &name(server));
+            assert_eq!(failed, total(plan, |kind| is(kind) && kind.status >= 400), "{client} to {server}");
+        }
+        let asked = sum(EDGES, "user", &name(client));
+        assert_eq!(asked, total(plan, |kind| kind.client == client), "from outside to {client}");
+    }
+}
+
+/// Longer than an end waits for the other one.
+#[test]
+fn ends_whose_other_end_is_elsewhere_lead_there() {
+    let port = free_port().unwrap();
+    let config = Config::plain().set("capture", "enabled", false).set(
+        "receive",
+        "otlp",
+        json!({"http": format!("127.0.0.1:{port}")}),
+    );
+    let agent = Agent::start(config).unwrap();
+    let mut rng = seeded("elsewhere");
+    let mut plan = BTreeMap::new();
+    let spans = generate(&mut rng, &mut plan);
+    // Only the ends of the callers.
+    let sent: Vec<_> =
+        spans.into_iter().filter(|(_, span)| span.kind() == SpanKind::Client).take(50).collect();
+    let url = format!("http://127.0.0.1:{port}/v1/traces");
+    let post = ureq::post(&url).content_type("application/x-protobuf");
+    assert_eq!(post.send(&request(&sent)).unwrap().status(), 200);
+    let to_inside = [("server", "inside"), ("connection_type", "virtual_node")];
+    let all = |metrics: &Exposition| metrics.sum(EDGES, &to_inside) >= 50.0;
+    let metrics = agent.metrics_until(LIMIT.max(Duration::from_secs(30)), all).unwrap();
+    assert_eq!((metrics.sum(EDGES, &to_inside), metrics.sum(EDGES, &[])), (50.0, 50.0));
+}
