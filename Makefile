@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: check reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-rustls test-page test-packages packages
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-rustls test-page test-packages test-wide packages
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -74,6 +74,9 @@ kernel-smoke:
 
 test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes two hours)
 	tests=$(TESTS) && [ -n "$$tests" ] && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
+
+test-wide: ## More integration tests of the kinds that `make test` has one of each of (needs root; half an hour)
+	$(AS_ROOT) $(CARGO) test --workspace --test integration -- ::wide::
 
 test-causality: ## Which request made which call, 3,000 requests for each shape and number of clients
 	$(CARGO) build --workspace --bins

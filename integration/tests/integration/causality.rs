@@ -287,37 +287,12 @@ fn processes_that_accept() {
     check(Front::Python("prefork"), &["in"], 99.5);
 }
 
-/// Nothing shows what belongs together: nothing is put together.
-#[test]
-fn requests_that_go_from_hand_to_hand() {
-    check(Front::Python("handover"), &["in"], 0.0);
-    check(Front::Python("asyncio"), &["in"], 0.0);
-    check(Front::Python("continued"), &["async"], 0.0);
-    check(Front::Python("continued"), &["sync", "async"], 0.0);
-}
-
 /// Callbacks of Node are known by their numbers, and by what was read.
 #[test]
 fn callbacks_of_node() {
     check(Front::Node, &["fan"], 99.0);
     check_briefly(Front::Node, &["bounded"], 99.0);
     check_briefly(Front::Node, &["file"], 99.0);
-}
-
-/// Promises go on while all other requests wait for calls of their own. At first some wait for connections: with few
-/// requests for each client, that is a large part.
-#[test]
-fn promises_of_node() {
-    check(Front::Node, &["sequence"], 75.0);
-    check_briefly(Front::Node, &["fetch"], 80.0);
-}
-
-/// Promises of requests that make several calls at once, and timers, say nothing; what was answered says it is late.
-#[test]
-fn callbacks_of_node_that_may_be_for_others() {
-    check(Front::Node, &["sequence", "fan", "fetch", "bounded", "timer", "late"], 35.0);
-    check_briefly(Front::Node, &["limited", "closing", "awaited", "file", "sequence"], 20.0);
-    check_briefly(Front::Node, &["limited"], 0.0);
 }
 
 #[test]
@@ -331,21 +306,6 @@ fn goroutines() {
     check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded"], 99.0);
 }
 
-#[test]
-fn goroutines_of_every_build() {
-    for build in [Build::Stripped, Build::Pie] {
-        let Run { score, .. } = run(Front::Go(build), &["sequence", "fan", "nested", "bounded"], 16, true);
-        assert_eq!((score.wrong, score.missing), (0, 0), "{build:?}: {score}");
-        assert!(score.right * 100 >= score.calls() * 99, "{build:?}: {score}");
-    }
-}
-
-/// Goroutines that work for many requests, and for none any more, belong to no request.
-#[test]
-fn goroutines_that_outlive_requests() {
-    check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded", "worker", "after"], 60.0);
-}
-
 /// Tasks are known by their contexts: those of requests, those that these make, and threads that are given a copy.
 #[test]
 fn tasks_of_requests() {
@@ -355,26 +315,6 @@ fn tasks_of_requests() {
 #[test]
 fn tasks_of_uvicorn() {
     check(Front::Asyncio("uvicorn"), &["sequence", "gather", "semaphore", "to_thread"], 99.0);
-}
-
-/// Tasks that work for many requests, for none any more, or without a context, belong to no request.
-#[test]
-fn tasks_that_outlive_requests() {
-    for model in ["protocol", "uvicorn"] {
-        check(Front::Asyncio(model), &["sequence", "gather", "after", "queue", "executor"], 50.0);
-    }
-}
-
-/// A task for each connection belongs to no request: what has read its requests are callbacks of the connection.
-#[test]
-fn tasks_of_connections() {
-    check_unknown("streams", &["sequence", "gather", "to_thread"]);
-}
-
-/// Another loop reads and writes outside of the contexts of callbacks, here in one that is around all of it.
-#[test]
-fn tasks_of_another_loop() {
-    check_unknown("uvloop", &["sequence", "gather", "semaphore", "after", "queue"]);
 }
 
 /// No call has another's parent, and those of requests have none.
@@ -465,4 +405,70 @@ fn ends_are_paired_through_translated_addresses() {
         exchanges.insert(asked.text("obi.exchange.id").unwrap());
     }
     assert_eq!(exchanges.len(), calls.len(), "each exchange has an id of its own");
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// Promises of requests that make several calls at once, and timers, say nothing; what was answered says it is late.
+    #[test]
+    fn callbacks_of_node_that_may_be_for_others() {
+        check(Front::Node, &["sequence", "fan", "fetch", "bounded", "timer", "late"], 35.0);
+        check_briefly(Front::Node, &["limited", "closing", "awaited", "file", "sequence"], 20.0);
+        check_briefly(Front::Node, &["limited"], 0.0);
+    }
+
+    #[test]
+    fn goroutines_of_every_build() {
+        for build in [Build::Stripped, Build::Pie] {
+            let Run { score, .. } =
+                run(Front::Go(build), &["sequence", "fan", "nested", "bounded"], 16, true);
+            assert_eq!((score.wrong, score.missing), (0, 0), "{build:?}: {score}");
+            assert!(score.right * 100 >= score.calls() * 99, "{build:?}: {score}");
+        }
+    }
+
+    /// Goroutines that work for many requests, and for none any more, belong to no request.
+    #[test]
+    fn goroutines_that_outlive_requests() {
+        check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded", "worker", "after"], 60.0);
+    }
+
+    /// Nothing shows what belongs together: nothing is put together.
+    #[test]
+    fn requests_that_go_from_hand_to_hand() {
+        check(Front::Python("handover"), &["in"], 0.0);
+        check(Front::Python("asyncio"), &["in"], 0.0);
+        check(Front::Python("continued"), &["async"], 0.0);
+        check(Front::Python("continued"), &["sync", "async"], 0.0);
+    }
+
+    /// Another loop reads and writes outside of the contexts of callbacks, here in one that is around all of it.
+    #[test]
+    fn tasks_of_another_loop() {
+        check_unknown("uvloop", &["sequence", "gather", "semaphore", "after", "queue"]);
+    }
+
+    /// A task for each connection belongs to no request: what has read its requests are callbacks of the connection.
+    #[test]
+    fn tasks_of_connections() {
+        check_unknown("streams", &["sequence", "gather", "to_thread"]);
+    }
+
+    /// Tasks that work for many requests, for none any more, or without a context, belong to no request.
+    #[test]
+    fn tasks_that_outlive_requests() {
+        for model in ["protocol", "uvicorn"] {
+            check(Front::Asyncio(model), &["sequence", "gather", "after", "queue", "executor"], 50.0);
+        }
+    }
+
+    /// Promises go on while all other requests wait for calls of their own. At first some wait for connections: with few
+    /// requests for each client, that is a large part.
+    #[test]
+    fn promises_of_node() {
+        check(Front::Node, &["sequence"], 75.0);
+        check_briefly(Front::Node, &["fetch"], 80.0);
+    }
 }

@@ -242,52 +242,6 @@ fn redis() {
     assert_no_secret(&mut agent);
 }
 
-/// As fast as it goes, commands are spans or counted as lost, and none is wrong.
-#[test]
-fn pipelines_at_full_speed() {
-    let server = Server::redis().unwrap();
-    for set in [HookSet::Socket, HookSet::Syscall] {
-        let agent = Agent::start(
-            Config::default().set("capture", "hooks", set.name()).set("web", "spans", 1_000).set(
-                "web",
-                "span_bytes",
-                1 << 20,
-            ),
-        )
-        .unwrap();
-        let service = "redis-benchmark";
-        let mut command = Command::new("redis-benchmark");
-        command.args([
-            "-p",
-            &server.port.to_string(),
-            "-n",
-            "100000",
-            "-P",
-            "50",
-            "-c",
-            "10",
-            "-q",
-            "-t",
-            "set,get",
-        ]);
-        process::run(service, command, patience(gate::PATIENCE * 4)).unwrap();
-        // It asks twice for a setting, before the first test.
-        let expected = 200_002.0;
-        let counted = |metrics: &integration::exposition::Exposition| {
-            metrics.sum("obi_spans_total", &[("service_name", service)])
-                + metrics.sum("obi_lost_total", &[("service_name", service)])
-        };
-        let metrics = agent.metrics_until(gate::PATIENCE, |metrics| counted(metrics) >= expected).unwrap();
-        let spans = metrics.sum("obi_spans_total", &[("service_name", service)]);
-        assert!((counted(&metrics) - expected).abs() < 0.5, "{set}: {} of {expected}", counted(&metrics));
-        assert!(spans >= 1_000.0, "{set}: {spans} spans of {expected} calls");
-        let calls = "db_client_operation_duration_seconds_count";
-        let right = metrics.sum(calls, &[("service_name", service), ("error_type", "")]);
-        assert!((right - spans).abs() < 0.5, "{set}: {right} of {spans} without an error");
-        agent.stop().unwrap();
-    }
-}
-
 /// Texts may stay out, and a database's own process has spans when they are wanted: they are in no metric of clients.
 #[test]
 fn postgres_without_text() {
@@ -318,4 +272,56 @@ fn postgres_without_text() {
     let metrics = agent.metrics().unwrap();
     let calls = "db_client_operation_duration_seconds_count";
     assert!((metrics.sum(calls, &[("db_query_summary", "SELECT pg_class")]) - 1.0).abs() < 0.5);
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// As fast as it goes, commands are spans or counted as lost, and none is wrong.
+    #[test]
+    fn pipelines_at_full_speed() {
+        let server = Server::redis().unwrap();
+        for set in [HookSet::Socket, HookSet::Syscall] {
+            let agent = Agent::start(
+                Config::default().set("capture", "hooks", set.name()).set("web", "spans", 1_000).set(
+                    "web",
+                    "span_bytes",
+                    1 << 20,
+                ),
+            )
+            .unwrap();
+            let service = "redis-benchmark";
+            let mut command = Command::new("redis-benchmark");
+            command.args([
+                "-p",
+                &server.port.to_string(),
+                "-n",
+                "100000",
+                "-P",
+                "50",
+                "-c",
+                "10",
+                "-q",
+                "-t",
+                "set,get",
+            ]);
+            process::run(service, command, patience(gate::PATIENCE * 4)).unwrap();
+            // It asks twice for a setting, before the first test.
+            let expected = 200_002.0;
+            let counted = |metrics: &integration::exposition::Exposition| {
+                metrics.sum("obi_spans_total", &[("service_name", service)])
+                    + metrics.sum("obi_lost_total", &[("service_name", service)])
+            };
+            let metrics =
+                agent.metrics_until(gate::PATIENCE, |metrics| counted(metrics) >= expected).unwrap();
+            let spans = metrics.sum("obi_spans_total", &[("service_name", service)]);
+            assert!((counted(&metrics) - expected).abs() < 0.5, "{set}: {} of {expected}", counted(&metrics));
+            assert!(spans >= 1_000.0, "{set}: {spans} spans of {expected} calls");
+            let calls = "db_client_operation_duration_seconds_count";
+            let right = metrics.sum(calls, &[("service_name", service), ("error_type", "")]);
+            assert!((right - spans).abs() < 0.5, "{set}: {right} of {spans} without an error");
+            agent.stop().unwrap();
+        }
+    }
 }

@@ -103,37 +103,6 @@ fn every_build_over_http1() {
     assert_covered(&agent, &servers.iter().collect::<Vec<_>>());
 }
 
-#[test]
-fn every_build_over_http2() {
-    let mut rng = seeded("Go TLS, HTTP/2");
-    let certificates = Certificates::new().unwrap();
-    let servers = Build::READ.map(|build| encrypted::go(&certificates, build).unwrap());
-    let others =
-        [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
-    let (mut agent, _waiting) = agent_that_probes(
-        &["/go-server-plain", "/go-server-stripped", "/go-server-pie", "/node"],
-        &Build::READ,
-    );
-    let mut ledger = Ledger::default();
-    for (build, server) in Build::READ.iter().zip(&servers) {
-        for kind in [Kind::Http2Curl, Kind::Http2Node] {
-            let calls = load::calls(&mut rng, &server.features, kind, CALLS);
-            let done = client::call_encrypted(kind, &server.address, &calls, 8).unwrap();
-            ledger.enter(&calls, &done, &server.roles());
-        }
-        for server in others.iter().chain([server]) {
-            let calls = load::calls(&mut rng, &server.features, Kind::Http2Go, CALLS);
-            let done = client::go_encrypted(*build, &server.address, &calls, 8, HTTP2).unwrap();
-            ledger.enter(&calls, &done, &server.roles());
-        }
-    }
-    let report = gate::report(&mut agent, &ledger);
-    assert!(report.is_exact(), "{report}\n{}", agent.tls().unwrap());
-    gate::assert_exact(&mut agent, &ledger);
-    assert_told(&mut agent, &ledger, "2");
-    assert_covered(&agent, &servers.iter().collect::<Vec<_>>());
-}
-
 /// grpc-go to itself and to and from Node's library.
 #[test]
 fn grpc() {
@@ -187,29 +156,6 @@ fn check(cases: Vec<Case>) {
     }
 }
 
-/// Collections one after the other stop goroutines wherever they check their stacks, and stacks grow and move: what
-/// such a check repeats is reported once.
-#[test]
-fn collections_and_growing_stacks() {
-    let mut rng = seeded("Go TLS, collections");
-    let mut calls = || -> Vec<Call> {
-        let call = |_| {
-            Call::new(Shape {
-                framing: if rng.bool() { Framing::Chunked } else { Framing::Length },
-                response_bytes: rng.u64(1..12_000),
-                pieces: rng.u32(1..5),
-                ..Shape::default()
-            })
-        };
-        (0..3_000).map(call).collect()
-    };
-    let server = &[("PRESSURE", "1")];
-    check(vec![
-        Case { name: "collections, HTTP/1", calls: calls(), server, client: &[] },
-        Case { name: "collections, HTTP/2", calls: calls(), server, client: HTTP2 },
-    ]);
-}
-
 /// Connections of the server's own make that read seven bytes at a time, below TLS and above; TLS inside of TLS;
 /// bodies of many records in both directions, over either version.
 #[test]
@@ -255,4 +201,63 @@ fn an_early_close_ends_its_exchange() {
     let spans = agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
     assert_eq!(spans.iter().filter(|span| is_it(span)).count(), 1, "the server's span");
     assert_covered(&agent, &[&server]);
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    #[test]
+    fn every_build_over_http2() {
+        let mut rng = seeded("Go TLS, HTTP/2");
+        let certificates = Certificates::new().unwrap();
+        let servers = Build::READ.map(|build| encrypted::go(&certificates, build).unwrap());
+        let others =
+            [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
+        let (mut agent, _waiting) = agent_that_probes(
+            &["/go-server-plain", "/go-server-stripped", "/go-server-pie", "/node"],
+            &Build::READ,
+        );
+        let mut ledger = Ledger::default();
+        for (build, server) in Build::READ.iter().zip(&servers) {
+            for kind in [Kind::Http2Curl, Kind::Http2Node] {
+                let calls = load::calls(&mut rng, &server.features, kind, CALLS);
+                let done = client::call_encrypted(kind, &server.address, &calls, 8).unwrap();
+                ledger.enter(&calls, &done, &server.roles());
+            }
+            for server in others.iter().chain([server]) {
+                let calls = load::calls(&mut rng, &server.features, Kind::Http2Go, CALLS);
+                let done = client::go_encrypted(*build, &server.address, &calls, 8, HTTP2).unwrap();
+                ledger.enter(&calls, &done, &server.roles());
+            }
+        }
+        let report = gate::report(&mut agent, &ledger);
+        assert!(report.is_exact(), "{report}\n{}", agent.tls().unwrap());
+        gate::assert_exact(&mut agent, &ledger);
+        assert_told(&mut agent, &ledger, "2");
+        assert_covered(&agent, &servers.iter().collect::<Vec<_>>());
+    }
+
+    /// Collections one after the other stop goroutines wherever they check their stacks, and stacks grow and move: what
+    /// such a check repeats is reported once.
+    #[test]
+    fn collections_and_growing_stacks() {
+        let mut rng = seeded("Go TLS, collections");
+        let mut calls = || -> Vec<Call> {
+            let call = |_| {
+                Call::new(Shape {
+                    framing: if rng.bool() { Framing::Chunked } else { Framing::Length },
+                    response_bytes: rng.u64(1..12_000),
+                    pieces: rng.u32(1..5),
+                    ..Shape::default()
+                })
+            };
+            (0..3_000).map(call).collect()
+        };
+        let server = &[("PRESSURE", "1")];
+        check(vec![
+            Case { name: "collections, HTTP/1", calls: calls(), server, client: &[] },
+            Case { name: "collections, HTTP/2", calls: calls(), server, client: HTTP2 },
+        ]);
+    }
 }

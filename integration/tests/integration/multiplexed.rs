@@ -93,13 +93,6 @@ fn http2_in_cleartext() {
     check_http2(&mut agent, &nginx::http2().unwrap(), &mut rng, &Kind::HTTP2);
 }
 
-#[test]
-fn http2_by_upgrade() {
-    let mut rng = seeded("HTTP/2 by Upgrade");
-    let mut agent = Agent::start(Config::default()).unwrap();
-    check_http2(&mut agent, &language::http2_go().unwrap(), &mut rng, &[Kind::UpgradeCurl]);
-}
-
 /// What nginx and curl read by the shared library, and Node by its own copy; a connection of HTTP/2 says so in TLS.
 #[test]
 fn http2_over_tls() {
@@ -243,28 +236,6 @@ fn calls_that_end_with_their_connection() {
     }
 }
 
-/// Go's TLS is in `go_tls.rs`, the library below Python in `compiled_in.rs`.
-#[test]
-fn grpc_over_tls() {
-    let certificates = Certificates::new().unwrap();
-    let before = RpcServer::start(Library::Node, Some(&certificates)).unwrap();
-    let mut agent = agent_that_probes(&["/node"]);
-    drop(before);
-    check_grpc(&mut agent, &[Library::Node], Some(&certificates), "gRPC over TLS");
-}
-
-/// A proxy ends one stream and begins another: four spans per call.
-#[test]
-fn grpc_through_nginx() {
-    let mut rng = seeded("gRPC through nginx");
-    let mut agent = Agent::start(Config::default()).unwrap();
-    for library in Library::ALL {
-        let call = || call_through_nginx(&mut rng, library);
-        let (ledger, _running) = std::iter::repeat_with(call).take(NGINX_TRIES).flatten().next().unwrap();
-        assert_exact(&mut agent, &ledger, &format!("through nginx to {}", library.name()));
-    }
-}
-
 /// nginx 1.22 fails a call over a connection that it has kept when a frame of the call before comes late. It says so.
 pub(crate) const LATE_FRAME: &str = "upstream sent frame for unknown stream";
 /// Programs are new each time, so that nothing of a call that nginx has failed is in the ledger.
@@ -313,15 +284,6 @@ fn websockets_in_cleartext() {
     check_websockets(&mut agent, &SocketServer::start(None).unwrap(), None, "http");
 }
 
-/// Python's asyncio: memory BIOs at both ends.
-#[test]
-fn websockets_over_tls() {
-    let certificates = Certificates::new().unwrap();
-    let server = SocketServer::start(Some(&certificates)).unwrap();
-    let mut agent = agent_that_probes(&["/libssl.so", "/libcrypto.so"]);
-    check_websockets(&mut agent, &server, Some(&certificates), "https");
-}
-
 #[track_caller]
 fn check_websockets(
     agent: &mut Agent,
@@ -355,5 +317,48 @@ fn check_websockets(
         ] {
             assert_eq!(metrics.sum(&name, &labels), expected, "{name} of {service}");
         }
+    }
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// Go's TLS is in `go_tls.rs`, the library below Python in `compiled_in.rs`.
+    #[test]
+    fn grpc_over_tls() {
+        let certificates = Certificates::new().unwrap();
+        let before = RpcServer::start(Library::Node, Some(&certificates)).unwrap();
+        let mut agent = agent_that_probes(&["/node"]);
+        drop(before);
+        check_grpc(&mut agent, &[Library::Node], Some(&certificates), "gRPC over TLS");
+    }
+
+    #[test]
+    fn http2_by_upgrade() {
+        let mut rng = seeded("HTTP/2 by Upgrade");
+        let mut agent = Agent::start(Config::default()).unwrap();
+        check_http2(&mut agent, &language::http2_go().unwrap(), &mut rng, &[Kind::UpgradeCurl]);
+    }
+
+    /// A proxy ends one stream and begins another: four spans per call.
+    #[test]
+    fn grpc_through_nginx() {
+        let mut rng = seeded("gRPC through nginx");
+        let mut agent = Agent::start(Config::default()).unwrap();
+        for library in Library::ALL {
+            let call = || call_through_nginx(&mut rng, library);
+            let (ledger, _running) = std::iter::repeat_with(call).take(NGINX_TRIES).flatten().next().unwrap();
+            assert_exact(&mut agent, &ledger, &format!("through nginx to {}", library.name()));
+        }
+    }
+
+    /// Python's asyncio: memory BIOs at both ends.
+    #[test]
+    fn websockets_over_tls() {
+        let certificates = Certificates::new().unwrap();
+        let server = SocketServer::start(Some(&certificates)).unwrap();
+        let mut agent = agent_that_probes(&["/libssl.so", "/libcrypto.so"]);
+        check_websockets(&mut agent, &server, Some(&certificates), "https");
     }
 }

@@ -116,70 +116,6 @@ fn servers_and_clients_over_http2() {
     assert_told(&mut agent, &ledger, "2");
 }
 
-/// TLS 1.2, whose first encrypted record goes behind one in the clear, and servers that send no tickets, whose first
-/// encrypted record is an answer; bodies of many records in both directions.
-#[test]
-fn versions_of_tls_and_large_bodies() {
-    let mut rng = seeded("rustls, versions");
-    let certificates = Certificates::new().unwrap();
-    let servers = [&[("TLS_VERSION", "1.2")][..], &[("TICKETS", "0")]]
-        .map(|environment| encrypted::rustls(&certificates, environment).unwrap());
-    let (mut agent, _waiting) = agent_that_probes(&["/libssl.so"]);
-    let mut ledger = Ledger::default();
-    for server in &servers {
-        for kind in [Kind::Curl, Kind::Python] {
-            let calls = load::calls(&mut rng, &server.features, kind, CALLS);
-            let done = client::call_encrypted(kind, &server.address, &calls, 4).unwrap();
-            ledger.enter(&calls, &done, &server.roles());
-        }
-        let both = [RequestFraming::Length, RequestFraming::Chunked];
-        let framings = [Framing::Length, Framing::Chunked];
-        for client in [Rustls::One, Rustls::Two] {
-            let shapes = framings.iter().flat_map(|framing| both.map(|of| Shape::large(*framing, of)));
-            let calls: Vec<Call> = shapes.map(Call::new).collect();
-            let done = client::rustls(client, &server.address, &calls, 4, &[]).unwrap();
-            ledger.enter(&calls, &done, &server.roles());
-        }
-    }
-    assert_exact(&mut agent, &ledger, &servers.iter().collect::<Vec<_>>());
-    let spans = agent.spans().unwrap();
-    let of =
-        |server: &Server| spans.iter().filter(|span| span.service.name == server.service).collect::<Vec<_>>();
-    assert!(of(&servers[0]).iter().all(|span| peer(span) == Some("127.0.0.1")), "TLS 1.2");
-    let known = of(&servers[1]).iter().filter(|span| peer(span) == Some("127.0.0.1")).count();
-    assert!(known > 0, "without tickets, no address from the second exchange of a connection on");
-}
-
-/// What encrypts the records of one connection lies where that of an earlier one did, in this thread or another.
-#[test]
-fn addresses_are_used_again() {
-    const THREADS: usize = 16;
-    const SHORT: [(&str, &str); 1] = [("IDLE", "0")];
-    let mut rng = seeded("rustls, short connections");
-    let certificates = Certificates::new().unwrap();
-    let servers = [&[][..], &[("TLS_VERSION", "1.2")], &[("TICKETS", "0")]]
-        .map(|environment| encrypted::rustls(&certificates, environment).unwrap());
-    let (mut agent, _waiting) = agent_that_probes(&["/libssl.so"]);
-    let mut ledger = Ledger::default();
-    for server in &servers {
-        let lasts = patience(Duration::from_secs(20));
-        let load = Load { threads: THREADS, lasts, most: 30, seed: rng.u64(..) };
-        let made = threads::call(&server.address, load).unwrap();
-        for (shape, truth) in &made.exchanges {
-            ledger.expect(shape, truth, span::Kind::Client, &made.service);
-            ledger.expect(shape, truth, span::Kind::Server, &server.service);
-        }
-        for (client, environment) in
-            [(Rustls::One, &SHORT[..]), (Rustls::Ureq, &SHORT), (Rustls::Pieces, &[])]
-        {
-            let calls = plain(&mut rng, 96);
-            let done = client::rustls(client, &server.address, &calls, THREADS, environment).unwrap();
-            ledger.enter(&calls, &done, &server.roles());
-        }
-    }
-    assert_exact(&mut agent, &ledger, &servers.iter().collect::<Vec<_>>());
-}
-
 /// Small exchanges whose bodies have lengths.
 fn plain(rng: &mut fastrand::Rng, count: usize) -> Vec<Call> {
     let mut shape = || {
@@ -192,83 +128,6 @@ fn plain(rng: &mut fastrand::Rng, count: usize) -> Vec<Call> {
         Shape { method: "POST".into(), request_framing: RequestFraming::Length, request_bytes, ..shape }
     };
     (0..count).map(|_| Call::new(shape())).collect()
-}
-
-#[test]
-fn many_clients_keep_their_connections() {
-    const CLIENTS: usize = 64;
-    let mut rng = seeded("rustls, many clients");
-    let certificates = Certificates::new().unwrap();
-    let clients = [Rustls::One, Rustls::Ureq, Rustls::Two];
-    let servers = clients.map(|_| encrypted::rustls(&certificates, &[]).unwrap());
-    let (mut agent, _waiting) = agent_that_probes(&["/libssl.so"]);
-    let mut ledger = Ledger::default();
-    for (client, server) in clients.into_iter().zip(&servers) {
-        let calls = load::calls(&mut rng, &server.features, Kind::Go, 3 * CLIENTS);
-        let done = client::rustls(client, &server.address, &calls, CLIENTS, &[]).unwrap();
-        ledger.enter(&calls, &done, &server.roles());
-    }
-    // reqwest's pool opens connections that it does not use: they make no record that shows what object they have.
-    assert_exact(&mut agent, &ledger, &[&servers[1], &servers[2]]);
-    assert!(uncovered_of(&agent, servers[0].pid()) < CLIENTS as u64, "{}", agent.tls().unwrap());
-}
-
-/// Connections that break off in the middle of an answer, by the server and by the client.
-#[test]
-fn connections_are_cut() {
-    let certificates = Certificates::new().unwrap();
-    let server = encrypted::rustls(&certificates, &[]).unwrap();
-    let (mut agent, _waiting) = agent_that_probes(&["/libssl.so"]);
-    let mut ledger = Ledger::default();
-    let long = Shape { response_bytes: 60_000, ..Shape::default() };
-    let slow = Shape { pieces: 40, gap: 10_000, ending: Ending::ClientResets(1), ..long.clone() };
-    for (shape, environment) in [
-        (Shape { ending: Ending::ServerCloses(2_500), ..long.clone() }, &[][..]),
-        (Shape { ending: Ending::ServerCloses(40_000), ..long.clone() }, &[]),
-        (Shape { framing: Framing::Chunked, ..slow.clone() }, &[("LEAVES", "1")]),
-        (slow, &[("LEAVES", "1")]),
-        (long, &[]),
-    ] {
-        let calls: Vec<Call> = (0..24).map(|_| Call::new(shape.clone())).collect();
-        let done = client::rustls(Rustls::One, &server.address, &calls, 6, environment).unwrap();
-        ledger.enter(&calls, &done, &server.roles());
-    }
-    assert_exact(&mut agent, &ledger, &[&server]);
-}
-
-/// Agents come and go while both kinds of programs work: every request is answered.
-#[test]
-fn harmless_with_symbols_and_without() {
-    const AGENTS: usize = 3;
-    const AT_ONCE: usize = 60;
-    let certificates = Certificates::new().unwrap();
-    let servers =
-        [encrypted::rustls(&certificates, &[]).unwrap(), encrypted::rustls_stripped(&certificates).unwrap()];
-    let name = format!("/{}", program::rustls_peer().unwrap().file_name().unwrap().display());
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let workers = servers.each_ref().map(|server| {
-            let (is_over, address) = (&is_over, server.address.clone());
-            scope.spawn(move || {
-                let mut answered = 0;
-                while !is_over.load(Ordering::Relaxed) {
-                    let calls = plain(&mut fastrand::Rng::new(), AT_ONCE);
-                    // It fails where one call is not answered.
-                    answered += client::rustls(Rustls::One, &address, &calls, 8, &[])?.truths.len();
-                }
-                anyhow::Ok(answered)
-            })
-        });
-        let attached =
-            (0..AGENTS).try_for_each(|_| Agent::start(Config::default())?.await_probes(&[&name], PROBING));
-        is_over.store(true, Ordering::Relaxed);
-        attached.unwrap();
-        for (server, worker) in servers.iter().zip(workers) {
-            let answered =
-                worker.join().unwrap().unwrap_or_else(|error| panic!("{}: {error:#}", server.name));
-            assert!(answered >= AT_ONCE, "{}: {answered} answers", server.name);
-        }
-    });
 }
 
 /// Without symbols: counted, with the reason.
@@ -287,4 +146,153 @@ fn without_symbols_it_is_counted() {
     let reason = entry["reason"].as_str().unwrap();
     assert!(reason.contains("without the program's symbols"), "{entry}");
     assert!(agent.spans().unwrap().iter().all(|span| span.service.name != server.service));
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// Agents come and go while both kinds of programs work: every request is answered.
+    #[test]
+    fn harmless_with_symbols_and_without() {
+        const AGENTS: usize = 3;
+        const AT_ONCE: usize = 60;
+        let certificates = Certificates::new().unwrap();
+        let servers = [
+            encrypted::rustls(&certificates, &[]).unwrap(),
+            encrypted::rustls_stripped(&certificates).unwrap(),
+        ];
+        let name = format!("/{}", program::rustls_peer().unwrap().file_name().unwrap().display());
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let workers = servers.each_ref().map(|server| {
+                let (is_over, address) = (&is_over, server.address.clone());
+                scope.spawn(move || {
+                    let mut answered = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        let calls = plain(&mut fastrand::Rng::new(), AT_ONCE);
+                        // It fails where one call is not answered.
+                        answered += client::rustls(Rustls::One, &address, &calls, 8, &[])?.truths.len();
+                    }
+                    anyhow::Ok(answered)
+                })
+            });
+            let attached = (0..AGENTS)
+                .try_for_each(|_| Agent::start(Config::default())?.await_probes(&[&name], PROBING));
+            is_over.store(true, Ordering::Relaxed);
+            attached.unwrap();
+            for (server, worker) in servers.iter().zip(workers) {
+                let answered =
+                    worker.join().unwrap().unwrap_or_else(|error| panic!("{}: {error:#}", server.name));
+                assert!(answered >= AT_ONCE, "{}: {answered} answers", server.name);
+            }
+        });
+    }
+
+    #[test]
+    fn many_clients_keep_their_connections() {
+        const CLIENTS: usize = 64;
+        let mut rng = seeded("rustls, many clients");
+        let certificates = Certificates::new().unwrap();
+        let clients = [Rustls::One, Rustls::Ureq, Rustls::Two];
+        let servers = clients.map(|_| encrypted::rustls(&certificates, &[]).unwrap());
+        let (mut agent, _waiting) = agent_that_probes(&["/libssl.so"]);
+        let mut ledger = Ledger::default();
+        for (client, server) in clients.into_iter().zip(&servers) {
+            let calls = load::calls(&mut rng, &server.features, Kind::Go, 3 * CLIENTS);
+            let done = client::rustls(client, &server.address, &calls, CLIENTS, &[]).unwrap();
+            ledger.enter(&calls, &done, &server.roles());
+        }
+        // reqwest's pool opens connections that it does not use: they make no record that shows what object they have.
+        assert_exact(&mut agent, &ledger, &[&servers[1], &servers[2]]);
+        assert!(uncovered_of(&agent, servers[0].pid()) < CLIENTS as u64, "{}", agent.tls().unwrap());
+    }
+
+    /// Connections that break off in the middle of an answer, by the server and by the client.
+    #[test]
+    fn connections_are_cut() {
+        let certificates = Certificates::new().unwrap();
+        let server = encrypted::rustls(&certificates, &[]).unwrap();
+        let (mut agent, _waiting) = agent_that_probes(&["/libssl.so"]);
+        let mut ledger = Ledger::default();
+        let long = Shape { response_bytes: 60_000, ..Shape::default() };
+        let slow = Shape { pieces: 40, gap: 10_000, ending: Ending::ClientResets(1), ..long.clone() };
+        for (shape, environment) in [
+            (Shape { ending: Ending::ServerCloses(2_500), ..long.clone() }, &[][..]),
+            (Shape { ending: Ending::ServerCloses(40_000), ..long.clone() }, &[]),
+            (Shape { framing: Framing::Chunked, ..slow.clone() }, &[("LEAVES", "1")]),
+            (slow, &[("LEAVES", "1")]),
+            (long, &[]),
+        ] {
+            let calls: Vec<Call> = (0..24).map(|_| Call::new(shape.clone())).collect();
+            let done = client::rustls(Rustls::One, &server.address, &calls, 6, environment).unwrap();
+            ledger.enter(&calls, &done, &server.roles());
+        }
+        assert_exact(&mut agent, &ledger, &[&server]);
+    }
+
+    /// TLS 1.2, whose first encrypted record goes behind one in the clear, and servers that send no tickets, whose first
+    /// encrypted record is an answer; bodies of many records in both directions.
+    #[test]
+    fn versions_of_tls_and_large_bodies() {
+        let mut rng = seeded("rustls, versions");
+        let certificates = Certificates::new().unwrap();
+        let servers = [&[("TLS_VERSION", "1.2")][..], &[("TICKETS", "0")]]
+            .map(|environment| encrypted::rustls(&certificates, environment).unwrap());
+        let (mut agent, _waiting) = agent_that_probes(&["/libssl.so"]);
+        let mut ledger = Ledger::default();
+        for server in &servers {
+            for kind in [Kind::Curl, Kind::Python] {
+                let calls = load::calls(&mut rng, &server.features, kind, CALLS);
+                let done = client::call_encrypted(kind, &server.address, &calls, 4).unwrap();
+                ledger.enter(&calls, &done, &server.roles());
+            }
+            let both = [RequestFraming::Length, RequestFraming::Chunked];
+            let framings = [Framing::Length, Framing::Chunked];
+            for client in [Rustls::One, Rustls::Two] {
+                let shapes = framings.iter().flat_map(|framing| both.map(|of| Shape::large(*framing, of)));
+                let calls: Vec<Call> = shapes.map(Call::new).collect();
+                let done = client::rustls(client, &server.address, &calls, 4, &[]).unwrap();
+                ledger.enter(&calls, &done, &server.roles());
+            }
+        }
+        assert_exact(&mut agent, &ledger, &servers.iter().collect::<Vec<_>>());
+        let spans = agent.spans().unwrap();
+        let of = |server: &Server| {
+            spans.iter().filter(|span| span.service.name == server.service).collect::<Vec<_>>()
+        };
+        assert!(of(&servers[0]).iter().all(|span| peer(span) == Some("127.0.0.1")), "TLS 1.2");
+        let known = of(&servers[1]).iter().filter(|span| peer(span) == Some("127.0.0.1")).count();
+        assert!(known > 0, "without tickets, no address from the second exchange of a connection on");
+    }
+
+    /// What encrypts the records of one connection lies where that of an earlier one did, in this thread or another.
+    #[test]
+    fn addresses_are_used_again() {
+        const THREADS: usize = 16;
+        const SHORT: [(&str, &str); 1] = [("IDLE", "0")];
+        let mut rng = seeded("rustls, short connections");
+        let certificates = Certificates::new().unwrap();
+        let servers = [&[][..], &[("TLS_VERSION", "1.2")], &[("TICKETS", "0")]]
+            .map(|environment| encrypted::rustls(&certificates, environment).unwrap());
+        let (mut agent, _waiting) = agent_that_probes(&["/libssl.so"]);
+        let mut ledger = Ledger::default();
+        for server in &servers {
+            let lasts = patience(Duration::from_secs(20));
+            let load = Load { threads: THREADS, lasts, most: 30, seed: rng.u64(..) };
+            let made = threads::call(&server.address, load).unwrap();
+            for (shape, truth) in &made.exchanges {
+                ledger.expect(shape, truth, span::Kind::Client, &made.service);
+                ledger.expect(shape, truth, span::Kind::Server, &server.service);
+            }
+            for (client, environment) in
+                [(Rustls::One, &SHORT[..]), (Rustls::Ureq, &SHORT), (Rustls::Pieces, &[])]
+            {
+                let calls = plain(&mut rng, 96);
+                let done = client::rustls(client, &server.address, &calls, THREADS, environment).unwrap();
+                ledger.enter(&calls, &done, &server.roles());
+            }
+        }
+        assert_exact(&mut agent, &ledger, &servers.iter().collect::<Vec<_>>());
+    }
 }

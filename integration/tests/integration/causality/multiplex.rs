@@ -61,21 +61,26 @@ fn check(clients: &[(usize, bool)], protocol: &str, kinds: &[&str], floor: usize
 const OWN: [&str; 3] = ["sequence", "fan", "nested"];
 
 #[test]
-fn goroutines_over_http2() {
-    check(clients(), "h2c", &OWN, 99);
-    check(&[(16, true)], "h2", &OWN, 99);
-}
-
-#[test]
 fn goroutines_over_grpc() {
     check(clients(), "grpc", &OWN, 99);
     check(&[(16, true)], "grpcs", &OWN, 99);
 }
 
-/// Goroutines that work for many requests, and for none any more, belong to no request.
-#[test]
-fn goroutines_over_http2_that_outlive_requests() {
-    let kinds = ["sequence", "fan", "nested", "worker", "after"];
-    check(&[(3, true), (64, false)], "h2c", &kinds, 50);
-    check(&[(3, false), (64, true)], "grpc", &kinds, 50);
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    #[test]
+    fn goroutines_over_http2() {
+        check(clients(), "h2c", &OWN, 99);
+        check(&[(16, true)], "h2", &OWN, 99);
+    }
+
+    /// Goroutines that work for many requests, and for none any more, belong to no request.
+    #[test]
+    fn goroutines_over_http2_that_outlive_requests() {
+        let kinds = ["sequence", "fan", "nested", "worker", "after"];
+        check(&[(3, true), (64, false)], "h2c", &kinds, 50);
+        check(&[(3, false), (64, true)], "grpc", &kinds, 50);
+    }
 }

@@ -201,37 +201,42 @@ fn jdbc() {
     assert_no_secret(&mut agent);
 }
 
-/// Each row of a batch is a call; those behind an error are not run.
-#[test]
-fn jdbc_batches() {
-    let mut rng = seeded("batches of JDBC");
-    let server = Server::postgres().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let (texts, numbers, behind) = (
-        table(&server, &mut rng, "text"),
-        table(&server, &mut rng, "integer"),
-        table(&server, &mut rng, "text"),
-    );
-    let mut calls = Vec::new();
-    for _ in 0..40 {
-        let value = word(&mut rng, SECRET);
-        calls.push(of(&mut rng, &texts, "INSERT INTO {id} (a) VALUES ($1)", &[&value], ""));
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// Each row of a batch is a call; those behind an error are not run.
+    #[test]
+    fn jdbc_batches() {
+        let mut rng = seeded("batches of JDBC");
+        let server = Server::postgres().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let (texts, numbers, behind) = (
+            table(&server, &mut rng, "text"),
+            table(&server, &mut rng, "integer"),
+            table(&server, &mut rng, "text"),
+        );
+        let mut calls = Vec::new();
+        for _ in 0..40 {
+            let value = word(&mut rng, SECRET);
+            calls.push(of(&mut rng, &texts, "INSERT INTO {id} (a) VALUES ($1)", &[&value], ""));
+        }
+        for nth in 0..12 {
+            let value = if nth == 7 { word(&mut rng, SECRET) } else { nth.to_string() };
+            let code = ["", "22P02", SKIPPED][usize::from(nth >= 7) + usize::from(nth > 7)];
+            calls.push(of(
+                &mut rng,
+                &numbers,
+                "INSERT INTO {id} (a) VALUES ($1::text::integer)",
+                &[&value],
+                code,
+            ));
+        }
+        for _ in 0..3 {
+            let value = word(&mut rng, SECRET);
+            calls.push(of(&mut rng, &behind, "INSERT INTO {id} (a) VALUES ($1)", &[&value], ""));
+        }
+        check(&mut agent, &server, Library::JdbcBatch, &calls);
+        assert_no_secret(&mut agent);
     }
-    for nth in 0..12 {
-        let value = if nth == 7 { word(&mut rng, SECRET) } else { nth.to_string() };
-        let code = ["", "22P02", SKIPPED][usize::from(nth >= 7) + usize::from(nth > 7)];
-        calls.push(of(
-            &mut rng,
-            &numbers,
-            "INSERT INTO {id} (a) VALUES ($1::text::integer)",
-            &[&value],
-            code,
-        ));
-    }
-    for _ in 0..3 {
-        let value = word(&mut rng, SECRET);
-        calls.push(of(&mut rng, &behind, "INSERT INTO {id} (a) VALUES ($1)", &[&value], ""));
-    }
-    check(&mut agent, &server, Library::JdbcBatch, &calls);
-    assert_no_secret(&mut agent);
 }
