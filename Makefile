@@ -49,7 +49,7 @@ check-dependencies:
 	script/check-dependencies
 
 reference: ## docs/configuration.md, docs/metrics.md, dashboards/ and the chart's schema, from the configuration and the table of metrics
-	UPDATE_REFERENCE=1 $(CARGO) test --package obi --test configuration_reference --test metrics_reference --test dashboards --test chart
+	UPDATE_REFERENCE=1 $(CARGO) test --workspace --test configuration_reference --test metrics_reference --test dashboards --test chart
 
 # Always `--workspace`: another selection means other features, and everything is compiled again.
 unit:

@@ -1,7 +1,8 @@
 //! Links between the project's documents.
 //!
 //! In: every Markdown file of the repository. Out: failure when a link leads to a file or a heading that is not there,
-//! or when a document is reached from nowhere. Refuses to know what lies on other machines.
+//! when a document is reached from nowhere, or when a metric of the agent's own stands in none. Refuses
+//! to know what lies on other machines.
 #![allow(
     clippy::unwrap_used,
     reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
@@ -101,4 +102,39 @@ fn links_lead_somewhere() {
     assert!(broken.is_empty(), "{broken:#?}");
     let alone: Vec<_> = documents.difference(&reached).collect();
     assert!(alone.is_empty(), "no document leads to {alone:?}");
+}
+
+/// Names of the agent's own metrics, as the exporters spell them: without the suffix that their type adds.
+fn own_metrics() -> BTreeSet<String> {
+    let folder = root().join("obi/src/export/prometheus");
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let sources =
+        files.filter(|path| path.extension().is_some_and(|it| it == "rs") && !path.ends_with("tests.rs"));
+    let mut names = BTreeSet::new();
+    for source in sources {
+        for part in fs::read_to_string(source).unwrap().split("\"obi_").skip(1) {
+            let end =
+                part.find(|letter: char| !letter.is_ascii_lowercase() && letter != '_').unwrap_or(part.len());
+            if part[end..].starts_with('"') {
+                names.insert(format!("obi_{}", &part[..end]));
+            }
+        }
+    }
+    names
+}
+
+#[test]
+fn every_metric_of_the_agent_is_documented() {
+    let read = |name| fs::read_to_string(root().join("docs").join(name)).unwrap();
+    let documents = ["telemetry.md", "metrics.md", "slo.md"].map(read).concat();
+    let names = own_metrics();
+    assert!(names.len() > 40, "{names:?}");
+    /// What a type or a unit adds to a name.
+    const ENDS: [&str; 6] = ["", "_total", "_info", "_bytes", "_seconds", "_seconds_total"];
+    let stands = |name: &String| ENDS.iter().any(|end| documents.contains(&format!("`{name}{end}`")));
+    let missing: Vec<_> = names.iter().filter(|name| !stands(name)).collect();
+    assert!(
+        missing.is_empty(),
+        "in no table of docs/telemetry.md, docs/metrics.md or docs/slo.md: {missing:?}"
+    );
 }

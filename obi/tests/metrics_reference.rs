@@ -16,7 +16,7 @@ Each is counted once, from every span, sampled or not, and shown at `/metrics` a
 A histogram is `_bucket`, `_sum` and `_count` in Prometheus's text, a native histogram beside that in protobuf; a counter ends in `_total`.
 Every series has `service_name` and `service_namespace` too, over OTLP as attributes of the resource.
 Edges of the service graph (`traces_service_graph_…`) have neither in Prometheus; over OTLP their resource is the server, or the client of a virtual one.
-`otel_metric_overflow` is there only on series that stand for what found no room (`metrics.series`).
+`otel_metric_overflow` is there only on series that stand for what found no room (`metrics.series_limit`).
 
 | Prometheus | OTLP | unit | type | labels | what it is |
 |---|---|---|---|---|---|

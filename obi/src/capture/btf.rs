@@ -1,4 +1,4 @@
-//! Type information in BTF, as far as the library does not tell: parameters by name, map definitions.
+//! Type information in BTF, as far as the library does not have it: parameters by name, map definitions.
 //!
 //! In: the bytes of a kernel's or an object's BTF. Out: types by number, with the places of their parts.
 //! Refuses what runs out of the bytes. The format: Documentation/bpf/btf.rst of the kernel.

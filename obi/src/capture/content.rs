@@ -14,7 +14,7 @@ use super::program::{StreamData, StreamKey};
 
 /// Takes out what is there of `streams` of the connection that has ended. No more is looked for once `close.n_aside` have
 /// been found; there may be fewer, since the map makes room for others. Of one stream in each direction, which it had at
-/// hand, the kernel side has told itself.
+/// hand, the kernel side has reported itself.
 pub fn take(
     contents: &mut HashMap<MapData, StreamKey, StreamData>,
     close: &close_event,

@@ -38,7 +38,7 @@ pub trait Naming {
     type Instance: Clone;
 
     /// The service of a process. `parent` is that of the process which made it, when that runs the same executable:
-    /// for a process that tells nothing of itself, such as an interpreter that was handed its program as text.
+    /// for a process that says nothing of itself, such as an interpreter that was handed its program as text.
     fn service(&mut self, facts: &Facts, parent: Option<&Self::Service>) -> Self::Service;
 
     /// What is particular to the process `tgid`, which started at `start` (clock ticks since boot; `None` when it was gone
@@ -138,7 +138,7 @@ impl<N: Naming> Processes<N> {
         self.table.get(tgid)
     }
 
-    /// The same of somebody whose exchanges are told: compared with `/proc` once, since the event of its program may be
+    /// The same of a process that has exchanges: compared with `/proc` once, since the event of its program may be
     /// lost, and then it would have the name of the program before, or of its parent.
     pub fn confirmed(&mut self, tgid: u32) -> Option<Process<N::Service, N::Instance>> {
         self.confirm(tgid);
@@ -216,7 +216,7 @@ impl<N: Naming> Processes<N> {
         if self.round.is_empty() {
             self.round = self.table.running();
         }
-        // Nothing else tells that ports have changed.
+        // Nothing else shows that ports have changed.
         let unhurried =
             if self.looks_at_ports { SWEEP_ENTRIES } else { self.table.len().div_ceil(ROUND_SWEEPS) };
         for _ in 0..unhurried.min(SWEEP_ENTRIES) {

@@ -1,6 +1,6 @@
 //! The kernel's own type information (BTF): what its structures, functions and tracepoints look like.
 //!
-//! In: `/sys/kernel/btf/vmlinux`, or a file in its place. Out: [`KernelTypes`] for whoever loads programs or wants to
+//! In: `/sys/kernel/btf/vmlinux`, or a file in its place. Out: [`KernelTypes`] for those who load programs or want to
 //! know whether the kernel has something. Refuses to compare versions.
 #![forbid(unsafe_code)]
 

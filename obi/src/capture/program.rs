@@ -56,7 +56,7 @@ pub struct Settings {
     pub tells_given: bool,
     /// Follow databases' own processes, too.
     pub follows_databases: bool,
-    /// What the kernel preempts. Set by whoever chooses a set.
+    /// What the kernel preempts. Set by the one who chooses a set.
     pub preemption: Preemption,
 }
 
@@ -130,13 +130,13 @@ pub fn flavour_name(flavour: Flavour) -> &'static str {
     }
 }
 
-/// What a kernel said of a program, on one line: the verifier's log is pages long, its last words tell why.
+/// What a kernel said of a program, on one line: the verifier's log is pages long, its last words say why.
 fn refusal(error: &ProgramError) -> String {
     let ProgramError::LoadError { io_error, verifier_log } = error else { return chain(error) };
     telling_line(io_error, &verifier_log.to_string())
 }
 
-/// The last words of the verifier that tell why.
+/// The last words of the verifier that say why.
 fn telling_line(io_error: &io::Error, log: &str) -> String {
     let figures = ["processed ", "insns processed ", "stack depth ", "verification time ", "max_states"];
     let telling =
@@ -271,7 +271,7 @@ impl Programs {
         SharedMaps::of(&self.loaded.ebpf, self.keeps_accounts())
     }
 
-    /// The programs for TLS libraries, once: whoever gets them attaches them. What they cost is still told here.
+    /// The programs for TLS libraries, once: their new owner attaches them. What they cost is still reported here.
     pub fn take_user_programs(&mut self) -> Option<UserPrograms> {
         let user = self.loaded.user.take()?;
         let keep = |(program, descriptor): (Program, BorrowedFd<'_>)| {
@@ -416,9 +416,9 @@ pub struct Measured {
     pub name: &'static str,
     /// The kernel's own figures.
     pub info: ProgramInfo,
-    /// Runs that never happened, as far as this kernel tells (5.12; kprobes wholly from 6.7).
+    /// Runs that never happened, as far as this kernel says (5.12; kprobes wholly from 6.7).
     pub misses: Option<u64>,
-    /// Nothing else tells of a run that never happened.
+    /// Nothing else shows a run that never happened.
     pub silent: bool,
     /// Exchanges can be missing where it was skipped.
     pub missed: bool,

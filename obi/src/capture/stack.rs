@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 
 use super::guest::Kind;
 
-/// A stack as the kernel side tells it; borrows the record.
+/// A stack as the kernel side reports it; borrows the record.
 #[derive(Debug, Clone, Copy)]
 pub struct StackSample<'a> {
     /// What was measured; process, thread, time, the thread's current exchange; CPU, name, how the walk ended.

@@ -133,7 +133,7 @@ impl Support {
         if self.sets.iter().any(SetSupport::is_usable) {
             return Ok(());
         }
-        // The last set asks for the least; `doctor` tells of all.
+        // The last set asks for the least; `doctor` shows all.
         self.sets.iter().rev().find_map(|set| first_missing(&set.checks)).map_or(Ok(()), Err)
     }
 }

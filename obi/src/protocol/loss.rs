@@ -41,8 +41,12 @@ pub const SUPERSEDED: &str = "superseded";
 pub const RECORDS_MISSING: &str = "records_missing";
 /// Nothing was heard of a stream for so long that it is not waited for any more.
 pub const EXPIRED: &str = "expired";
-/// A WebSocket could not be followed to its end.
+/// A WebSocket, or a database's connection, could not be followed to its end.
 pub const NOT_FOLLOWED: &str = "not_followed";
+
+/// All reasons of this stage.
+pub const OF_PROTOCOL: [&str; 6] =
+    [PENDING_FULL, UNPARSABLE, SUPERSEDED, RECORDS_MISSING, EXPIRED, NOT_FOLLOWED];
 
 /// The word for a `loss_reason` of the wire contract, as used in `obi_lost_total{stage="kernel"}`.
 #[must_use]

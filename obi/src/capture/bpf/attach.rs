@@ -128,7 +128,7 @@ pub(super) fn open(attributes: &perf_event_attr, process: Option<u32>) -> io::Re
 
 fn open_at(attributes: &perf_event_attr, process: i32, cpu: i32) -> io::Result<OwnedFd> {
     let no_group = -1;
-    // SAFETY: the pointer is to a live structure that tells its size; the name in it outlives the call.
+    // SAFETY: the pointer is to a live structure that holds its size; the name in it outlives the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
@@ -142,7 +142,7 @@ fn open_at(attributes: &perf_event_attr, process: i32, cpu: i32) -> io::Result<O
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(own(result)) }
 }
 
-/// By a link, which tells what it missed; before 5.15 the event itself takes the program.
+/// By a link, which counts what it missed; before 5.15 the event itself takes the program.
 pub(super) fn attach(program: BorrowedFd<'_>, event: OwnedFd, cookie: u64) -> io::Result<Attachment> {
     let mut attributes = empty();
     attributes.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().unsigned_abs();

@@ -79,7 +79,7 @@ struct Kind {
     attach_to: u32,
 }
 
-/// A second time when refused, to be told why.
+/// A second time when refused, to learn why.
 fn explained(code: Code<'_>, kind: Kind) -> Result<OwnedFd, Refusal> {
     load(code, kind, &mut []).or_else(|_| {
         let mut log = vec![0; LOG_BYTES];

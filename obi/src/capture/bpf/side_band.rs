@@ -1,4 +1,4 @@
-//! Performance events that tell what processes map, begin and end: one ring in memory per CPU.
+//! Performance events that report what processes map, begin and end: one ring in memory per CPU.
 //!
 //! In: nothing. Out: records as the kernel wrote them (`perf_event_open(2)`, `PERF_RECORD_MMAP2` and its like), each
 //! whole. Opening needs `CAP_PERFMON`, reading nothing. Refuses to know what a record says.
@@ -22,7 +22,7 @@ const TIME: u64 = 1 << 2;
 const RECORD_BYTES: usize = u16::MAX as usize;
 const HEADER_BYTES: usize = 8;
 
-/// The reader is called when this much waits: a program that begins makes 1 to 4 KB, and one that is known must be told
+/// The reader is called when this much waits: a program that begins makes 1 to 4 KB, and a familiar one must be known
 /// to the kernel side before it is half over.
 const WAKEUP_BYTES: u32 = 1024;
 
@@ -157,7 +157,7 @@ fn attributes(watermark: u32) -> perf_event_attr {
 /// Of all processes, on one CPU.
 fn open(attributes: &perf_event_attr, cpu: u32) -> io::Result<OwnedFd> {
     let (all, no_group) = (-1, -1);
-    // SAFETY: the pointer is to a live structure that tells its size.
+    // SAFETY: the pointer is to a live structure that holds its size.
     let result = unsafe {
         let attributes = std::ptr::from_ref(attributes);
         libc::syscall(libc::SYS_perf_event_open, attributes, all, cpu, no_group, CLOSE_ON_EXEC)

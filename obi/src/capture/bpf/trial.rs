@@ -120,7 +120,7 @@ mod tests {
     fn a_sandboxed_child_tells() {
         let trial = return_probe(uprobe::is_multi_supported()).unwrap();
         let offset = offset_of(returning as *const () as u64).unwrap();
-        // The child could tell: a breakpoint is there as long as the probe lives.
+        // The child could notice: a breakpoint is there as long as the probe lives.
         let executable = std::fs::File::open("/proc/self/exe").unwrap();
         let mut original = [0];
         std::os::unix::fs::FileExt::read_exact_at(&executable, &mut original, offset).unwrap();

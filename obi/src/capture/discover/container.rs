@@ -6,7 +6,7 @@
 
 use crate::kubernetes::PodUid;
 
-/// A container, as far as control groups tell.
+/// A container, as far as control groups say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Container {
     /// Its full id; empty outside of containers.
@@ -33,7 +33,7 @@ const PREFIXES: [(&str, &str); 7] = [
 const PARENTS: [(&str, &str); 3] =
     [("docker", "docker"), ("libpod_parent", "podman"), ("k8s.io", "containerd")];
 
-/// The container that this text tells of, in any of its lines: under version 1 with systemd the unified hierarchy may
+/// The container that this text names, in any of its lines: under version 1 with systemd the unified hierarchy may
 /// name the runtime's own unit.
 #[must_use]
 pub fn container(text: &[u8]) -> Container {
@@ -68,7 +68,7 @@ fn pod(part: &str) -> Option<PodUid> {
 fn of_path<'a>(parts: &[&'a str]) -> Option<(&'a str, &'static str)> {
     (0..parts.len()).rev().find_map(|at| {
         let part = parts[at];
-        // containerd with systemd as its driver, told `slice:prefix:id`.
+        // containerd with systemd as its driver, given `slice:prefix:id`.
         if let Some((_, "cri-containerd", id)) = triple(part).filter(|(_, _, id)| is_id(id)) {
             return Some((id, "containerd"));
         }

@@ -1,4 +1,4 @@
-//! What `/proc` tells about one process.
+//! What `/proc` says about one process.
 //!
 //! In: a pid. Out: [`Facts`], or nothing when the process is gone. All reads go through one descriptor of the
 //! process's directory, which never turns into another process when the pid is used again. Reads are bounded, and what
@@ -45,7 +45,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// The same, with what the memory of the process tells.
+    /// The same, with what the memory of the process says.
     pub(super) fn with_memory(self, command: Vec<String>, variables: Variables) -> Self {
         Self {
             command,

@@ -1,4 +1,4 @@
-//! What a program was given when it began, as the kernel told it then.
+//! What a program was given when it began, as the kernel reported it then.
 //!
 //! In: the arguments and the environment of an exec. Out: [`Given`], which completes the [`Facts`] of a process that
 //! had ended before anybody could look into `/proc`. Of the environment only a few variables are kept.
@@ -6,12 +6,12 @@
 use super::facts::Facts;
 use super::proc_text::{self, Variables};
 
-/// Arguments and environment of a program that begins. Empty when the kernel did not tell.
+/// Arguments and environment of a program that begins. Empty when the kernel did not say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Given {
     command: Vec<String>,
     variables: Variables,
-    /// The path that it was executed by; empty when it was not told.
+    /// The path that it was executed by; empty when it was not reported.
     path: String,
 }
 

@@ -3,7 +3,7 @@
 //! In: bytes as the kernel or, for `cmdline` and `environ`, the process itself wrote them. Out: values. Pure; nothing
 //! in the bytes makes it fail or panic, and what it returns is bounded.
 
-/// What `/proc/PID/stat` tells (proc_pid_stat(5)).
+/// What `/proc/PID/stat` says (proc_pid_stat(5)).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::capture) struct Stat {
     /// Name of the program, at most 15 bytes (field 2).
@@ -36,7 +36,7 @@ pub(in crate::capture) fn stat(text: &[u8]) -> Option<Stat> {
     Some(Stat { comm, parent, start, kernel, ended })
 }
 
-/// The control group that tells most: that of version 2, else systemd's own hierarchy, else the longest path.
+/// The control group that says most: that of version 2, else systemd's own hierarchy, else the longest path.
 pub(super) fn cgroup(text: &[u8]) -> String {
     let mut best = (0, "");
     let text = String::from_utf8_lossy(text);

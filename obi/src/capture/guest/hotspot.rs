@@ -75,7 +75,7 @@ pub struct Layout {
     pub array_bytes: u16,
     /// Numbers of the table of lines have no byte that is 0 (since 20).
     pub excludes_zero: bool,
-    /// Of compiled methods; `None`: what they have inlined is not told.
+    /// Of compiled methods; `None`: what they have inlined is not known.
     pub compiled: Option<Compiled>,
 }
 

@@ -1,8 +1,8 @@
 //! Interpreters in processes: which one, where it keeps its frames, what proves it.
 //!
 //! In: a file that a process maps ([`recognise`]), then that process's memory ([`examine`](Build::examine)). Out:
-//! ranges of code that [`mapping`](super::mapping) marks, [`Told`] for the kernel's walk, and a [`Layout`] for whoever
-//! reads names. Whatever does not prove itself switches the interpreter off for that process, with a reason; the native
+//! ranges of code that [`mapping`](super::mapping) marks, [`Told`] for the kernel's walk, and a [`Layout`] for the
+//! reader of names. What does not prove itself switches the interpreter off for that process, with a reason; the native
 //! walk never depends on it. Everything that is read is anybody's. Refuses to know names and samples.
 #![forbid(unsafe_code)]
 
@@ -81,7 +81,7 @@ pub enum Layout {
     V8(v8::Layout),
 }
 
-/// Why an interpreter's frames are not told.
+/// Why an interpreter's frames are not reported.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unfit {
     /// A version whose structures are not known here.
@@ -114,7 +114,7 @@ pub enum Unfit {
     /// What should describe itself is something else.
     #[error("`{0}` does not look like it should")]
     Proof(&'static str),
-    /// It does not tell where it has something that is needed.
+    /// It does not say where it has something that is needed.
     #[error("it does not say where it has `{0}`")]
     NoField(&'static str),
     /// What the kernel takes for functions are none.
@@ -171,7 +171,7 @@ impl Build {
         }
     }
 
-    /// As far as the file tells; else it is empty.
+    /// As far as the file says; else it is empty.
     #[must_use]
     pub fn version(&self) -> String {
         match self {

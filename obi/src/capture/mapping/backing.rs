@@ -141,12 +141,12 @@ impl Backing {
         self.confirming.store(false, Ordering::Relaxed);
     }
 
-    /// Somebody is to confirm it; false if somebody is already.
+    /// A process is to confirm it; false if one is already.
     pub(super) fn begin_confirming(&self) -> bool {
         !self.confirming.swap(true, Ordering::Relaxed)
     }
 
-    /// A while after somebody looked at it last.
+    /// A while after the last look at it.
     pub(super) fn is_confirmable(&self, now: u64, after: u64) -> bool {
         now.saturating_sub(self.confirmed()) >= after
     }
@@ -155,7 +155,7 @@ impl Backing {
         self.generation
     }
 
-    /// The same file as far as a list tells.
+    /// The same file as far as a list says.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let name = |it: &Self| (it.kind, it.device, it.inode);
         name(self) == name(other) && self.path == other.path

@@ -2,7 +2,7 @@
 //!
 //! In: an open file. Out: [`ExecutableFile`]: what it is known by, its layout, and a descriptor through which it can be
 //! read although its process has exited, or its name has gone or means another file by now. The descriptor keeps the
-//! file and the file system that it is on; whoever owns it lets it go when nobody maps the file any more.
+//! file and the file system that it is on; its owner lets it go when no process maps the file any more.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -19,7 +19,7 @@ use super::kernel::Span;
 use crate::capture::guest::{Build, Unfit};
 use crate::capture::tls::elf::{ElfError, OpenFile};
 
-/// A file as `stat` tells it from others, also after its inode was used again.
+/// A file as `stat` distinguishes it from others, also after its inode was used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Identity {
     /// File system.
@@ -172,7 +172,7 @@ impl ExecutableFile {
         }
     }
 
-    /// Gives the descriptor to somebody else.
+    /// Gives the descriptor away.
     pub(super) fn take(&self) -> Option<File> {
         Arc::into_inner(self.descriptor.swap(None)?)
     }

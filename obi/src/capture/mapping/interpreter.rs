@@ -1,4 +1,4 @@
-//! Which processes have an interpreter, and what the kernel's walk has been told of it.
+//! Which processes have an interpreter, and what the kernel's walk knows of it.
 //!
 //! In: what a process maps, what was found out of its memory. Out: elements of the maps `guest`, `jvm` and `v8`,
 //! [`Examine`]s: processes that a thread which may wait should look into. One program of a process has one

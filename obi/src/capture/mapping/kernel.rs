@@ -2,7 +2,7 @@
 //!
 //! In: tables, a process's mappings. Out: elements of the maps `unwind_chunk` and `mappings`
 //! (`obi-ebpf/src/bpf/profile/unwind_table.h`). Needs only the maps' descriptors. Refuses to know what a rule says,
-//! and when something is to be told.
+//! and when something is to be changed.
 #![forbid(unsafe_code)]
 
 use std::fmt;
@@ -76,7 +76,7 @@ impl Blocks {
         Self(map)
     }
 
-    /// Tells what a process maps, sorted by address; `before` elements were told of it last time. Returns how many now.
+    /// Stores what a process maps, sorted by address; `before` elements were stored last time. Returns how many now.
     ///
     /// # Errors
     /// When the map is full, or the kernel has no memory. Then nothing of the process is left.
@@ -95,7 +95,7 @@ impl Blocks {
         Ok(count)
     }
 
-    /// Forgets a process of which so many elements were told.
+    /// Forgets a process of which so many elements were stored.
     pub fn remove(&mut self, tgid: u32, count: u32) {
         (0..count).for_each(|block| self.remove_one(tgid, block));
     }

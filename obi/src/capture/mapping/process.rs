@@ -1,7 +1,7 @@
 //! Processes and what they map, by the kernel's side-band and by lists from `/proc`.
 //!
 //! In: [`Record`]s in order of time, lists, samples' addresses. Out: the mapping that an address was in at a time, also
-//! shortly after its process has ended or runs another program; and [`Want`]s: what somebody should look at. Bounded.
+//! shortly after its process has ended or runs another program; and [`Want`]s: what is to be looked at. Bounded.
 //! Waits for nothing. Refuses to know how files are opened, and the kernel's maps.
 #![forbid(unsafe_code)]
 
@@ -128,7 +128,7 @@ impl Processes {
         }
         let process = self.entry(tgid);
         let program = process.programs.last_mut().expect("a process has a program");
-        // The list does not tell which of several files of one inode it is; what is known from its mapping does.
+        // The list does not say which of several files of one inode it is; what is known from its mapping does.
         for mapping in &mut listed {
             let known = program.space.at(mapping.start).filter(|known| {
                 (known.start, known.end, known.offset) == (mapping.start, mapping.end, mapping.offset)

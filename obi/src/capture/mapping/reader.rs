@@ -1,7 +1,7 @@
-//! Looks at files and lists for whoever must not wait: a thread of its own.
+//! Looks at files and lists for threads that must not wait: a thread of its own.
 //!
 //! In: [`Want`]s. Out: [`Answer`]s, and backings with their files. A file system that does not answer makes this thread
-//! wait and no other. Queues are bounded; what does not fit is refused and counted by whoever asks.
+//! wait and no other. Queues are bounded; what does not fit is refused and counted by the one who asks.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -27,7 +27,7 @@ pub enum Answer {
     Listed(u32, Vec<u8>, u64),
     /// A process has gone, some time before this.
     Gone(u32, u64),
-    /// We may not read what a process maps: what the side-band has told stands.
+    /// We may not read what a process maps: what the side-band has reported stands.
     Hidden(u32),
     /// A file is known now that was not.
     Opened(Arc<Backing>, Arc<ExecutableFile>),
@@ -119,7 +119,7 @@ impl Looker {
         let (now, backing) = (monotonic(), opening.backing);
         let opening = Opening { backing: Arc::clone(&backing), ..opening };
         let Ok(file) = open::open(&opening) else {
-            // Its process has gone, mostly: the next one tells.
+            // Its process has gone, mostly: the next one shows it.
             backing.confirm(backing.confirmed());
             return None;
         };

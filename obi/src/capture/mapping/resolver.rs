@@ -1,7 +1,7 @@
 //! From an address of a sample to the file and the place in it: the owner of all that is known of mappings.
 //!
 //! In: the side-band, answers of the threads that look at files and make tables, samples. Out: [`Place`]s, and what the
-//! kernel side is told. Owned by the thread that reads the samples, and never waits: whatever takes time is asked of
+//! kernel side learns. Owned by the thread that reads the samples, and never waits: what takes time is asked of
 //! [`Reader`] and [`Builder`].
 //!
 //! Who samples reads the ring of stacks first and calls [`Resolver::advance`] then: what made a sample's addresses
@@ -85,7 +85,7 @@ const BETWEEN_MARKS: u64 = 5 * SECOND;
 /// Tables that no sample has missed are asked for again after this time; those that one has, after this.
 const ASK_AGAIN: u64 = 60 * SECOND;
 const ASK_NEEDED_AGAIN: u64 = SECOND;
-/// A program that was sampled this recently is told to the kernel side as soon as it begins again.
+/// A program that was sampled this recently is given to the kernel side as soon as it begins again.
 const FAMILIAR: u64 = 60 * SECOND;
 
 /// What is done with files before they are closed.
@@ -102,11 +102,11 @@ pub struct Resolver {
     tables: Arc<TableCounts>,
     blocks: Blocks,
     interpreters: Interpreters,
-    /// Files that are held, and when somebody was last seen to map them.
+    /// Files that are held, and when a process was last seen to map them.
     files: HashMap<u64, (Arc<ExecutableFile>, u64), RandomState>,
     next_sweep: u64,
     next_mark: u64,
-    /// Processes whose lists are still to be read in this round: the side-band does not tell of what is unmapped.
+    /// Processes whose lists are still to be read in this round: the side-band does not report what is unmapped.
     round: Vec<u32>,
     counts: ToldCounts,
 }
@@ -155,7 +155,7 @@ pub struct MappingCounts {
 }
 
 impl Resolver {
-    /// Starts the threads, with the capabilities that the calling thread has now, and tells the kernel side of what the
+    /// Starts the threads, with the capabilities that the calling thread has now, and gives the kernel side what the
     /// survey has found as samples come.
     ///
     /// # Errors
@@ -186,9 +186,9 @@ impl Resolver {
         })
     }
 
-    /// Takes in what has happened, and tells the kernel side. To be called some ten times a second, and when one of
+    /// Takes in what has happened, and updates the kernel side. To be called some ten times a second, and when one of
     /// [`Self::descriptors`] is readable. `before_release` is called with the files that are about to be closed, since
-    /// nobody has mapped them for a while: whatever of them is to be named must be named now.
+    /// nobody has mapped them for a while: what of them is to be named must be named now.
     pub fn advance(&mut self, before_release: BeforeRelease<'_>) {
         let now = monotonic();
         let processes = &mut self.processes;
@@ -202,7 +202,7 @@ impl Resolver {
         self.ask();
     }
 
-    /// A sample was taken: its process is told to the kernel side, and what it lacked is asked for.
+    /// A sample was taken: its process is given to the kernel side, and what it lacked is asked for.
     pub fn observe(&mut self, sample: &StackSample<'_>) {
         let (tgid, time) = (sample.event.header.tgid, sample.event.header.time);
         let end = u32::from(sample.event.end);
@@ -247,7 +247,7 @@ impl Resolver {
         self.rings.descriptors()
     }
 
-    /// Processes whose interpreters are to be looked into by somebody who may wait.
+    /// Processes whose interpreters are to be looked into by a thread that may wait.
     pub fn to_examine(&mut self) -> Vec<Examine> {
         self.interpreters.take_wants()
     }
@@ -292,7 +292,7 @@ impl Resolver {
         }
     }
 
-    /// What the kernel has been told of a process.
+    /// What the kernel knows of a process.
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
@@ -320,7 +320,7 @@ impl Resolver {
         if opened.is_empty() && added.is_empty() {
             return;
         }
-        // Also of processes that were not told: their program may turn out to be a familiar one.
+        // Also of processes that the kernel side does not know: their program may turn out to be a familiar one.
         let is_opened = |mapping: &Arc<Mapping>| opened.contains(&Arc::as_ptr(&mapping.backing));
         let is_added = |mapping: &Arc<Mapping>| {
             mapping.backing.loaded().as_ref().is_some_and(|file| added.contains(&file.id))
@@ -384,7 +384,7 @@ impl Resolver {
         }
     }
 
-    /// The process that was not sampled for the longest is told no more, until it is sampled again.
+    /// The process that was not sampled for the longest is given no more, until it is sampled again.
     fn make_room(&mut self) {
         let told = self.processes.iter().filter(|(_, process)| process.blocks > 0);
         let Some(tgid) = told.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| tgid) else {

@@ -14,7 +14,7 @@ use hashbrown::HashMap;
 use super::file::{ExecutableFile, Identity};
 use super::image::BuildIds;
 
-/// Files that are remembered while somebody holds them.
+/// Files that are remembered while they are held.
 #[derive(Debug)]
 pub struct Shelf {
     by_identity: HashMap<Identity, Weak<ExecutableFile>, RandomState>,

@@ -1,6 +1,6 @@
 //! What one program of a process maps, now and a little while ago.
 //!
-//! In: mappings as they are made, with their times. Out: the one that an address was in at a time. The kernel tells of
+//! In: mappings as they are made, with their times. Out: the one that an address was in at a time. The kernel reports
 //! new mappings only: what a new one overlaps has gone. Bounded. Refuses to know files and processes.
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! The samplers of stacks in the kernel.
 //!
 //! In: settings, and the maps of a hook set that say what each thread serves. Out: [`Profiler`], attached to every CPU,
-//! and [`ProfileMaps`]: the ring of samples, and the maps that tell it how to walk a stack. Dropping the profiler ends
+//! and [`ProfileMaps`]: the ring of samples, and the maps that say how to walk a stack. Dropping the profiler ends
 //! the sampling; the maps go with their own end. Refuses to know what is in a table.
 //!
 //! - `object`: an object's maps and programs into the kernel. `beside`: those who sample waits and page faults.
@@ -99,7 +99,7 @@ map_types! {
 }
 
 /// Where a thread's stack in the kernel ends and the registers saved there begin to count, for the flavour that needs to
-/// be told. A kernel built for FRED's event frames leaves sixteen bytes above them, whatever the processor has
+/// be found. A kernel built for FRED's event frames leaves sixteen bytes above them, whatever the processor has
 /// (`TOP_OF_KERNEL_STACK_PADDING`).
 fn stack_bytes(types: &KernelTypes) -> u32 {
     16384 - if types.has_structure("fred_frame") { 16 } else { 0 }
@@ -401,7 +401,7 @@ impl Room {
 /// CPUs that are online.
 ///
 /// # Errors
-/// When the kernel does not tell.
+/// When the kernel does not say.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpus(&text).ok_or_else(|| io::Error::other(format!("`{}` is no list of CPUs", text.trim())))

@@ -48,7 +48,7 @@ pub enum Need {
     /// As `Optional`, and loaded only where the kernel can preempt the set's programs: of several instances at one
     /// place each does what others, which were skipped, have not done.
     Again,
-    /// As `Again`, the last to come by: nothing else tells of what it was skipped for, as all before it were too.
+    /// As `Again`, the last to come by: nothing else shows what it was skipped for, as all before it were too.
     Last,
     /// As `Optional`, and attached only when the kernel side first asks for it (`enum wanted`).
     Wanted(u32),

@@ -27,7 +27,7 @@ pub enum BlindSpot {
     MultipathTcp,
     /// What happens on a processor while one of the set's programs there is preempted: the kernel skips it then.
     Preemption,
-    /// What happens on a processor while somebody's call of bpf(2) on a map is preempted there: the kernel skips kprobes
+    /// What happens on a processor while a call of bpf(2) on a map is preempted there: the kernel skips kprobes
     /// and performance events then.
     MapCalls,
     /// What lies behind some hundred messages or pieces of one system call: programs without loops go no further.

@@ -1,4 +1,4 @@
-//! Before Linux 5.11 kernel maps count as locked memory of whoever makes them.
+//! Before Linux 5.11 kernel maps count as locked memory of the user who makes them.
 //!
 //! In: this process's limit, which is raised where that is allowed. Out: a [`Check`], by making a map of the usual
 //! size. Newer kernels charge the control group, and the limit is nothing to them. Refuses to change anybody else's.
@@ -33,7 +33,7 @@ pub(super) fn check() -> Check {
 fn raise() -> Rlimit {
     let given = getrlimit(Resource::Memlock);
     let wishes = [Rlimit { current: None, maximum: None }, Rlimit { current: given.maximum, ..given }];
-    // Refused without CAP_SYS_RESOURCE when it is above the hard limit: then the check tells whether that matters.
+    // Refused without CAP_SYS_RESOURCE when it is above the hard limit: then the check says whether that matters.
     let _ = wishes.into_iter().try_for_each(|wish| match setrlimit(Resource::Memlock, wish) {
         Ok(()) => Err(()),
         Err(_) => Ok(()),

@@ -136,7 +136,7 @@ mod tests {
         check(["", "quiet", lazy], true);
         check(["", "", "CONFIG_PREEMPT=y"], true);
         check(["", "", "# CONFIG_PREEMPT_NONE is not set\nCONFIG_PREEMPT_NONE_X=y"], true);
-        // Nobody tells.
+        // Nothing says it.
         check(["", "", ""], true);
         check(["no parentheses", "preempt", ""], true);
     }

@@ -81,7 +81,7 @@ pub(super) fn why(tgid: u32) -> Why {
 /// How the kernel marks the name of a file that was deleted while it is mapped.
 const DELETED: &str = " (deleted)";
 
-/// What the names of mapped libraries tell.
+/// What the names of mapped libraries say.
 pub(super) fn by_library(mapped: &[Mapping]) -> Option<Why> {
     LIBRARIES.iter().find_map(|(start, reason)| {
         let named =

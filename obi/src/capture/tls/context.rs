@@ -1,4 +1,4 @@
-//! Where the kernel programs go that tell which request a context of CPython works for.
+//! Where the kernel programs go that find out which request a context of CPython works for.
 //!
 //! In: a CPython, or its library. Out: [`ProbePoint`]s, all of them or none: where contexts are copied, whose function
 //! is exported, and where they are freed, whose function their type names. Both begin by instructions that the kernel

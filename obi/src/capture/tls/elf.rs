@@ -26,7 +26,7 @@ pub trait Source {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 }
 
-/// Why a file tells nothing.
+/// Why a file says nothing.
 #[derive(Debug, Error)]
 pub enum ElfError {
     /// It cannot be read.

@@ -21,7 +21,7 @@ use super::node;
 use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
 use super::rustls;
 
-/// A file as `stat` tells it from others, also after its inode was used again.
+/// A file as `stat` distinguishes it from others, also after its inode was used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct FileKey {
     device: u64,

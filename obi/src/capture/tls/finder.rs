@@ -49,7 +49,7 @@ struct Probed {
 struct Entry {
     path: String,
     known: Known,
-    /// The last round of looking at everybody in which somebody mapped it.
+    /// The last round of looking at everybody in which a process mapped it.
     round: u64,
     /// It is in the loader's cache of our own root: kept although nobody maps it.
     standing: bool,
@@ -64,7 +64,7 @@ const UNCOVERED: usize = 256;
 /// A process that has just begun maps its libraries a little later.
 const LATER: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
 /// Processes looked at per step to see which files are in use: all of them in a minute, unless they are very many. Who
-/// looks for somebody that was missed hurries.
+/// looks for a process that was missed hurries.
 const ROUND_STEP: Duration = Duration::from_secs(1);
 const PER_STEP: usize = 16;
 const ROUND_STEPS: usize = 60;
@@ -90,8 +90,10 @@ pub struct Finder {
     to_mark: Vec<u32>,
     /// Of them, in a step.
     per_step: usize,
-    /// Somebody was missed: this round looks for files to probe as well.
+    /// A process was missed: what is left of this round looks for files to probe as well, and so does the next round,
+    /// since the process may have begun after this one.
     looks_at_all: bool,
+    has_missed: bool,
     next_round_step: Instant,
     changed: bool,
     stopping: Arc<AtomicBool>,
@@ -115,6 +117,7 @@ impl Finder {
             to_mark: Vec::new(),
             per_step: 1,
             looks_at_all: false,
+            has_missed: false,
             next_round_step: Instant::now(),
             changed: true,
             stopping: Arc::default(),
@@ -164,12 +167,14 @@ impl Finder {
 
     /// Looks at a process when its time has come.
     pub fn look_later(&mut self, tgid: u32, program: Option<Program>, due: Instant) {
-        self.looks_at_all |= !self.looks.add(Look { due, tgid, program });
+        if !self.looks.add(Look { due, tgid, program }) {
+            self.missed();
+        }
     }
 
-    /// Somebody could not be told.
+    /// A process could not be reported.
     pub fn missed(&mut self) {
-        self.looks_at_all = true;
+        (self.looks_at_all, self.has_missed) = (true, true);
     }
 
     /// TLS connections of this process are not read: probes what it maps meanwhile, or finds out why that cannot be.
@@ -276,7 +281,7 @@ impl Finder {
         met
     }
 
-    /// What a look at a process that has mapped its libraries tells of its program. Nothing if it has ended meanwhile.
+    /// What a look at a process that has mapped its libraries shows of its program. Nothing if it has ended meanwhile.
     fn remember(&mut self, program: Program, met: &[FileKey], now: Instant) {
         let is_plain = |key: &FileKey| matches!(self.files.get(key), Some(Entry { known: Known::Plain, .. }));
         self.familiar_changed |= match met {
@@ -451,8 +456,7 @@ impl Finder {
 
     fn begin_round(&mut self) {
         self.round += 1;
-        // A round in which somebody was missed has begun when it was noticed; the whole next one looks at all.
-        self.looks_at_all = false;
+        self.looks_at_all = std::mem::take(&mut self.has_missed);
         self.let_go();
         self.to_mark = std::fs::read_dir("/proc")
             .map(|entries| {

@@ -56,7 +56,7 @@ const CLOSE: &str = "(*Conn).Close";
 const READ: &str = "(*Conn).readRecordOrCCS";
 const DECRYPT: &str = "(*halfConn).decrypt";
 /// A program that is only client or only server may have been linked without the other's, and forks have others: the
-/// record with the hello tells of the beginning as well.
+/// record with the hello shows the beginning as well.
 const HANDSHAKES: [&str; 2] = ["(*Conn).clientHandshake", "(*Conn).serverHandshake"];
 
 const ROWS: [Row; 5] = [
@@ -124,7 +124,7 @@ impl Text<'_> {
         for row in ROWS {
             match self.at_check(package, &row) {
                 Ok(point) => points.push(point),
-                // The socket tells of the end as well.
+                // The socket shows the end as well.
                 Err(_) if row.function == CLOSE => {}
                 Err(Unproven::Missing(_)) if HANDSHAKES.contains(&row.function) => {}
                 Err(why) => return Err(why),

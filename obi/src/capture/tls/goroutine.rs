@@ -1,4 +1,4 @@
-//! Where the kernel programs go that tell which request a goroutine works for, in programs that serve and call with
+//! Where the kernel programs go that find out which request a goroutine works for, in programs that serve and call with
 //! Go's `net/http`, `golang.org/x/net/http2` or grpc-go.
 //!
 //! In: a Go program. Out: [`ProbePoint`]s. Functions come from Go's table, which no `strip` takes away;

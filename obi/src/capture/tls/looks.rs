@@ -16,7 +16,7 @@ const MOST: usize = 8192;
 pub(super) struct Look {
     pub(super) due: Instant,
     pub(super) tgid: u32,
-    /// What it is to tell about the program, if that is known.
+    /// What it is to find out about the program, if that is known.
     pub(super) program: Option<Program>,
 }
 

@@ -15,7 +15,7 @@ pub struct Mapping {
     pub path: String,
 }
 
-/// A file as `/proc/PID/maps` tells it from others.
+/// A file as `/proc/PID/maps` distinguishes it from others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Identity {
     /// Major and minor number of the device, as one number.

@@ -1,4 +1,4 @@
-//! Where the kernel programs go that tell which request nginx sends something for.
+//! Where the kernel programs go that find out which request nginx sends something for.
 //!
 //! In: an nginx. Out: [`ProbePoint`]s, all of them or none: where a request is made of what was read, and where bytes
 //! are sent. All begin by an instruction that the kernel emulates, or there are none. Pure.

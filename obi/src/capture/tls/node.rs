@@ -1,4 +1,4 @@
-//! Where the kernel programs go that tell which request a callback of Node's event loop works for.
+//! Where the kernel programs go that find out which request a callback of Node's event loop works for.
 //!
 //! In: a Node. Out: [`ProbePoint`]s, all of them or none: where callbacks begin, by what, and where promises go on.
 //! All begin by an instruction that the kernel emulates, or there are none. Pure.

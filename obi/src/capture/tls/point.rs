@@ -25,7 +25,7 @@ pub struct ProbePoint {
     pub at_return: bool,
     /// What the kernel does with the instruction.
     pub cost: Cost,
-    /// What the program is told about the place: `enum tls_cookie`, or where what it tells is, `enum tls_layout_bit`.
+    /// What the program learns about the place: `enum tls_cookie`, or where what it reports is, `enum tls_layout_bit`.
     pub cookie: u64,
 }
 

@@ -46,7 +46,7 @@ pub struct NotProbed {
     pub processes: usize,
 }
 
-/// Files that a survey tells of.
+/// Files that a survey names.
 const FILES: usize = 256;
 
 /// What is known of a mapped file.

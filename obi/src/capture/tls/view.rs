@@ -1,4 +1,4 @@
-//! What the agent tells of TLS: what is probed, what is not, who is not covered.
+//! What the agent says of TLS: what is probed, what is not, who is not covered.
 //!
 //! In: what was found. Out: values for `/api/v1/status` and `obi doctor`. Plain data.
 #![forbid(unsafe_code)]

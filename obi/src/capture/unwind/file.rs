@@ -120,7 +120,7 @@ impl Headers {
         let of_kind = |kind| segments.iter().filter(move |segment| segment.p_type.get(Little) == kind);
         let loaded = of_kind(elf::PT_LOAD).map(part).collect();
         let frame_header = of_kind(elf::PT_GNU_EH_FRAME).map(part).next();
-        // A file may have been stripped of them: its segments tell enough.
+        // A file may have been stripped of them: its segments say enough.
         let sections = sections(source, &header, n_sections).unwrap_or_default();
         Ok(Self { machine, loaded, frame_header, sections })
     }

@@ -70,7 +70,7 @@ impl Functions {
         }
     }
 
-    /// One after the other, equal neighbours made one, gaps told.
+    /// One after the other, equal neighbours made one, gaps marked.
     pub(super) fn join(mut self) -> Vec<Row> {
         // The first of two that overlap is believed: linkers leave the information of code that they have removed.
         self.functions.sort_by_key(|function| function.first);
@@ -99,7 +99,7 @@ impl Functions {
     }
 }
 
-/// Takes the rows of a section. What is malformed is left out, with all behind it when even its length cannot be told.
+/// Takes the rows of a section. What is malformed is left out, with all behind it when even its length is not known.
 pub(super) fn rows<'a, S>(machine: Machine, section: &S, bases: &BaseAddresses, into: &mut Functions)
 where
     S: UnwindSection<Bytes<'a>>,

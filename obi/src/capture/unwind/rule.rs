@@ -115,7 +115,7 @@ fn arm(frame: u32, names: &Registers, row: &UnwindTableRow<usize>) -> Option<u32
     }
 }
 
-/// Words below the CFA, as far as they can be told.
+/// Words below the CFA, as far as they are known.
 fn below(offset: i64) -> Option<u32> {
     if offset % WORD != 0 {
         return None;
@@ -215,7 +215,7 @@ fn number(register: Register) -> Option<u32> {
     (number < 1 << UNWIND_REGISTER_BITS).then_some(number << UNWIND_REGISTER_SHIFT)
 }
 
-/// Words, if so many bits can tell them.
+/// Words, if so many bits can hold them.
 fn unsigned(offset: i64, bits: u32) -> Option<u32> {
     if offset % WORD != 0 {
         return None;

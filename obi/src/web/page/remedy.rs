@@ -2,6 +2,9 @@
 //!
 //! In: the words of `obi_lost_total`, `obi_uncovered_connections_total` and `obi_export_lost_total`. Out: sentences.
 
+/// Of a reason that has no sentence yet.
+const UNKNOWN: &str = "See obi_lost_total in docs/telemetry.md.";
+
 /// What was lost, by reason of `obi_lost_total`.
 pub(super) fn lost(reason: &str) -> &'static str {
     match reason {
@@ -23,13 +26,17 @@ pub(super) fn lost(reason: &str) -> &'static str {
         "request_unseen" => {
             "An answer was seen whose request was not, such as one that had begun before the agent."
         }
-        "pending_full" => "More exchanges were under way than protocol.pending_limit. Raise it.",
+        "pending_full" => {
+            "More exchanges were under way than protocol.pending_limit (raise it), or calls on one connection than are followed."
+        }
         "unparsable" => "The head of a message was not HTTP.",
         "superseded" | "records_missing" => "Records of it had been lost before; see ring_full.",
         "expired" => "Nothing was heard of it for so long that it is not waited for any more.",
-        "not_followed" => "A WebSocket could not be followed to its end.",
+        "not_followed" => {
+            "A WebSocket, or the calls of a database's connection, could not be followed to the end."
+        }
         "hook_missed" => "The kernel skipped a run of a program. An upper bound.",
-        _ => "See obi_lost_total in docs/metrics.md.",
+        _ => UNKNOWN,
     }
 }
 
@@ -59,5 +66,20 @@ pub(super) fn export(reason: &str) -> &'static str {
         "spool_corrupt" => "what was on the disk could not be read again",
         "spool_unwritable" => "the disk could not be written to; the log says why",
         _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::loss::{self, kernel_reason};
+
+    #[test]
+    fn every_loss_has_a_sentence() {
+        let kernel = (1..obi_ebpf::LOSS_REASONS).map(kernel_reason);
+        for reason in kernel.chain(loss::OF_PROTOCOL).chain(["hook_missed"]) {
+            assert_ne!(lost(reason), UNKNOWN, "{reason}");
+        }
+        assert_eq!(lost("new"), UNKNOWN);
     }
 }

@@ -1,4 +1,4 @@
-//! How HotSpot's compiled methods tell what was inlined into them.
+//! How HotSpot's compiled methods say what was inlined into them.
 //!
 //! In: what a process's JVM says of itself. Out: [`Compiled`]; without it a compiled method stands for all that was
 //! inlined. Refuses to know what is read by it.
@@ -44,7 +44,7 @@ pub struct Compiled {
 /// Where a compiled method has what is not code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parts {
-    /// Behind its code, at offsets from its description on, which are told there; but for scopes, by an address (to 22).
+    /// Behind its code, at offsets from its description on, named there; but for scopes, by an address (to 22).
     Behind {
         /// Rows, and what comes next.
         rows: [u16; 2],

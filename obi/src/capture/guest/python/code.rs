@@ -1,6 +1,6 @@
 //! A few instructions of CPython (x86-64).
 //!
-//! In: bytes of a function. Out: addresses that it refers to. What it does with them is not understood: whoever asks
+//! In: bytes of a function. Out: addresses that it refers to. What it does with them is not understood: the caller
 //! checks what stands there. Pure, never panics.
 
 use std::ops::Range;

@@ -1,7 +1,7 @@
 //! Where CPython has what, version by version; what a process says of itself first.
 //!
 //! In: a [`Build`] and a process's memory. Out: [`Known`]. From 3.13 on `_Py_DebugOffsets` at the beginning of the
-//! runtime's state tells; before, a table, whose numbers are those of the headers. The fields of code objects are in
+//! runtime's state has; before, a table, whose numbers are those of the headers. The fields of code objects are in
 //! the table of members of their type, in all versions.
 
 use std::ops::RangeInclusive;

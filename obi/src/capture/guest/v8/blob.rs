@@ -1,7 +1,7 @@
 //! Where V8 has its own code in its file.
 //!
 //! In: symbols, a file. Out: a range of addresses of the file's own layout. Nothing of unwinding information covers it.
-//! Two symbols tell it, which stripped files lack; two functions, which some files do not export, tell the same. Never
+//! Two symbols say it, which stripped files lack; two functions, which some files do not export, say the same. Never
 //! panics. Refuses to know what the code does.
 
 use std::ops::Range;

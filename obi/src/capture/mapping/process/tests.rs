@@ -54,7 +54,7 @@ fn a_fork_has_what_its_parent_had() {
         (path(&processes, 8, 0x2000, 12), path(&processes, 7, 0x2000, 12)),
         ("/child".into(), "none".into())
     );
-    // One that shares memory with nobody is told once, others twice.
+    // A fork shares its parent's mappings: both children are reported once, and their parent with what has gone.
     let mut n = 0;
     apply(&mut processes, 12, Event::Fork { parent: 8, tgid: 9 });
     processes.each_mapping(|_| n += 1);
@@ -143,7 +143,7 @@ fn a_file_is_opened_once_and_confirmed_when_it_is_mapped_again() {
     map(&mut processes, 5, 7, 0x9000, "");
     assert_eq!(opened(&mut processes), [(7, 3)]);
     let backing = Arc::clone(&processes.find(7, 0x1000, 9).unwrap().backing);
-    // It could not be opened: whoever maps it a while later is asked for it.
+    // It could not be opened: the process that maps it a while later is asked for it.
     backing.confirm(5);
     backing.set_file(None);
     map(&mut processes, 6, 9, 0x1000, "/a");

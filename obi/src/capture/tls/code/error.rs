@@ -1,4 +1,4 @@
-//! What the errors say that a function of BoringSSL gives (x86-64), and what else tells functions apart.
+//! What the errors say that a function of BoringSSL gives (x86-64), and what else distinguishes functions.
 //!
 //! In: a function, taken apart. Out: numbers of reasons, functions that it calls. Pure.
 
@@ -71,7 +71,7 @@ impl Function<'_> {
     }
 }
 
-/// Of the error that is told by a call with these arguments.
+/// Of the error that is given by a call with these arguments.
 fn reason(known: &Known, files: &[u64], library: u32) -> Option<u32> {
     let names_file = known.get(&FILE).is_some_and(|file| files.contains(file));
     let is_of = names_file && known.get(&LIBRARY) == Some(&library.into());

@@ -1,4 +1,4 @@
-//! Machine code of Node that tells a number of what runs, or takes those of an object (x86-64): where they are.
+//! Machine code of Node that returns a number of what runs, or takes those of an object (x86-64): where they are.
 //!
 //! In: a function, taken apart. Out: an offset. Proven from the code, whatever version of Node has made it; what is not
 //! understood is no answer. Pure.

@@ -15,7 +15,7 @@ const CHUNK: usize = 64 * 1024;
 const NAME_MOST: usize = 4 * CHUNK;
 /// Functions that are looked at; those of that file are 200,000.
 const LOOKED_AT: u64 = 1 << 21;
-/// Functions that are told of.
+/// Functions that are reported.
 const MOST: usize = 256;
 
 /// A function that was looked for.
