@@ -277,16 +277,6 @@ fn a_thread_for_each_connection() {
     check(Front::Python("threading"), &["in"], 99.5);
 }
 
-#[test]
-fn threads_that_accept() {
-    check(Front::Python("pool"), &["in"], 99.5);
-}
-
-#[test]
-fn processes_that_accept() {
-    check(Front::Python("prefork"), &["in"], 99.5);
-}
-
 /// Callbacks of Node are known by their numbers, and by what was read.
 #[test]
 fn callbacks_of_node() {
@@ -470,5 +460,15 @@ mod wide {
     fn promises_of_node() {
         check(Front::Node, &["sequence"], 75.0);
         check_briefly(Front::Node, &["fetch"], 80.0);
+    }
+
+    #[test]
+    fn processes_that_accept() {
+        check(Front::Python("prefork"), &["in"], 99.5);
+    }
+
+    #[test]
+    fn threads_that_accept() {
+        check(Front::Python("pool"), &["in"], 99.5);
     }
 }

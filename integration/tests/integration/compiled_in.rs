@@ -144,34 +144,39 @@ fn one_server_by_five_libraries() {
     assert!(agent.spans().unwrap().iter().all(|span| span.service.name != nss.service));
 }
 
-/// BoringSSL in a library that Netty unpacks, loads and deletes: in a server that runs when the agent begins, and in
-/// one that begins later and is looked at again until the library is there.
-#[test]
-fn netty_with_a_library_that_is_deleted() {
-    const LIBRARY: &str = "/libnetty_tcnative_linux_x86_64";
-    let mut rng = seeded("Netty");
-    let certificates = Certificates::new().unwrap();
-    let before = encrypted::netty(&certificates).unwrap();
-    let mut agent = agent_that_probes(&["/libssl.so", LIBRARY]);
-    let after = encrypted::netty(&certificates).unwrap();
-    until("the library of either is probed", PROBING, || {
-        let tls = agent.tls().unwrap();
-        let is_it = |file: &&serde_json::Value| file["path"].as_str().unwrap().contains(LIBRARY);
-        match tls["probed"].as_array().unwrap().iter().filter(is_it).count() {
-            2 => Ok(()),
-            n => Err(format!("{n} are: {tls}")),
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// BoringSSL in a library that Netty unpacks, loads and deletes: in a server that runs when the agent begins, and in
+    /// one that begins later and is looked at again until the library is there.
+    #[test]
+    fn netty_with_a_library_that_is_deleted() {
+        const LIBRARY: &str = "/libnetty_tcnative_linux_x86_64";
+        let mut rng = seeded("Netty");
+        let certificates = Certificates::new().unwrap();
+        let before = encrypted::netty(&certificates).unwrap();
+        let mut agent = agent_that_probes(&["/libssl.so", LIBRARY]);
+        let after = encrypted::netty(&certificates).unwrap();
+        until("the library of either is probed", PROBING, || {
+            let tls = agent.tls().unwrap();
+            let is_it = |file: &&serde_json::Value| file["path"].as_str().unwrap().contains(LIBRARY);
+            match tls["probed"].as_array().unwrap().iter().filter(is_it).count() {
+                2 => Ok(()),
+                n => Err(format!("{n} are: {tls}")),
+            }
+        });
+        let mut ledger = Ledger::default();
+        for server in [&before, &after] {
+            for kind in [Kind::Curl, Kind::Python] {
+                let calls = load::calls(&mut rng, &server.features, kind, CALLS);
+                let done = client::call_encrypted(kind, &server.address, &calls, 4).unwrap();
+                ledger.enter(&calls, &done, &server.roles());
+            }
         }
-    });
-    let mut ledger = Ledger::default();
-    for server in [&before, &after] {
-        for kind in [Kind::Curl, Kind::Python] {
-            let calls = load::calls(&mut rng, &server.features, kind, CALLS);
-            let done = client::call_encrypted(kind, &server.address, &calls, 4).unwrap();
-            ledger.enter(&calls, &done, &server.roles());
+        gate::assert_exact(&mut agent, &ledger);
+        for server in [&before, &after] {
+            assert_eq!(uncovered_of(&agent, server.pid()), 0, "{}: {}", server.name, agent.tls().unwrap());
         }
-    }
-    gate::assert_exact(&mut agent, &ledger);
-    for server in [&before, &after] {
-        assert_eq!(uncovered_of(&agent, server.pid()), 0, "{}: {}", server.name, agent.tls().unwrap());
     }
 }

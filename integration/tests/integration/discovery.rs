@@ -53,28 +53,13 @@ fn check(list: &str, rule: impl Fn(&ShapeServer) -> Value, is_first_watched: boo
 }
 
 #[test]
-fn include_by_service() {
-    check("include", |server| json!({"service": server.server.service}), true);
-}
-
-#[test]
 fn include_by_port() {
     check("include", |server| json!({"port": port(&server.server.address)}), true);
 }
 
 #[test]
-fn include_by_executable() {
-    check("include", |_| json!({"executable": "*/shape_server"}), true);
-}
-
-#[test]
 fn exclude_by_service() {
     check("exclude", |server| json!({"service": server.server.service}), false);
-}
-
-#[test]
-fn exclude_by_port() {
-    check("exclude", |server| json!({"port": port(&server.server.address)}), false);
 }
 
 /// `start` runs `exec curl`, which lives for some milliseconds, in a process of which something else was decided; on a
@@ -113,4 +98,24 @@ fn a_program_that_takes_the_place_of_one_that_is_not_watched() {
 #[test]
 fn a_program_that_a_shell_forks() {
     check_short_lived("sleep 0.15;");
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    #[test]
+    fn exclude_by_port() {
+        check("exclude", |server| json!({"port": port(&server.server.address)}), false);
+    }
+
+    #[test]
+    fn include_by_executable() {
+        check("include", |_| json!({"executable": "*/shape_server"}), true);
+    }
+
+    #[test]
+    fn include_by_service() {
+        check("include", |server| json!({"service": server.server.service}), true);
+    }
 }

@@ -268,31 +268,6 @@ fn alerts_of_a_service_are_grouped() {
     }
 }
 
-/// What was counted is there after `kill -9`, and the time between is a gap.
-#[test]
-fn counts_survive_a_kill() {
-    let server = python();
-    let setting = Setting::new(&[slo("kept", &server.service)]);
-    let agent = setting.start();
-    let traffic = Traffic::start(tcp(&server), 50, seeded("kill"));
-    traffic.fail(100);
-    thread::sleep(patience(Duration::from_secs(4)));
-    let counted = traffic.finish();
-    assert_counted(&agent, counted);
-    await_write(&agent);
-    agent.kill().unwrap();
-    thread::sleep(patience(Duration::from_secs(2)));
-    let agent = setting.start();
-    assert_counted(&agent, counted);
-    // Nothing has been seen by this process, so its counters begin anew.
-    assert_eq!(agent.metric_value("slo_events_total", &[("slo", "kept")]).unwrap(), 0.0);
-    let coverage = slos(&agent)[0]["window"]["coverage"].as_f64().unwrap();
-    assert!(coverage > 0.0 && coverage < 1.0, "time while it was down is a gap: {coverage}");
-    assert_eq!(agent.stop().unwrap().code, 0);
-    let agent = setting.start();
-    assert_counted(&agent, counted);
-}
-
 /// Waits until everything counted so far is on disk: two writes that began after now.
 fn await_write(agent: &Agent) {
     let writes = || agent.metric_value("obi_slo_store_writes_total", &[]).unwrap();
@@ -398,5 +373,35 @@ fn wrong_files_are_refused_with_their_place() {
         let ended = obi(&arguments);
         assert_eq!(ended.code, 2, "{ended:?}");
         assert!(ended.stderr.contains(&file) && ended.stderr.contains("target"), "{ended:?}");
+    }
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// What was counted is there after `kill -9`, and the time between is a gap.
+    #[test]
+    fn counts_survive_a_kill() {
+        let server = python();
+        let setting = Setting::new(&[slo("kept", &server.service)]);
+        let agent = setting.start();
+        let traffic = Traffic::start(tcp(&server), 50, seeded("kill"));
+        traffic.fail(100);
+        thread::sleep(patience(Duration::from_secs(4)));
+        let counted = traffic.finish();
+        assert_counted(&agent, counted);
+        await_write(&agent);
+        agent.kill().unwrap();
+        thread::sleep(patience(Duration::from_secs(2)));
+        let agent = setting.start();
+        assert_counted(&agent, counted);
+        // Nothing has been seen by this process, so its counters begin anew.
+        assert_eq!(agent.metric_value("slo_events_total", &[("slo", "kept")]).unwrap(), 0.0);
+        let coverage = slos(&agent)[0]["window"]["coverage"].as_f64().unwrap();
+        assert!(coverage > 0.0 && coverage < 1.0, "time while it was down is a gap: {coverage}");
+        assert_eq!(agent.stop().unwrap().code, 0);
+        let agent = setting.start();
+        assert_counted(&agent, counted);
     }
 }

@@ -240,43 +240,6 @@ fn without_ptrace_executables_have_their_short_name() {
     assert!([service.as_str(), "shape_server"].contains(&span.service.name.as_str()), "{span:?}");
 }
 
-#[test]
-fn without_search_services_have_no_name_of_their_own() {
-    if integration::hook::forced() == Some(HookSet::Syscall) {
-        // This set cannot even find its tracepoints, unless it may mount their file system.
-        let ended = Place::new().run(&documented_without("dac_read_search"));
-        assert!(ended.code == 1 && ended.stderr.contains("tracefs"), "{}", ended.stderr);
-        return;
-    }
-    let (said, service, span) = degraded("dac_read_search");
-    assert!(said.contains("CAP_DAC_READ_SEARCH") && said.contains("no environment"), "{said}");
-    assert_eq!(span.service.name, "shape_server", "{service} is in an environment of another user");
-}
-
-#[test]
-fn without_checkpoint_restore_deleted_files_are_not_read() {
-    let place = Place::new();
-    let agent = place.start(&documented_without("checkpoint_restore"));
-    assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
-    let said = agent.stop().unwrap().stderr;
-    assert!(said.contains("CAP_CHECKPOINT_RESTORE") && said.contains("no deleted files"), "{said}");
-}
-
-#[test]
-fn without_admin_there_are_no_statistics() {
-    let place = Place::new();
-    let without = documented(integration::hook::forced());
-    if !without.contains(&"sys_admin") {
-        let said = place.start(&without).stop().unwrap().stderr;
-        assert!(said.contains("CAP_SYS_ADMIN") && said.contains("no statistics"), "{said}");
-    }
-    let with = [&without[..], &["sys_admin"]].concat();
-    let mut agent = place.start(&with);
-    span_of_a_request(&mut agent);
-    assert!(agent.metric_value("obi_bpf_program_runs_total", &[]).unwrap() > 0.0);
-    assert_minimum(&agent, KEPT, None);
-}
-
 /// Names of functions that two programs of root's spend their time in: an interpreter's own, and the kernel's that the
 /// other one calls. Empty where they have none.
 struct Named {
@@ -327,28 +290,6 @@ fn profiles_take_no_more_than_is_documented() {
     assert_held(&agent, KEPT, None, &PROFILE_READERS);
 }
 
-#[test]
-fn without_syslog_only_the_kernels_functions_lack_names() {
-    let mut held = with_events(true);
-    held.retain(|name| *name != "syslog");
-    let (agent, named) = profiled(&held);
-    assert!(!named.own.is_empty());
-    let is_hidden = setting("kptr_restrict") > 0 || setting("perf_event_paranoid") > 1;
-    assert_eq!(named.kernel.is_empty(), is_hidden, "{:?}", named.kernel);
-    let said = agent.stop().unwrap().stderr;
-    assert!(said.contains("CAP_SYSLOG") && said.contains("no kernel names"), "{said}");
-}
-
-/// An agent that may only load programs: what lies where every user can read it has names.
-#[test]
-fn without_what_reads_of_others_their_readable_files_have_names() {
-    let mut held = with_events(true);
-    held.retain(|name| !["sys_ptrace", "dac_read_search", "checkpoint_restore"].contains(name));
-    let (agent, named) = profiled(&held);
-    assert!(!named.own.is_empty());
-    assert_held(&agent, 0, None, &[]);
-}
-
 /// Some programs are attached when they are first wanted, which is after everything has been given up.
 #[test]
 fn what_is_wanted_later_is_attached_without_privilege() {
@@ -375,4 +316,68 @@ fn has_tracepoint(name: &str) -> bool {
     let types = fs::read(Path::new("/sys/kernel/btf/vmlinux")).unwrap();
     let wanted = format!("btf_trace_{name}\0");
     types.windows(wanted.len()).any(|window| window == wanted.as_bytes())
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    #[test]
+    fn without_admin_there_are_no_statistics() {
+        let place = Place::new();
+        let without = documented(integration::hook::forced());
+        if !without.contains(&"sys_admin") {
+            let said = place.start(&without).stop().unwrap().stderr;
+            assert!(said.contains("CAP_SYS_ADMIN") && said.contains("no statistics"), "{said}");
+        }
+        let with = [&without[..], &["sys_admin"]].concat();
+        let mut agent = place.start(&with);
+        span_of_a_request(&mut agent);
+        assert!(agent.metric_value("obi_bpf_program_runs_total", &[]).unwrap() > 0.0);
+        assert_minimum(&agent, KEPT, None);
+    }
+
+    #[test]
+    fn without_search_services_have_no_name_of_their_own() {
+        if integration::hook::forced() == Some(HookSet::Syscall) {
+            // This set cannot even find its tracepoints, unless it may mount their file system.
+            let ended = Place::new().run(&documented_without("dac_read_search"));
+            assert!(ended.code == 1 && ended.stderr.contains("tracefs"), "{}", ended.stderr);
+            return;
+        }
+        let (said, service, span) = degraded("dac_read_search");
+        assert!(said.contains("CAP_DAC_READ_SEARCH") && said.contains("no environment"), "{said}");
+        assert_eq!(span.service.name, "shape_server", "{service} is in an environment of another user");
+    }
+
+    #[test]
+    fn without_syslog_only_the_kernels_functions_lack_names() {
+        let mut held = with_events(true);
+        held.retain(|name| *name != "syslog");
+        let (agent, named) = profiled(&held);
+        assert!(!named.own.is_empty());
+        let is_hidden = setting("kptr_restrict") > 0 || setting("perf_event_paranoid") > 1;
+        assert_eq!(named.kernel.is_empty(), is_hidden, "{:?}", named.kernel);
+        let said = agent.stop().unwrap().stderr;
+        assert!(said.contains("CAP_SYSLOG") && said.contains("no kernel names"), "{said}");
+    }
+
+    #[test]
+    fn without_checkpoint_restore_deleted_files_are_not_read() {
+        let place = Place::new();
+        let agent = place.start(&documented_without("checkpoint_restore"));
+        assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
+        let said = agent.stop().unwrap().stderr;
+        assert!(said.contains("CAP_CHECKPOINT_RESTORE") && said.contains("no deleted files"), "{said}");
+    }
+
+    /// An agent that may only load programs: what lies where every user can read it has names.
+    #[test]
+    fn without_what_reads_of_others_their_readable_files_have_names() {
+        let mut held = with_events(true);
+        held.retain(|name| !["sys_ptrace", "dac_read_search", "checkpoint_restore"].contains(name));
+        let (agent, named) = profiled(&held);
+        assert!(!named.own.is_empty());
+        assert_held(&agent, 0, None, &[]);
+    }
 }

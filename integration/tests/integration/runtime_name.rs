@@ -68,54 +68,6 @@ fn made_up(test: &str) -> String {
 }
 
 #[test]
-fn node_with_basic_prof() {
-    let function = made_up("node");
-    let source = format!(
-        // One call that never ends: nothing inlines it.
-        "function {function}(n) {{ let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) | 0; return s; }}\n\
-         {function}(1e7); console.log('ready'); {function}(Infinity);\n"
-    );
-    let hot = start("spin.js", &source, |folder| {
-        let mut command = Command::new("node");
-        // It leaves a log where it runs.
-        command.arg("--perf-basic-prof").arg(folder.join("spin.js")).current_dir(folder);
-        command
-    });
-    check(&hot, &function, "v8js");
-}
-
-/// No agent library: `jcmd` makes any JVM from 17 on write down what it has compiled. The flags only see to it that the
-/// function is compiled once, before that, and stays a function.
-#[test]
-fn java_asked_by_jcmd() {
-    let function = made_up("java");
-    let source = format!(
-        "public class Spin {{\n\
-         static long {function}(long n) {{ long s = 0; for (long i = 0; i < n; i++) s = s * 31 + i; return s; }}\n\
-         public static void main(String[] arguments) {{\n\
-         long t = 0; for (int i = 0; i < 2000; i++) t += {function}(10000);\n\
-         System.out.println(\"ready\"); for (;;) {{ t += {function}(10000); if (t == 42) System.out.println(t); }}\n\
-         }} }}\n"
-    );
-    let hot = start("Spin.java", &source, |folder| {
-        let mut compile = Command::new("javac");
-        compile.arg("-d").arg(folder).arg(folder.join("Spin.java"));
-        process::run("javac", compile, patience(TOOL)).unwrap();
-        let mut command = Command::new("java");
-        command.args(["-Xmx64m", "-Xbatch", "-XX:TieredStopAtLevel=1"]);
-        command
-            .args(["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Spin::*", "-cp"])
-            .arg(folder)
-            .arg("Spin");
-        command
-    });
-    let mut ask = Command::new("jcmd");
-    ask.arg(hot.program.pid().to_string()).arg("Compiler.perfmap");
-    process::run("jcmd", ask, patience(TOOL)).unwrap();
-    check(&hot, &function, "jvm");
-}
-
-#[test]
 fn cpython_with_perf() {
     let Some(python) = python_with_perf() else {
         eprintln!(
@@ -148,4 +100,57 @@ fn python_with_perf() -> Option<PathBuf> {
         command.args(["-c", "import sys; sys.activate_stack_trampoline('perf')"]);
         command.output().is_ok_and(|output| output.status.success())
     })
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// No agent library: `jcmd` makes any JVM from 17 on write down what it has compiled. The flags only see to it that the
+    /// function is compiled once, before that, and stays a function.
+    #[test]
+    fn java_asked_by_jcmd() {
+        let function = made_up("java");
+        let source = format!(
+            "public class Spin {{\n\
+         static long {function}(long n) {{ long s = 0; for (long i = 0; i < n; i++) s = s * 31 + i; return s; }}\n\
+         public static void main(String[] arguments) {{\n\
+         long t = 0; for (int i = 0; i < 2000; i++) t += {function}(10000);\n\
+         System.out.println(\"ready\"); for (;;) {{ t += {function}(10000); if (t == 42) System.out.println(t); }}\n\
+         }} }}\n"
+        );
+        let hot = start("Spin.java", &source, |folder| {
+            let mut compile = Command::new("javac");
+            compile.arg("-d").arg(folder).arg(folder.join("Spin.java"));
+            process::run("javac", compile, patience(TOOL)).unwrap();
+            let mut command = Command::new("java");
+            command.args(["-Xmx64m", "-Xbatch", "-XX:TieredStopAtLevel=1"]);
+            command
+                .args(["-XX:CompileCommand=quiet", "-XX:CompileCommand=dontinline,Spin::*", "-cp"])
+                .arg(folder)
+                .arg("Spin");
+            command
+        });
+        let mut ask = Command::new("jcmd");
+        ask.arg(hot.program.pid().to_string()).arg("Compiler.perfmap");
+        process::run("jcmd", ask, patience(TOOL)).unwrap();
+        check(&hot, &function, "jvm");
+    }
+
+    #[test]
+    fn node_with_basic_prof() {
+        let function = made_up("node");
+        let source = format!(
+            // One call that never ends: nothing inlines it.
+            "function {function}(n) {{ let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) | 0; return s; }}\n\
+         {function}(1e7); console.log('ready'); {function}(Infinity);\n"
+        );
+        let hot = start("spin.js", &source, |folder| {
+            let mut command = Command::new("node");
+            // It leaves a log where it runs.
+            command.arg("--perf-basic-prof").arg(folder.join("spin.js")).current_dir(folder);
+            command
+        });
+        check(&hot, &function, "v8js");
+    }
 }

@@ -78,72 +78,6 @@ fn what_this_kernel_refuses_itself_has_its_reason() {
 }
 
 #[test]
-fn each_refusal_leads_to_the_next_best_set() {
-    let usual = Told::by_doctor(NOTHING, &[]).usable();
-    let check = |refusal: Refusal, hidden_names: &[&str], refused: &[(HookSet, &str, &str)]| {
-        let types = types_without(hidden_names).unwrap();
-        let path = types.path().to_str().unwrap();
-        let told = Told::by_doctor(refusal, &[("OBI_CAPTURE_BTF", path)]);
-        let expected = usual.iter().find(|set| refused.iter().all(|(refused, ..)| refused != *set));
-        assert_eq!(told.hook_set(), expected.copied(), "{refusal:?} {hidden_names:?}: {:#}", told.report);
-        let sets = told.sets();
-        for (set, state, reason) in refused.iter().filter(|(set, ..)| usual.contains(set)) {
-            let (found_state, found) = sets[set.name()];
-            assert!(
-                found_state == *state && found.contains(reason),
-                "{refusal:?} {set}: {found_state}, {found}"
-            );
-        }
-        if let (Some(expected), None) = (expected, hook::forced()) {
-            let config = Config::default().set("capture", "btf", path);
-            let agent = Agent::start_in(config, |command| refusal.wrap(&command)).unwrap();
-            assert_eq!(agent.hook_set().unwrap(), *expected);
-            let metrics = agent.metrics().unwrap();
-            for (set, (state, _)) in &sets {
-                let labels = [("set", *set), ("state", *state)];
-                assert_eq!(metrics.sum("obi_hook_set_info", &labels), 1.0, "{refusal:?}: {labels:?}");
-            }
-        }
-    };
-    use HookSet::{Fentry, Kprobe, Socket, Syscall};
-    let dropped = &["sys_admin"];
-    check(NO_TYPES, &[], &[]);
-    check(
-        Refusal { hidden: &["/sys/bus/event_source/devices"], ..NOTHING },
-        &[],
-        &[(Kprobe, "unsupported", "failed to read `/sys/bus/event_source/devices/kprobe/type`")],
-    );
-    check(
-        Refusal { hidden: NO_TRACEFS, dropped },
-        &[],
-        &[(Syscall, "unsupported", "tracefs is not at `/sys/kernel/tracing`")],
-    );
-    check(
-        NOTHING,
-        &["btf_trace_sock_recv_length"],
-        &[(Socket, "unsupported", "type `btf_trace_sock_recv_length` is not in")],
-    );
-    check(
-        NOTHING,
-        &["unix_stream_recvmsg"],
-        &[
-            (Fentry, "unsupported", "function `unix_stream_recvmsg` is not in"),
-            (Kprobe, "unsupported", "function `unix_stream_recvmsg` is not in"),
-        ],
-    );
-    // Probing finds nothing amiss; the verifier does.
-    check(
-        NOTHING,
-        &["flags", "msg_iter"],
-        &[
-            (Fentry, "refused", "the kernel refused it"),
-            (Kprobe, "refused", "the kernel refused it"),
-            (Socket, "refused", "the kernel refused it"),
-        ],
-    );
-}
-
-#[test]
 fn without_what_every_set_needs_there_is_none_and_the_error_says_what() {
     for (refusal, reason) in [
         (NO_TYPES, "kernel type information (BTF): failed to read `/sys/kernel/btf/vmlinux`"),
@@ -186,4 +120,75 @@ fn tracefs_need_not_be_mounted() {
     let refusal = Refusal { hidden: NO_TRACEFS, ..NOTHING };
     let told = Told::by_doctor(refusal, &[("OBI_CAPTURE_HOOKS", "syscall")]);
     assert_eq!(told.hook_set(), Some(HookSet::Syscall), "{:#}", told.report);
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    #[test]
+    fn each_refusal_leads_to_the_next_best_set() {
+        let usual = Told::by_doctor(NOTHING, &[]).usable();
+        let check = |refusal: Refusal, hidden_names: &[&str], refused: &[(HookSet, &str, &str)]| {
+            let types = types_without(hidden_names).unwrap();
+            let path = types.path().to_str().unwrap();
+            let told = Told::by_doctor(refusal, &[("OBI_CAPTURE_BTF", path)]);
+            let expected = usual.iter().find(|set| refused.iter().all(|(refused, ..)| refused != *set));
+            assert_eq!(told.hook_set(), expected.copied(), "{refusal:?} {hidden_names:?}: {:#}", told.report);
+            let sets = told.sets();
+            for (set, state, reason) in refused.iter().filter(|(set, ..)| usual.contains(set)) {
+                let (found_state, found) = sets[set.name()];
+                assert!(
+                    found_state == *state && found.contains(reason),
+                    "{refusal:?} {set}: {found_state}, {found}"
+                );
+            }
+            if let (Some(expected), None) = (expected, hook::forced()) {
+                let config = Config::default().set("capture", "btf", path);
+                let agent = Agent::start_in(config, |command| refusal.wrap(&command)).unwrap();
+                assert_eq!(agent.hook_set().unwrap(), *expected);
+                let metrics = agent.metrics().unwrap();
+                for (set, (state, _)) in &sets {
+                    let labels = [("set", *set), ("state", *state)];
+                    assert_eq!(metrics.sum("obi_hook_set_info", &labels), 1.0, "{refusal:?}: {labels:?}");
+                }
+            }
+        };
+        use HookSet::{Fentry, Kprobe, Socket, Syscall};
+        let dropped = &["sys_admin"];
+        check(NO_TYPES, &[], &[]);
+        check(
+            Refusal { hidden: &["/sys/bus/event_source/devices"], ..NOTHING },
+            &[],
+            &[(Kprobe, "unsupported", "failed to read `/sys/bus/event_source/devices/kprobe/type`")],
+        );
+        check(
+            Refusal { hidden: NO_TRACEFS, dropped },
+            &[],
+            &[(Syscall, "unsupported", "tracefs is not at `/sys/kernel/tracing`")],
+        );
+        check(
+            NOTHING,
+            &["btf_trace_sock_recv_length"],
+            &[(Socket, "unsupported", "type `btf_trace_sock_recv_length` is not in")],
+        );
+        check(
+            NOTHING,
+            &["unix_stream_recvmsg"],
+            &[
+                (Fentry, "unsupported", "function `unix_stream_recvmsg` is not in"),
+                (Kprobe, "unsupported", "function `unix_stream_recvmsg` is not in"),
+            ],
+        );
+        // Probing finds nothing amiss; the verifier does.
+        check(
+            NOTHING,
+            &["flags", "msg_iter"],
+            &[
+                (Fentry, "refused", "the kernel refused it"),
+                (Kprobe, "refused", "the kernel refused it"),
+                (Socket, "refused", "the kernel refused it"),
+            ],
+        );
+    }
 }

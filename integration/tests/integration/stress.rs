@@ -39,69 +39,6 @@ struct Part {
     sight: Sight,
 }
 
-#[test]
-fn many_threads() {
-    let mut rng = seeded("many threads");
-    let certificates = Certificates::new().unwrap();
-    let threads = encrypted::threads(&certificates).unwrap();
-    let encrypted = encrypted::http2_node(&certificates).unwrap();
-    let clear = language::http2_go().unwrap();
-    let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 32 << 20)).unwrap();
-    agent.await_probes(&["/libssl.so", "/node"], gate::PATIENCE).unwrap();
-    let view = agent.view().unwrap();
-    let lasts = patience(LASTS);
-    let begun = Instant::now();
-    let is_over = AtomicBool::new(false);
-    let most = EXCHANGES * usize::try_from(slowness()).unwrap();
-    let load = Load { threads: THREADS, lasts, most, seed: rng.u64(..) };
-    let (first, second) = (rng.fork(), rng.fork());
-    let is_over = &is_over;
-    let parts = thread::scope(|scope| {
-        let many = scope.spawn(move || {
-            let made = threads::call(&threads.address, load);
-            is_over.store(true, Ordering::Relaxed);
-            let made = made.unwrap();
-            let mut ledger = Ledger::default();
-            for (shape, truth) in &made.exchanges {
-                ledger.expect(shape, truth, span::Kind::Client, &made.service);
-                ledger.expect(shape, truth, span::Kind::Server, &threads.service);
-            }
-            Part { server: threads, ledger, sight: view.sight(Passage::Library) }
-        });
-        let many_streams = |server: Server, how: (Kind, bool), mut rng: fastrand::Rng, sight: Sight| {
-            scope.spawn(move || {
-                let mut ledger = Ledger::default();
-                loop {
-                    multiplex(&mut ledger, &server, how, &mut rng);
-                    if is_over.load(Ordering::Relaxed) {
-                        return Part { server, ledger, sight };
-                    }
-                }
-            })
-        };
-        let over_tls = many_streams(encrypted, (Kind::Http2Node, true), first, view.sight(Passage::Library));
-        let in_clear = many_streams(clear, (Kind::Http2Go, false), second, view.sight(Passage::Call));
-        // The store of spans has room for so many: they are read as they come. An agent that finds no processor for
-        // seconds says so, and is asked again.
-        while !is_over.load(Ordering::Relaxed) {
-            if let Err(error) = agent.spans() {
-                note(&format!("{error:#}"));
-            }
-            thread::sleep(Duration::from_millis(500));
-        }
-        [many, over_tls, in_clear].map(|part| part.join().unwrap())
-    });
-    let lasted = begun.elapsed();
-    note(&format!("{}: {THREADS} threads at each end for {:.0} s", view.set, lasted.as_secs_f64()));
-    let ledgers: Vec<&Ledger> = parts.iter().map(|part| &part.ledger).collect();
-    let is_over = |metrics: &Exposition| ledgers.iter().all(|ledger| unaccounted(metrics, ledger).is_empty());
-    let metrics = agent.metrics_until(gate::PATIENCE, is_over).unwrap();
-    assert!(gate::Barrier::start().pass(&mut agent), "the agent does not show a request in time");
-    let spans = agent.spans().unwrap();
-    let failed: Vec<String> = parts.iter().filter_map(|part| verdict(part, spans, &metrics)).collect();
-    assert!(failed.is_empty(), "hook set {}:\n{}", view.set, failed.join("\n"));
-}
-
 /// One more client's calls, each a stream of its own.
 fn multiplex(ledger: &mut Ledger, server: &Server, (kind, tls): (Kind, bool), rng: &mut fastrand::Rng) {
     let calls = load::calls(rng, &server.features, kind, CALLS);
@@ -143,4 +80,74 @@ fn verdict(part: &Part, spans: &[Span], metrics: &Exposition) -> Option<String> 
     let losses = gate::losses(metrics, part.ledger.roles());
     (!wrong.is_empty())
         .then(|| format!("{} ({:?}): {}\n{losses}", part.server.name, part.sight, wrong.join("\n")))
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    #[test]
+    fn many_threads() {
+        let mut rng = seeded("many threads");
+        let certificates = Certificates::new().unwrap();
+        let threads = encrypted::threads(&certificates).unwrap();
+        let encrypted = encrypted::http2_node(&certificates).unwrap();
+        let clear = language::http2_go().unwrap();
+        let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 32 << 20)).unwrap();
+        agent.await_probes(&["/libssl.so", "/node"], gate::PATIENCE).unwrap();
+        let view = agent.view().unwrap();
+        let lasts = patience(LASTS);
+        let begun = Instant::now();
+        let is_over = AtomicBool::new(false);
+        let most = EXCHANGES * usize::try_from(slowness()).unwrap();
+        let load = Load { threads: THREADS, lasts, most, seed: rng.u64(..) };
+        let (first, second) = (rng.fork(), rng.fork());
+        let is_over = &is_over;
+        let parts = thread::scope(|scope| {
+            let many = scope.spawn(move || {
+                let made = threads::call(&threads.address, load);
+                is_over.store(true, Ordering::Relaxed);
+                let made = made.unwrap();
+                let mut ledger = Ledger::default();
+                for (shape, truth) in &made.exchanges {
+                    ledger.expect(shape, truth, span::Kind::Client, &made.service);
+                    ledger.expect(shape, truth, span::Kind::Server, &threads.service);
+                }
+                Part { server: threads, ledger, sight: view.sight(Passage::Library) }
+            });
+            let many_streams = |server: Server, how: (Kind, bool), mut rng: fastrand::Rng, sight: Sight| {
+                scope.spawn(move || {
+                    let mut ledger = Ledger::default();
+                    loop {
+                        multiplex(&mut ledger, &server, how, &mut rng);
+                        if is_over.load(Ordering::Relaxed) {
+                            return Part { server, ledger, sight };
+                        }
+                    }
+                })
+            };
+            let over_tls =
+                many_streams(encrypted, (Kind::Http2Node, true), first, view.sight(Passage::Library));
+            let in_clear = many_streams(clear, (Kind::Http2Go, false), second, view.sight(Passage::Call));
+            // The store of spans has room for so many: they are read as they come. An agent that finds no processor for
+            // seconds says so, and is asked again.
+            while !is_over.load(Ordering::Relaxed) {
+                if let Err(error) = agent.spans() {
+                    note(&format!("{error:#}"));
+                }
+                thread::sleep(Duration::from_millis(500));
+            }
+            [many, over_tls, in_clear].map(|part| part.join().unwrap())
+        });
+        let lasted = begun.elapsed();
+        note(&format!("{}: {THREADS} threads at each end for {:.0} s", view.set, lasted.as_secs_f64()));
+        let ledgers: Vec<&Ledger> = parts.iter().map(|part| &part.ledger).collect();
+        let is_over =
+            |metrics: &Exposition| ledgers.iter().all(|ledger| unaccounted(metrics, ledger).is_empty());
+        let metrics = agent.metrics_until(gate::PATIENCE, is_over).unwrap();
+        assert!(gate::Barrier::start().pass(&mut agent), "the agent does not show a request in time");
+        let spans = agent.spans().unwrap();
+        let failed: Vec<String> = parts.iter().filter_map(|part| verdict(part, spans, &metrics)).collect();
+        assert!(failed.is_empty(), "hook set {}:\n{}", view.set, failed.join("\n"));
+    }
 }

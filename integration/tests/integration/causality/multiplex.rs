@@ -60,12 +60,6 @@ fn check(clients: &[(usize, bool)], protocol: &str, kinds: &[&str], floor: usize
 /// What requests make before they are answered, by goroutines of their own.
 const OWN: [&str; 3] = ["sequence", "fan", "nested"];
 
-#[test]
-fn goroutines_over_grpc() {
-    check(clients(), "grpc", &OWN, 99);
-    check(&[(16, true)], "grpcs", &OWN, 99);
-}
-
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
@@ -82,5 +76,11 @@ mod wide {
         let kinds = ["sequence", "fan", "nested", "worker", "after"];
         check(&[(3, true), (64, false)], "h2c", &kinds, 50);
         check(&[(3, false), (64, true)], "grpc", &kinds, 50);
+    }
+
+    #[test]
+    fn goroutines_over_grpc() {
+        check(clients(), "grpc", &OWN, 99);
+        check(&[(16, true)], "grpcs", &OWN, 99);
     }
 }

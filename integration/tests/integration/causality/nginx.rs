@@ -139,7 +139,12 @@ fn what_nginx_asks_of_others() {
     check(clients(), Over::Tcp, &KINDS);
 }
 
-#[test]
-fn what_nginx_asks_of_others_for_clients_over_tls() {
-    check(few_clients(), Over::Tls, &KINDS);
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    #[test]
+    fn what_nginx_asks_of_others_for_clients_over_tls() {
+        check(few_clients(), Over::Tls, &KINDS);
+    }
 }

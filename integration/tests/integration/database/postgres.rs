@@ -63,56 +63,6 @@ fn check(agent: &mut Agent, server: &Server, library: Library, calls: &[Asked]) 
     assert!(lost < 1.0, "{library:?}: {lost} lost");
 }
 
-#[test]
-fn copies() {
-    let mut rng = seeded("COPY");
-    let server = Server::postgres().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let rows: Vec<String> = (0..4_000).map(|_| word(&mut rng, SECRET)).collect();
-    let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
-    for library in [Library::PsycopgCopy, Library::LibpqCopy] {
-        let (texts, numbers, abandoned) = (
-            table(&server, &mut rng, "text"),
-            table(&server, &mut rng, "integer"),
-            table(&server, &mut rng, "text"),
-        );
-        let out = "COPY (SELECT '{secret}' AS {id} FROM generate_series(1, 5000)) TO STDOUT";
-        let mut calls = vec![
-            of(&mut rng, &texts, "COPY {id} FROM STDIN", &rows, ""),
-            ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""),
-            ask(&mut rng, out, &[], ""),
-            of(&mut rng, &numbers, "COPY {id} FROM STDIN", &rows[..3], "22P02"),
-            ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""),
-        ];
-        if library == Library::PsycopgCopy {
-            calls.push(of(&mut rng, &abandoned, "COPY {id} FROM STDIN", &[rows[0], "abandon"], "57014"));
-        }
-        calls.extend([
-            ask(&mut rng, "COPY (SELECT 1 / 0 AS {id}) TO STDOUT", &[], "22012"),
-            ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""),
-        ]);
-        check(&mut agent, &server, library, &calls);
-    }
-    assert_no_secret(&mut agent);
-}
-
-#[test]
-fn cancelled_calls() {
-    let mut rng = seeded("cancelled calls");
-    let server = Server::postgres().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let mut calls = Vec::new();
-    for _ in 0..2 {
-        let value = word(&mut rng, SECRET);
-        calls.push(ask(&mut rng, "SELECT pg_sleep(30), '{secret}' AS {id}", &[], "57014"));
-        calls.push(ask(&mut rng, "SELECT pg_cancel_backend($1) AS {id}", &[], ""));
-        calls.push(ask(&mut rng, "SELECT pg_sleep(30), $1::text AS {id}", &[&value], "57014"));
-        calls.push(ask(&mut rng, "", &[], "")); // a cancel request, which is no call
-    }
-    check(&mut agent, &server, Library::PsycopgCancel, &calls);
-    assert_no_secret(&mut agent);
-}
-
 /// Behind an error the server skips what comes, up to the Sync.
 #[test]
 fn errors_in_a_pipeline() {
@@ -137,47 +87,6 @@ fn errors_in_a_pipeline() {
     }
     calls.extend([ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""), sync()]);
     check(&mut agent, &server, Library::LibpqPipeline, &calls);
-    assert_no_secret(&mut agent);
-}
-
-/// What is asked in one text is one call.
-#[test]
-fn transactions_in_one_text() {
-    let mut rng = seeded("transactions in one text");
-    let server = Server::postgres().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    for library in [Library::Psycopg, Library::NodePg] {
-        let table = table(&server, &mut rng, "text");
-        let insert =
-            format!("BEGIN; INSERT INTO {table} VALUES ('{{secret}}'), ('b'); SELECT 1 AS {{id}}; COMMIT");
-        let calls = [
-            ask(&mut rng, &insert, &[], ""),
-            ask(&mut rng, "BEGIN; SELECT 1 / 0 AS {id}, '{secret}'; COMMIT", &[], "22012"),
-            ask(&mut rng, "/* {secret} */ ROLLBACK", &[], ""),
-            ask(&mut rng, "BEGIN; SELECT '{secret}' AS {id}", &[], ""),
-            ask(&mut rng, "SELECT FROM {id}; COMMIT", &[], "42P01"),
-            ask(&mut rng, "SELECT '{secret}' AS {id}", &[], "25P02"),
-            ask(&mut rng, "/* {secret} */ ROLLBACK", &[], ""),
-            ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""),
-        ];
-        check(&mut agent, &server, library, &calls);
-    }
-    assert_no_secret(&mut agent);
-}
-
-#[test]
-fn notifications() {
-    let mut rng = seeded("notifications");
-    let server = Server::postgres().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let channel = word(&mut rng, "call_");
-    let mut calls = vec![of(&mut rng, &channel, "LISTEN {id}", &[], "")];
-    for _ in 0..10 {
-        calls.push(of(&mut rng, &channel, "NOTIFY {id}, '{secret}'", &[], ""));
-        calls.push(ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""));
-    }
-    calls.push(of(&mut rng, &channel, "UNLISTEN {id}", &[], ""));
-    check(&mut agent, &server, Library::PsycopgNotify, &calls);
     assert_no_secret(&mut agent);
 }
 
@@ -237,6 +146,98 @@ mod wide {
             calls.push(of(&mut rng, &behind, "INSERT INTO {id} (a) VALUES ($1)", &[&value], ""));
         }
         check(&mut agent, &server, Library::JdbcBatch, &calls);
+        assert_no_secret(&mut agent);
+    }
+
+    #[test]
+    fn cancelled_calls() {
+        let mut rng = seeded("cancelled calls");
+        let server = Server::postgres().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let mut calls = Vec::new();
+        for _ in 0..2 {
+            let value = word(&mut rng, SECRET);
+            calls.push(ask(&mut rng, "SELECT pg_sleep(30), '{secret}' AS {id}", &[], "57014"));
+            calls.push(ask(&mut rng, "SELECT pg_cancel_backend($1) AS {id}", &[], ""));
+            calls.push(ask(&mut rng, "SELECT pg_sleep(30), $1::text AS {id}", &[&value], "57014"));
+            calls.push(ask(&mut rng, "", &[], "")); // a cancel request, which is no call
+        }
+        check(&mut agent, &server, Library::PsycopgCancel, &calls);
+        assert_no_secret(&mut agent);
+    }
+
+    #[test]
+    fn copies() {
+        let mut rng = seeded("COPY");
+        let server = Server::postgres().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let rows: Vec<String> = (0..4_000).map(|_| word(&mut rng, SECRET)).collect();
+        let rows: Vec<&str> = rows.iter().map(String::as_str).collect();
+        for library in [Library::PsycopgCopy, Library::LibpqCopy] {
+            let (texts, numbers, abandoned) = (
+                table(&server, &mut rng, "text"),
+                table(&server, &mut rng, "integer"),
+                table(&server, &mut rng, "text"),
+            );
+            let out = "COPY (SELECT '{secret}' AS {id} FROM generate_series(1, 5000)) TO STDOUT";
+            let mut calls = vec![
+                of(&mut rng, &texts, "COPY {id} FROM STDIN", &rows, ""),
+                ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""),
+                ask(&mut rng, out, &[], ""),
+                of(&mut rng, &numbers, "COPY {id} FROM STDIN", &rows[..3], "22P02"),
+                ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""),
+            ];
+            if library == Library::PsycopgCopy {
+                calls.push(of(&mut rng, &abandoned, "COPY {id} FROM STDIN", &[rows[0], "abandon"], "57014"));
+            }
+            calls.extend([
+                ask(&mut rng, "COPY (SELECT 1 / 0 AS {id}) TO STDOUT", &[], "22012"),
+                ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""),
+            ]);
+            check(&mut agent, &server, library, &calls);
+        }
+        assert_no_secret(&mut agent);
+    }
+
+    #[test]
+    fn notifications() {
+        let mut rng = seeded("notifications");
+        let server = Server::postgres().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let channel = word(&mut rng, "call_");
+        let mut calls = vec![of(&mut rng, &channel, "LISTEN {id}", &[], "")];
+        for _ in 0..10 {
+            calls.push(of(&mut rng, &channel, "NOTIFY {id}, '{secret}'", &[], ""));
+            calls.push(ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""));
+        }
+        calls.push(of(&mut rng, &channel, "UNLISTEN {id}", &[], ""));
+        check(&mut agent, &server, Library::PsycopgNotify, &calls);
+        assert_no_secret(&mut agent);
+    }
+
+    /// What is asked in one text is one call.
+    #[test]
+    fn transactions_in_one_text() {
+        let mut rng = seeded("transactions in one text");
+        let server = Server::postgres().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        for library in [Library::Psycopg, Library::NodePg] {
+            let table = table(&server, &mut rng, "text");
+            let insert = format!(
+                "BEGIN; INSERT INTO {table} VALUES ('{{secret}}'), ('b'); SELECT 1 AS {{id}}; COMMIT"
+            );
+            let calls = [
+                ask(&mut rng, &insert, &[], ""),
+                ask(&mut rng, "BEGIN; SELECT 1 / 0 AS {id}, '{secret}'; COMMIT", &[], "22012"),
+                ask(&mut rng, "/* {secret} */ ROLLBACK", &[], ""),
+                ask(&mut rng, "BEGIN; SELECT '{secret}' AS {id}", &[], ""),
+                ask(&mut rng, "SELECT FROM {id}; COMMIT", &[], "42P01"),
+                ask(&mut rng, "SELECT '{secret}' AS {id}", &[], "25P02"),
+                ask(&mut rng, "/* {secret} */ ROLLBACK", &[], ""),
+                ask(&mut rng, "SELECT '{secret}' AS {id}", &[], ""),
+            ];
+            check(&mut agent, &server, library, &calls);
+        }
         assert_no_secret(&mut agent);
     }
 }

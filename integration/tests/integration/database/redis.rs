@@ -61,109 +61,6 @@ fn check_in_order(agent: &mut Agent, server: &Server, calls: &[(Call, &str)]) {
     assert!(lost < 1.0, "{lost} lost");
 }
 
-/// What is queued is answered at once, and EXEC holds the work; a command that is refused spoils the transaction.
-#[test]
-fn transactions() {
-    let mut rng = seeded("transactions of Redis");
-    let server = Server::redis().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let s = secrets(&mut rng);
-    let calls = [
-        (array(&s, "PING"), ""),
-        (array(&s, "WATCH {k}"), ""),
-        (array(&s, "MULTI"), ""),
-        (array(&s, "SET {k} {v}"), ""),
-        (array(&s, "LPUSH {k} {v} a b"), ""), // fails inside the answer of EXEC
-        (array(&s, "GET {k}"), ""),
-        (array(&s, "EXEC"), ""),
-        (array(&s, "MULTI"), ""),
-        (array(&s, "GET {k} {v}"), "ERR"),
-        (array(&s, "EXEC"), "EXECABORT"),
-        (array(&s, "MULTI"), ""),
-        (array(&s, "MULTI"), "ERR"),
-        (array(&s, "SET {k} {v}"), ""),
-        (array(&s, "DISCARD"), ""),
-        (array(&s, "LPUSH {k} {v}"), "WRONGTYPE"),
-        (array(&s, "EVAL return{redis.call('get',KEYS[1]),{1,{2,'a'}}} 1 {k}"), ""),
-    ];
-    check_in_order(&mut agent, &server, &calls);
-    assert_no_secret(&mut agent);
-}
-
-/// A command may be a line, behind one that is not.
-#[test]
-fn lines() {
-    let mut rng = seeded("lines of Redis");
-    let server = Server::redis().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let s = secrets(&mut rng);
-    let mut calls = vec![(array(&s, "PING"), "")];
-    for _ in 0..10 {
-        calls.extend([
-            (line(&s, "PING"), ""),
-            (line(&s, "set {k} {v}"), ""),
-            (line(&s, "get {k}"), ""),
-            (array(&s, "GET {k}"), ""),
-            (line(&s, "LPUSH {k} {v} {v} {v}"), "WRONGTYPE"),
-            (line(&s, "ECHO \"{v} {k}\""), ""),
-        ]);
-    }
-    check_in_order(&mut agent, &server, &calls);
-    assert_no_secret(&mut agent);
-}
-
-/// Pushes answer subscriptions, and nothing else.
-#[test]
-fn pushes() {
-    let mut rng = seeded("pushes of Redis");
-    let server = Server::redis().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let s = secrets(&mut rng);
-    let mut calls = vec![(array(&s, "HELLO 3"), ""), (array(&s, "CLIENT TRACKING ON"), "")];
-    for _ in 0..5 {
-        calls.extend([
-            (array(&s, "SET {k} {v}"), ""),
-            (array(&s, "GET {k}"), ""),
-            (array(&s, "SET {k} b"), ""), // the server says that it changed
-            (array(&s, "SUBSCRIBE {k}"), ""),
-            (array(&s, "PUBLISH {k} {v}"), ""), // and its message comes
-            (array(&s, "LPUSH {k} {v}"), "WRONGTYPE"),
-            (array(&s, "HGETALL {k}x"), ""),
-            (array(&s, "PSUBSCRIBE {k}*"), ""),
-            (array(&s, "PUBLISH {k} {v}"), ""),
-            (array(&s, "UNSUBSCRIBE {k}"), ""),
-            (array(&s, "PUNSUBSCRIBE {k}*"), ""),
-            (array(&s, "GET {k}"), ""),
-        ]);
-    }
-    check_in_order(&mut agent, &server, &calls);
-    assert_no_secret(&mut agent);
-}
-
-/// A command may take as long as it was asked to wait.
-#[test]
-fn commands_that_wait() {
-    let mut rng = seeded("commands that wait");
-    let server = Server::redis().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let s = secrets(&mut rng);
-    let calls = [
-        (array(&s, "BLPOP {k} 0.4"), ""),
-        (array(&s, "RPUSH {k} {v}"), ""),
-        (array(&s, "BLPOP {k} 0.4"), ""),
-        (array(&s, "BLMOVE {k} {k}b LEFT RIGHT 0.4"), ""),
-        (array(&s, "PING"), ""),
-    ];
-    check_in_order(&mut agent, &server, &calls);
-    let is_long = |span: &&&Span| span.duration_seconds >= 0.4;
-    let spans = agent.spans().unwrap();
-    let spans: Vec<&Span> =
-        spans.iter().filter(|span| span.service.name.starts_with("asks-redis-")).collect();
-    let long: Vec<_> = spans.iter().filter(is_long).map(|span| span.text("db.operation.name")).collect();
-    assert_eq!(long, [Some("BLPOP"), Some("BLMOVE")]);
-    assert_no_secret(&mut agent);
-}
-
 /// What libraries say by themselves: as many spans as commands that the server has counted.
 #[test]
 fn as_the_server_counts() {
@@ -204,4 +101,112 @@ fn as_the_server_counts() {
         assert!(lost < 1.0, "{library:?}: {lost} lost");
     }
     assert_no_secret(&mut agent);
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// A command may take as long as it was asked to wait.
+    #[test]
+    fn commands_that_wait() {
+        let mut rng = seeded("commands that wait");
+        let server = Server::redis().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let s = secrets(&mut rng);
+        let calls = [
+            (array(&s, "BLPOP {k} 0.4"), ""),
+            (array(&s, "RPUSH {k} {v}"), ""),
+            (array(&s, "BLPOP {k} 0.4"), ""),
+            (array(&s, "BLMOVE {k} {k}b LEFT RIGHT 0.4"), ""),
+            (array(&s, "PING"), ""),
+        ];
+        check_in_order(&mut agent, &server, &calls);
+        let is_long = |span: &&&Span| span.duration_seconds >= 0.4;
+        let spans = agent.spans().unwrap();
+        let spans: Vec<&Span> =
+            spans.iter().filter(|span| span.service.name.starts_with("asks-redis-")).collect();
+        let long: Vec<_> = spans.iter().filter(is_long).map(|span| span.text("db.operation.name")).collect();
+        assert_eq!(long, [Some("BLPOP"), Some("BLMOVE")]);
+        assert_no_secret(&mut agent);
+    }
+
+    /// A command may be a line, behind one that is not.
+    #[test]
+    fn lines() {
+        let mut rng = seeded("lines of Redis");
+        let server = Server::redis().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let s = secrets(&mut rng);
+        let mut calls = vec![(array(&s, "PING"), "")];
+        for _ in 0..10 {
+            calls.extend([
+                (line(&s, "PING"), ""),
+                (line(&s, "set {k} {v}"), ""),
+                (line(&s, "get {k}"), ""),
+                (array(&s, "GET {k}"), ""),
+                (line(&s, "LPUSH {k} {v} {v} {v}"), "WRONGTYPE"),
+                (line(&s, "ECHO \"{v} {k}\""), ""),
+            ]);
+        }
+        check_in_order(&mut agent, &server, &calls);
+        assert_no_secret(&mut agent);
+    }
+
+    /// Pushes answer subscriptions, and nothing else.
+    #[test]
+    fn pushes() {
+        let mut rng = seeded("pushes of Redis");
+        let server = Server::redis().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let s = secrets(&mut rng);
+        let mut calls = vec![(array(&s, "HELLO 3"), ""), (array(&s, "CLIENT TRACKING ON"), "")];
+        for _ in 0..5 {
+            calls.extend([
+                (array(&s, "SET {k} {v}"), ""),
+                (array(&s, "GET {k}"), ""),
+                (array(&s, "SET {k} b"), ""), // the server says that it changed
+                (array(&s, "SUBSCRIBE {k}"), ""),
+                (array(&s, "PUBLISH {k} {v}"), ""), // and its message comes
+                (array(&s, "LPUSH {k} {v}"), "WRONGTYPE"),
+                (array(&s, "HGETALL {k}x"), ""),
+                (array(&s, "PSUBSCRIBE {k}*"), ""),
+                (array(&s, "PUBLISH {k} {v}"), ""),
+                (array(&s, "UNSUBSCRIBE {k}"), ""),
+                (array(&s, "PUNSUBSCRIBE {k}*"), ""),
+                (array(&s, "GET {k}"), ""),
+            ]);
+        }
+        check_in_order(&mut agent, &server, &calls);
+        assert_no_secret(&mut agent);
+    }
+
+    /// What is queued is answered at once, and EXEC holds the work; a command that is refused spoils the transaction.
+    #[test]
+    fn transactions() {
+        let mut rng = seeded("transactions of Redis");
+        let server = Server::redis().unwrap();
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let s = secrets(&mut rng);
+        let calls = [
+            (array(&s, "PING"), ""),
+            (array(&s, "WATCH {k}"), ""),
+            (array(&s, "MULTI"), ""),
+            (array(&s, "SET {k} {v}"), ""),
+            (array(&s, "LPUSH {k} {v} a b"), ""), // fails inside the answer of EXEC
+            (array(&s, "GET {k}"), ""),
+            (array(&s, "EXEC"), ""),
+            (array(&s, "MULTI"), ""),
+            (array(&s, "GET {k} {v}"), "ERR"),
+            (array(&s, "EXEC"), "EXECABORT"),
+            (array(&s, "MULTI"), ""),
+            (array(&s, "MULTI"), "ERR"),
+            (array(&s, "SET {k} {v}"), ""),
+            (array(&s, "DISCARD"), ""),
+            (array(&s, "LPUSH {k} {v}"), "WRONGTYPE"),
+            (array(&s, "EVAL return{redis.call('get',KEYS[1]),{1,{2,'a'}}} 1 {k}"), ""),
+        ];
+        check_in_order(&mut agent, &server, &calls);
+        assert_no_secret(&mut agent);
+    }
 }

@@ -24,21 +24,6 @@ const FLAGS: [&[&str]; 6] = [
     &["-Dsun.reflect.inflationThreshold=2147483647", "-Djdk.reflect.useNativeAccessorOnly=true"],
 ];
 
-/// Each JDK in each way. `make test-languages` has all versions of this machine.
-#[test]
-fn java_methods_are_where_they_run() {
-    let mut rng = seeded("java");
-    let agent =
-        Agent::start(Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ))
-            .unwrap();
-    let wanted = std::env::var("OBI_TEST_LANGUAGES").ok();
-    for home in jdks(wanted.as_deref()).unwrap() {
-        for flags in FLAGS {
-            check(&agent, &home, flags, &mut rng);
-        }
-    }
-}
-
 fn check(agent: &Agent, home: &Path, flags: &[&str], rng: &mut fastrand::Rng) {
     let towers = Towers::start(home, flags, rng).unwrap();
     let pid = towers.program.pid();
@@ -60,4 +45,27 @@ fn check(agent: &Agent, home: &Path, flags: &[&str], rng: &mut fastrand::Rng) {
         (&"jvm".into(), &Value::Null),
         "{interpreter}"
     );
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// Each JDK in each way. `make test-languages` has all versions of this machine.
+    #[test]
+    fn java_methods_are_where_they_run() {
+        let mut rng = seeded("java");
+        let agent = Agent::start(Config::default().set("profile", "enabled", true).set(
+            "profile",
+            "frequency",
+            HERTZ,
+        ))
+        .unwrap();
+        let wanted = std::env::var("OBI_TEST_LANGUAGES").ok();
+        for home in jdks(wanted.as_deref()).unwrap() {
+            for flags in FLAGS {
+                check(&agent, &home, flags, &mut rng);
+            }
+        }
+    }
 }

@@ -20,19 +20,6 @@ const GENERATED: [&str; 3] = ["Builtins_", "[anonymous]", "[unknown]"];
 /// Marks of what is missing of JavaScript.
 const MARK: &str = "[truncated: node ";
 
-/// As users start it, and with a frame for each function. `OBI_TEST_LANGUAGES` may be the path of another Node.
-#[test]
-fn node_functions_are_where_they_run() {
-    let agent =
-        Agent::start(Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ))
-            .unwrap();
-    let wanted = std::env::var("OBI_TEST_LANGUAGES").ok();
-    let node = node(wanted.as_deref()).unwrap();
-    for inlines in [false, true] {
-        check(&agent, &node, inlines);
-    }
-}
-
 fn check(agent: &Agent, node: &Path, inlines: bool) {
     let towers = Towers::start(node, inlines).unwrap();
     let pid = towers.program.pid();
@@ -74,4 +61,25 @@ fn is_lost(sample: &Sampled) -> bool {
 
 fn has_mark(sample: &Sampled) -> bool {
     sample.frames.iter().any(|frame| frame.name.starts_with(MARK))
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// As users start it, and with a frame for each function. `OBI_TEST_LANGUAGES` may be the path of another Node.
+    #[test]
+    fn node_functions_are_where_they_run() {
+        let agent = Agent::start(Config::default().set("profile", "enabled", true).set(
+            "profile",
+            "frequency",
+            HERTZ,
+        ))
+        .unwrap();
+        let wanted = std::env::var("OBI_TEST_LANGUAGES").ok();
+        let node = node(wanted.as_deref()).unwrap();
+        for inlines in [false, true] {
+            check(&agent, &node, inlines);
+        }
+    }
 }
