@@ -401,7 +401,8 @@ fn ends_are_paired_through_translated_addresses() {
 mod wide {
     use super::*;
 
-    /// Promises of requests that make several calls at once, and timers, say nothing; what was answered says it is late.
+    /// Promises of requests that make several calls at once, and timers, say nothing; what was answered says it is
+    /// late.
     #[test]
     fn callbacks_of_node_that_may_be_for_others() {
         check(Front::Node, &["sequence", "fan", "fetch", "bounded", "timer", "late"], 35.0);
@@ -454,8 +455,8 @@ mod wide {
         }
     }
 
-    /// Promises go on while all other requests wait for calls of their own. At first some wait for connections: with few
-    /// requests for each client, that is a large part.
+    /// Promises go on while all other requests wait for calls of their own. At first some wait for connections: with
+    /// few requests for each client, that is a large part.
     #[test]
     fn promises_of_node() {
         check(Front::Node, &["sequence"], 75.0);

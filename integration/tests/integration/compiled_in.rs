@@ -148,8 +148,8 @@ fn one_server_by_five_libraries() {
 mod wide {
     use super::*;
 
-    /// BoringSSL in a library that Netty unpacks, loads and deletes: in a server that runs when the agent begins, and in
-    /// one that begins later and is looked at again until the library is there.
+    /// BoringSSL in a library that Netty unpacks, loads and deletes: in a server that runs when the agent begins, and
+    /// in one that begins later and is looked at again until the library is there.
     #[test]
     fn netty_with_a_library_that_is_deleted() {
         const LIBRARY: &str = "/libnetty_tcnative_linux_x86_64";

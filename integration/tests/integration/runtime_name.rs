@@ -106,8 +106,8 @@ fn python_with_perf() -> Option<PathBuf> {
 mod wide {
     use super::*;
 
-    /// No agent library: `jcmd` makes any JVM from 17 on write down what it has compiled. The flags only see to it that the
-    /// function is compiled once, before that, and stays a function.
+    /// No agent library: `jcmd` makes any JVM from 17 on write down what it has compiled. The flags only see to it that
+    /// the function is compiled once, before that, and stays a function.
     #[test]
     fn java_asked_by_jcmd() {
         let function = made_up("java");

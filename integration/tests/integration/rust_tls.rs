@@ -231,8 +231,8 @@ mod wide {
         assert_exact(&mut agent, &ledger, &[&server]);
     }
 
-    /// TLS 1.2, whose first encrypted record goes behind one in the clear, and servers that send no tickets, whose first
-    /// encrypted record is an answer; bodies of many records in both directions.
+    /// TLS 1.2, whose first encrypted record goes behind one in the clear, and servers that send no tickets, whose
+    /// first encrypted record is an answer; bodies of many records in both directions.
     #[test]
     fn versions_of_tls_and_large_bodies() {
         let mut rng = seeded("rustls, versions");

@@ -79,7 +79,8 @@ fn every_way_to_write() {
 mod wide {
     use super::*;
 
-    /// The agent cannot read what goes from a socket into a pipe; that it went is known, and each such exchange is counted.
+    /// The agent cannot read what goes from a socket into a pipe; that it went is known, and each such exchange is
+    /// counted.
     #[test]
     fn requests_that_are_spliced_out_of_their_socket_are_counted() {
         const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";

@@ -1,7 +1,8 @@
 //! The pipeline's end of what others send: spans of SDKs beside captured ones.
 //!
 //! In: batches of received spans, captured spans as they are counted. Out: each event once in the store and in exports.
-//! Counts nothing but what became of received spans: requests are counted from what was captured, or by [`super::foreign`].
+//! Counts nothing but what became of received spans: requests are counted from what was captured, or by
+//! [`super::foreign`].
 
 use std::sync::Arc;
 

@@ -34,10 +34,10 @@ pub struct OtlpReceiver {
     /// `cert_file`. Default: none. Example: `127.0.0.1:4318`.
     #[serde(deserialize_with = "listen")]
     pub http: Option<SocketAddr>,
-    /// Let spans of SDKs count as requests where their service is not captured: it runs elsewhere, is excluded, or its TLS
-    /// or protocol is not read. A service of which one server span (or client span) was captured counts by what is
-    /// captured alone, so it has to have the same `service.name` in both. Default: `false`, which shows such spans, passes
-    /// them on and counts them nowhere. Example: `true`, for Java services with TLS of their own.
+    /// Let spans of SDKs count as requests where their service is not captured: it runs elsewhere, is excluded, or its
+    /// TLS or protocol is not read. A service of which one server span (or client span) was captured counts by what is
+    /// captured alone, so it has to have the same `service.name` in both. Default: `false`, which shows such spans,
+    /// passes them on and counts them nowhere. Example: `true`, for Java services with TLS of their own.
     pub count: bool,
     /// What senders have to say: `authorization: Bearer TOKEN`, at least 16 characters. Default: none. Example:
     /// `0f3bb1c8d5a94e27`, in `OTEL_EXPORTER_OTLP_HEADERS` of an SDK `authorization=Bearer%200f3bb1c8d5a94e27`.
