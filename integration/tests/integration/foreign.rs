@@ -4,6 +4,7 @@
 //! The truth is the workload's ledger, or the plan by which a generator made its spans.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::Duration;
 
 use integration::agent::{Agent, Config};
@@ -20,7 +21,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
 use serde_json::json;
 
-use crate::receive::{CALLED, CALLS, LIMIT, REQUESTS, Services, addresses, ask, config, counted};
+use crate::receive::{CALLED, CALLS, LIMIT, REQUESTS, Services, addresses, ask, ask_with, config, counted};
 
 /// An excluded service counts by its SDK's spans; one that is captured does not count twice, although it was allowed.
 #[test]
@@ -47,6 +48,27 @@ fn services_that_are_not_captured_count_by_their_spans() {
     let port = services.stock.port().to_string();
     assert_eq!(sum(CALLED, &[("service_name", "orders"), ("server_port", &port)]), CALLS);
     assert_eq!(sum(REQUESTS, &[("service_name", "stock")]), CALLS, "what is captured counts by that");
+    assert_eq!(agent.stop().unwrap().code, 0);
+}
+
+/// What begins its trace has no id in common with its exchange: it is not counted beside that.
+#[test]
+fn a_captured_service_counts_once_also_without_traceparent() {
+    let (mut receive, endpoint) = addresses("http/protobuf");
+    receive["count"] = true.into();
+    let agent = Agent::start(config(receive, json!([]))).unwrap();
+    let services = Services::start("http/protobuf", &endpoint);
+    for _ in 0..CALLS {
+        ask_with(services.orders, "");
+    }
+    let all = |metrics: &Exposition| {
+        ["captured", "span", "uncaptured"].map(|what| counted(metrics, what)).iter().sum::<usize>()
+            >= 2 * CALLS
+    };
+    let metrics = agent.metrics_until(LIMIT, all).unwrap();
+    let found = ["captured", "span", "uncaptured"].map(|what| counted(&metrics, what));
+    assert_eq!(found, [CALLS, 0, CALLS], "the client's spans are paired, the server's are not");
+    assert_eq!(metrics.sum(REQUESTS, &[("service_name", "orders")]) as usize, CALLS);
     assert_eq!(agent.stop().unwrap().code, 0);
 }
 
@@ -135,29 +157,36 @@ fn name(service: usize) -> String {
     format!("made-{service}")
 }
 
-/// A user without any right counts a stream of spans as its plan says.
-#[test]
-fn without_capture_requests_are_counted_by_spans() {
-    let mut rng = seeded("without_capture");
+/// An agent that loads nothing, and where it takes spans.
+fn without_capture(wrap: impl FnOnce(Command) -> Command) -> (Agent, String) {
     let port = free_port().unwrap();
     let config = Config::plain().set("capture", "enabled", false).set(
         "receive",
         "otlp",
         json!({"http": format!("127.0.0.1:{port}")}),
     );
-    let agent = Agent::start_in(config, |command| {
-        let mut wrapped = std::process::Command::new("setpriv");
+    (Agent::start_in(config, wrap).unwrap(), format!("http://127.0.0.1:{port}/v1/traces"))
+}
+
+fn send(url: &str, spans: &[(usize, Span)]) {
+    let post = ureq::post(url).content_type("application/x-protobuf");
+    assert_eq!(post.send(&request(spans)).unwrap().status(), 200);
+}
+
+/// A process without any right counts a stream of spans as its plan says.
+#[test]
+fn without_capture_requests_are_counted_by_spans() {
+    let mut rng = seeded("without_capture");
+    let (agent, url) = without_capture(|command| {
+        let mut wrapped = Command::new("setpriv");
         wrapped.args(["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "--"]);
         wrapped.arg(command.get_program()).args(command.get_args());
         wrapped
-    })
-    .unwrap();
+    });
     let mut plan = BTreeMap::new();
     let spans = generate(&mut rng, &mut plan);
-    let url = format!("http://127.0.0.1:{port}/v1/traces");
     for batch in spans.chunks(500) {
-        let post = ureq::post(&url).content_type("application/x-protobuf");
-        assert_eq!(post.send(&request(batch)).unwrap().status(), 200);
+        send(&url, batch);
     }
     let all = |metrics: &Exposition| {
         counted(metrics, "span") + counted(metrics, "internal") == 4 * TRACES
@@ -227,22 +256,14 @@ fn check_edges(metrics: &Exposition, plan: &BTreeMap<Kind, usize>) {
 /// Longer than an end waits for the other one.
 #[test]
 fn ends_whose_other_end_is_elsewhere_lead_there() {
-    let port = free_port().unwrap();
-    let config = Config::plain().set("capture", "enabled", false).set(
-        "receive",
-        "otlp",
-        json!({"http": format!("127.0.0.1:{port}")}),
-    );
-    let agent = Agent::start(config).unwrap();
+    let (agent, url) = without_capture(|command| command);
     let mut rng = seeded("elsewhere");
     let mut plan = BTreeMap::new();
     let spans = generate(&mut rng, &mut plan);
     // Only the ends of the callers.
     let sent: Vec<_> =
         spans.into_iter().filter(|(_, span)| span.kind() == SpanKind::Client).take(50).collect();
-    let url = format!("http://127.0.0.1:{port}/v1/traces");
-    let post = ureq::post(&url).content_type("application/x-protobuf");
-    assert_eq!(post.send(&request(&sent)).unwrap().status(), 200);
+    send(&url, &sent);
     let to_inside = [("server", "inside"), ("connection_type", "virtual_node")];
     let all = |metrics: &Exposition| metrics.sum(EDGES, &to_inside) >= 50.0;
     let metrics = agent.metrics_until(LIMIT.max(Duration::from_secs(30)), all).unwrap();

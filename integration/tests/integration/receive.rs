@@ -90,16 +90,21 @@ fn serve(
 
 /// A request whose caller is not seen here: its path, trace and parent.
 pub(crate) fn ask(address: SocketAddr) -> (String, String, String) {
-    let path = format!("/order/{:016x}", fastrand::u64(1..));
     let (trace, parent) = (format!("{:032x}", fastrand::u128(1..)), format!("{:016x}", fastrand::u64(1..)));
+    let path = ask_with(address, &format!("traceparent: 00-{trace}-{parent}-01\r\n"));
+    (path, trace, parent)
+}
+
+/// A request with these header lines; its path.
+pub(crate) fn ask_with(address: SocketAddr, headers: &str) -> String {
+    let path = format!("/order/{:016x}", fastrand::u64(1..));
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(patience(Duration::from_secs(20)))).unwrap();
-    write!(stream, "GET {path} HTTP/1.1\r\nhost: orders\r\ntraceparent: 00-{trace}-{parent}-01\r\nconnection: close\r\n\r\n")
-        .unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: orders\r\n{headers}connection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    (path, trace, parent)
+    path
 }
 
 pub(crate) fn config(receive: Value, otlp: Value) -> Config {

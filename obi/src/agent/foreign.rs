@@ -12,10 +12,10 @@ use hashbrown::HashMap;
 
 use super::outlet::Outlet;
 use crate::clock::monotonic_ns;
+use crate::receive::Received;
 use crate::receive::ends::{Call, End, Ends};
-use crate::receive::{Received, Role};
 use crate::span::service::{Numbers, Services};
-use crate::span::{Service, Span, SpanKind};
+use crate::span::{Detail, Service, Span, SpanKind};
 
 /// Services that are named by spans; further ones share `_OTHER`.
 const SERVICES: usize = 4_096;
@@ -31,6 +31,14 @@ pub(super) enum Counting {
     Uncaptured,
 }
 
+/// What a service is captured of: a side, and a system of databases, or none where HTTP carries it.
+type Kind = (u32, SpanKind, &'static str);
+
+fn kind(service: &Service, span: &Span) -> Kind {
+    let system = if let Detail::Database(database) = &span.detail { database.system } else { "" };
+    (service.id, span.kind, system)
+}
+
 /// State of it; there is none where no received span counts.
 #[derive(Debug)]
 pub(super) struct Foreign {
@@ -38,7 +46,7 @@ pub(super) struct Foreign {
     numbers: Numbers,
     services: HashMap<(String, String), Arc<Service>, RandomState>,
     /// What captured spans have been seen of.
-    captured: HashSet<(u32, SpanKind)>,
+    captured: HashSet<Kind, RandomState>,
     /// By service: what is left of fractions of requests.
     rests: HashMap<u32, f64, RandomState>,
     ends: Ends,
@@ -61,7 +69,7 @@ impl Foreign {
             counting,
             numbers,
             services: HashMap::default(),
-            captured: HashSet::new(),
+            captured: HashSet::default(),
             rests: HashMap::default(),
             ends: Ends::default(),
             n_calls: FIRST_CALL,
@@ -75,36 +83,35 @@ impl Foreign {
 
     /// A captured span: its service counts by what is captured from now on.
     pub(super) fn captured(&mut self, span: &Span) {
-        self.captured.insert((span.service.id, span.kind));
+        self.captured.insert(kind(&span.service, span));
     }
 
     /// So does the service that an SDK has for the same event, should it have another name.
     pub(super) fn is_captured(&mut self, received: &Span) {
-        let id = self.service(&received.service).id;
-        self.captured.insert((id, received.kind));
+        // Only what HTTP carries names its spans on the wire.
+        let service = self.service(&received.service);
+        self.captured.insert(kind(&service, received));
     }
 
     /// The span as it counts; `None` when it does not.
     fn counted(&mut self, received: &Received, known: impl FnOnce(&str) -> &'static str) -> Option<Counted> {
-        let service = self.service(&received.span.service);
-        let kind = received.span.kind;
-        let is_end = received.request.is_some() && matches!(received.role, Role::Server | Role::Client);
-        let counts = match self.counting {
-            Counting::All => true,
-            Counting::Uncaptured => is_end && !self.captured.contains(&(service.id, kind)),
-        };
-        if !counts {
-            return None;
-        }
-        let times = received.request.as_ref().map_or(1, |request| self.times(service.id, request.weight));
         let mut sent = received.span.clone();
-        sent.service = service;
+        sent.service = self.service(&sent.service);
         let request = received.request.as_ref().map(|request| request.counted(&sent, known));
-        Some(Counted { sent, request, times })
+        let counts = match (self.counting, &request) {
+            (Counting::All, _) => true,
+            (Counting::Uncaptured, None) => false,
+            (Counting::Uncaptured, Some(span)) => !self.captured.contains(&kind(&sent.service, span)),
+        };
+        let weight = received.request.as_ref().map_or(1.0, |request| request.weight);
+        counts.then(|| Counted { times: self.times(sent.service.id, weight), sent, request })
     }
 
     /// The whole number of requests that this one stands for: fractions add up by service, and none is lost.
     fn times(&mut self, service: u32, weight: f64) -> u32 {
+        if weight <= 1.0 {
+            return 1;
+        }
         let rest = self.rests.entry(service).or_default();
         let whole = (weight + *rest).floor();
         *rest = weight + *rest - whole;
@@ -209,6 +216,31 @@ mod tests {
         check(3, 1.5, 3, 4);
         check(3, 1.5, 1, 2);
         check(4, 1_000.0, 2, 2_000);
+    }
+
+    /// A MySQL client counts by its spans although its PostgreSQL calls, and its HTTP calls, are captured.
+    #[test]
+    fn what_is_captured_is_known_by_side_and_system() {
+        let mut foreign = Foreign::new(Counting::Uncaptured, Numbers::default());
+        let span = |side, system| {
+            let mut span = Span { kind: side, ..Span::blank() };
+            if let Some(system) = system {
+                span.detail = Detail::Database(crate::span::Database { system, ..Default::default() });
+            }
+            span
+        };
+        for captured in [span(SpanKind::Client, None), span(SpanKind::Client, Some("postgresql"))] {
+            foreign.captured(&captured);
+        }
+        let check = |side, system, expected| {
+            let span = span(side, system);
+            let is_captured = foreign.captured.contains(&kind(&span.service, &span));
+            assert_eq!(is_captured, expected, "{side:?} {system:?}");
+        };
+        check(SpanKind::Client, None, true);
+        check(SpanKind::Client, Some("postgresql"), true);
+        check(SpanKind::Client, Some("mysql"), false);
+        check(SpanKind::Server, None, false);
     }
 
     #[test]
