@@ -31,7 +31,7 @@ build: ## The release binary, after installing what the build lacks
 	$(CARGO) build --release --package obi
 	@echo "built $(OBI)"
 
-test: dependencies check-fmt lint check-dependencies unit integration kernel-smoke fuzz-smoke ## Everything that must hold; CI runs this
+test: dependencies check-fmt lint check-dependencies unit integration kernel-smoke ## Everything that must hold; CI runs this
 
 dependencies:
 	script/install-dependencies test
@@ -101,10 +101,14 @@ test-dashboards: ## The structure of dashboards/*.json by Grafana's own types (t
 test-page: build ## Every screen of the page: valid HTML, and axe-core in a real browser (needs chromium; takes three packages from npm)
 	$(SUDO) env OBI=$(OBI) script/test-page
 
-fuzz-smoke:
+# `make test` runs every target over inputs made at random (obi/tests/fuzz_targets.rs); compiling them with sanitizers
+# takes a quarter of an hour.
+fuzz-smoke: ## Every fuzz target for five seconds, led by coverage and with sanitizers
+	script/install-dependencies fuzz
 	script/fuzz 5
 
 fuzz: ## Every fuzz target for SECONDS_EACH seconds
+	script/install-dependencies fuzz
 	script/fuzz $(SECONDS_EACH)
 
 bench: build ## Benchmarks; prints one table
