@@ -63,7 +63,14 @@ fn a_request_leads_to_its_profile() {
     };
     assert!(spent("booked") > 0.0);
     let lost = metrics.sum("obi_lost_times_total", &[]);
-    assert_eq!(spent("sampled"), 0.0, "{lost} requests have lost their times");
+    let seen = metrics.sum("http_server_request_duration_seconds_count", &[("service_name", &server.service)]);
+    note(&format!("of {seen} requests {lost} have lost their times"));
+    let unbooked = || {
+        let spans = ask(&format!("/api/v1/spans?limit=1000&service={}", fetch::encode(&server.service)));
+        let spans = spans["spans"].as_array().unwrap().clone();
+        spans.into_iter().filter(|span| span["attributes"]["obi.cpu_ns"].is_null()).collect::<Vec<_>>()
+    };
+    assert_eq!(spent("sampled"), 0.0, "{lost} requests have lost their times; not booked: {:?}", unbooked());
 }
 
 /// Runs of a program that lives for a fifth of a second.

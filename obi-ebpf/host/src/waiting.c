@@ -29,14 +29,19 @@ void host_times_enter(struct account *a, u64 now)
 	times_enter(a, now);
 }
 
+void host_times_mark(struct account *a, u64 now)
+{
+	times_mark(a, now);
+}
+
 /* 1: the sums are those up to `end`. Then `out` is CPU, run queue, and blocked by reason. */
 u32 host_times_end(struct account *a, u64 end, u64 *out)
 {
 	bool known = times_end(a, end);
-	*out++ = a->cpu;
-	*out++ = a->runqueue;
+	*out++ = a->sums.cpu;
+	*out++ = a->sums.runqueue;
 	for (u32 reason = 0; reason < WAIT_REASONS; reason++)
-		*out++ = a->blocked[reason];
+		*out++ = a->sums.blocked[reason];
 	return known;
 }
 

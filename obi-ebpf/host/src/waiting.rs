@@ -56,6 +56,12 @@ impl Account {
         unsafe { host_times_enter(self.pointer(), now) };
     }
 
+    /// Its request may turn out to have ended now.
+    pub fn mark(&mut self, now: u64) {
+        // SAFETY: see `begin`.
+        unsafe { host_times_mark(self.pointer(), now) };
+    }
+
     /// Its request has ended at `end`, which may be a while ago. `None`: too long ago to know.
     pub fn end(&mut self, end: u64) -> Option<Parts> {
         let mut parts = Parts::default();
@@ -91,6 +97,7 @@ unsafe extern "C" {
     fn host_times_leave(account: *mut c_void, now: u64, phase: u32, reason: u32);
     fn host_times_wake(account: *mut c_void, now: u64);
     fn host_times_enter(account: *mut c_void, now: u64);
+    fn host_times_mark(account: *mut c_void, now: u64);
     fn host_times_end(account: *mut c_void, end: u64, parts: *mut u64) -> u32;
     fn host_draw(length: u64, threshold: u64, chance: u32) -> u64;
     fn host_reason_of_call(number: u32, first: u64, second: u64, third: u64) -> u32;

@@ -82,6 +82,32 @@ fn further_back_than_the_newest_phases_nothing_is_told() {
     assert_eq!(account.end(15), None);
 }
 
+/// An answer without a length ends with its last byte, however long its thread works on before it closes.
+#[test]
+fn an_end_that_was_marked_is_known_however_far_back_it_lies() {
+    let told = |marks: &[u64], end: u64| {
+        let mut account = Account::begin(0);
+        account.leave(10, Leaves::Blocked(WAIT_SLEEP));
+        account.enter(20);
+        marks.iter().for_each(|at| account.mark(*at));
+        account.leave(30, Leaves::Ready);
+        account.enter(40);
+        account.leave(50, Leaves::Blocked(WAIT_LOCK));
+        account.enter(60);
+        let parts = account.end(end)?;
+        Some([parts[0], parts[1], parts[BLOCKED + WAIT_SLEEP as usize], parts[BLOCKED + WAIT_LOCK as usize]])
+    };
+    let check = |marks: &[u64], end, expected| assert_eq!(told(marks, end), expected, "{marks:?} {end}");
+    check(&[25], 25, Some([15, 0, 10, 0]));
+    check(&[22, 25], 25, Some([15, 0, 10, 0]));
+    // The time of what was sent last is a little before it was seen.
+    check(&[15], 15, Some([10, 0, 5, 0]));
+    // Another end is not the marked one.
+    check(&[22], 25, None);
+    check(&[25], 55, Some([30, 10, 10, 5]));
+    check(&[], 25, None);
+}
+
 /// What the scheduler does next, and how long after what it did before.
 #[derive(Debug, Clone, Copy)]
 struct Step {

@@ -18,6 +18,10 @@ static __always_inline void open_account(const struct connection *k, u64 exchang
 {
 }
 
+static __always_inline void mark_account(const struct connection *k, u64 exchange, u64 time)
+{
+}
+
 static __always_inline u32 tell_times(const struct connection *k, u64 exchange, u64 time)
 {
 	return 0;
@@ -45,6 +49,17 @@ APART void open_account(const struct connection *k, u64 exchange, u64 time)
 		tally_add(k->tgid, TALLY_TIMES_LOST << 8 | TIMES_NO_ACCOUNT, 1);
 }
 
+/* A byte of the answer to `exchange` has passed at `time`: whether it was the last one is seen when the connection closes. */
+APART void mark_account(const struct connection *k, u64 exchange, u64 time)
+{
+	struct account *a;
+	if (!keeps_accounts(k) || k->owner != (u32)bpf_get_current_pid_tgid())
+		return;
+	a = bpf_task_storage_get(&account, bpf_get_current_task_btf(), NULL, 0);
+	if (a && a->exchange == exchange)
+		times_mark(a, time);
+}
+
 /*
  * The last byte of the answer to `exchange` has passed at `time`. Returns FLAG_TIMES when the agent gets a times_event:
  * where the thread that has read the request has also ended it. Of others nothing is known: 0. Below 0: why it was
@@ -68,10 +83,10 @@ APART int end_account(const struct connection *k, u64 exchange, u64 time)
 		return -TIMES_RING_FULL;
 	fill_header(&event->header, EVENT_TIMES, 0, time, exchange);
 	event->header.tgid = k->tgid;
-	event->cpu = a->cpu;
-	event->runqueue = a->runqueue;
-	__builtin_memcpy(event->blocked, a->blocked, sizeof(event->blocked));
-	event->switches = a->switches;
+	event->cpu = a->sums.cpu;
+	event->runqueue = a->sums.runqueue;
+	__builtin_memcpy(event->blocked, a->sums.blocked, sizeof(event->blocked));
+	event->switches = a->sums.switches;
 	event->pad = 0;
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return FLAG_TIMES;

@@ -17,23 +17,33 @@ enum phase {
 	PHASE_BLOCKED = 2, /* waits for something else: `reason` */
 };
 
+/* Where the time has gone. */
+struct time_sums {
+	u64 cpu;
+	u64 runqueue;
+	u64 blocked[WAIT_REASONS];
+	u32 switches; /* times that it left a CPU */
+	u32 pad;
+};
+
 /* Of one thread. `exchange` is set last and cleared first: a scheduler's hook may come in between, and does nothing then. */
 struct account {
 	u64 exchange; /* 0: nothing is booked */
 	u64 since;    /* when the phase began */
-	u64 cpu;
-	u64 runqueue;
-	u64 blocked[WAIT_REASONS];
+	struct time_sums sums;
 	/* The newest phases, should the request turn out to have ended before them: */
 	u64 last_cpu;
 	u64 last_blocked;
 	u64 last_runqueue;
 	u32 phase;
 	u32 reason; /* enum wait_reason, of the newest wait */
-	u32 switches; /* times that it left a CPU */
 	/* Of the newest wait, set by those who sample it (profile/waits.bpf.c): */
 	u32 drawn;  /* 1: whether it is sampled has been decided */
 	u64 weight; /* and this is what it stands for; 0: it is not */
+	u32 pad;
+	u32 is_marked;
+	u64 marked_at; /* the sums up to here, see times_mark() */
+	struct time_sums marked;
 };
 
 static __always_inline void times_begin(struct account *a, u64 exchange, u64 now)
@@ -41,15 +51,13 @@ static __always_inline void times_begin(struct account *a, u64 exchange, u64 now
 	a->exchange = 0;
 	barrier();
 	a->since = now;
-	a->cpu = 0;
-	a->runqueue = 0;
-	__builtin_memset(a->blocked, 0, sizeof(a->blocked));
+	__builtin_memset(&a->sums, 0, sizeof(a->sums));
 	a->last_cpu = 0;
 	a->last_blocked = 0;
 	a->last_runqueue = 0;
 	a->phase = PHASE_RUNS;
 	a->reason = WAIT_OTHER;
-	a->switches = 0;
+	a->is_marked = 0;
 	barrier();
 	a->exchange = exchange;
 }
@@ -58,7 +66,7 @@ static __always_inline void times_begin(struct account *a, u64 exchange, u64 now
 static __always_inline void times_leave(struct account *a, u64 now, u32 phase, u32 reason)
 {
 	u64 d = now - a->since;
-	a->cpu += d;
+	a->sums.cpu += d;
 	a->last_cpu = d;
 	a->last_blocked = 0;
 	a->last_runqueue = 0;
@@ -66,7 +74,7 @@ static __always_inline void times_leave(struct account *a, u64 now, u32 phase, u
 	a->phase = phase;
 	a->reason = reason;
 	a->drawn = 0;
-	a->switches++;
+	a->sums.switches++;
 }
 
 /* What it waited for has come. */
@@ -77,7 +85,7 @@ static __always_inline void times_wake(struct account *a, u64 now)
 	if (a->phase != PHASE_BLOCKED)
 		return;
 	if (reason < WAIT_REASONS)
-		a->blocked[reason] += d;
+		a->sums.blocked[reason] += d;
 	a->last_blocked = d;
 	a->since = now;
 	a->phase = PHASE_READY;
@@ -90,7 +98,7 @@ static __always_inline void times_enter(struct account *a, u64 now)
 	if (a->phase == PHASE_BLOCKED)
 		times_wake(a, now);
 	else if (a->phase == PHASE_READY) {
-		a->runqueue += d;
+		a->sums.runqueue += d;
 		a->last_runqueue = d;
 	}
 	a->since = now;
@@ -106,24 +114,52 @@ static __always_inline void take_back(u64 *sum, u64 last, u64 *excess)
 }
 
 /*
- * The request has ended at `end`, seen by its own thread on a CPU. That may be a while later: the thread can have left
- * the CPU in between. What was booked behind the end is taken back, newest first. Returns false where it lies further
- * back than the newest phases reach.
+ * Brings the sums to `end`, which the thread sees from a CPU. That may be a while later: the thread can have left the
+ * CPU in between. What was booked behind the end is taken back, newest first. Returns false where it lies further back
+ * than the newest phases reach.
  */
-static __always_inline bool times_end(struct account *a, u64 end)
+static __always_inline bool times_settle(const struct account *a, struct time_sums *sums, u64 end)
 {
 	u64 excess;
 	u32 reason = a->reason;
 	if (end >= a->since) {
-		a->cpu += end - a->since;
+		sums->cpu += end - a->since;
 		return true;
 	}
 	excess = a->since - end;
-	take_back(&a->runqueue, a->last_runqueue, &excess);
+	take_back(&sums->runqueue, a->last_runqueue, &excess);
 	if (reason < WAIT_REASONS)
-		take_back(&a->blocked[reason], a->last_blocked, &excess);
-	take_back(&a->cpu, a->last_cpu, &excess);
+		take_back(&sums->blocked[reason], a->last_blocked, &excess);
+	take_back(&sums->cpu, a->last_cpu, &excess);
 	return !excess;
+}
+
+/*
+ * The request may turn out to have ended at `now`: an answer without a length ends with its last byte, and only the
+ * close says which one it was. The thread may do whatever it likes until then. A switch in the middle of this spoils
+ * the mark; then the newest phases decide.
+ */
+static __always_inline void times_mark(struct account *a, u64 now)
+{
+	u32 switches = *(volatile u32 *)&a->sums.switches;
+	a->is_marked = 0;
+	barrier();
+	a->marked = a->sums;
+	a->marked_at = now;
+	if (!times_settle(a, &a->marked, now))
+		return;
+	barrier();
+	a->is_marked = *(volatile u32 *)&a->sums.switches == switches;
+}
+
+/* The request has ended at `end`. Returns whether the sums are those up to there. */
+static __always_inline bool times_end(struct account *a, u64 end)
+{
+	if (a->is_marked && a->marked_at == end) {
+		a->sums = a->marked;
+		return true;
+	}
+	return times_settle(a, &a->sums, end);
 }
 
 #endif

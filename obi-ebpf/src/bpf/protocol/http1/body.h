@@ -5,6 +5,7 @@
 
 #include "core/segment.h"
 #include "protocol/http1/framing.h"
+#include "waiting/account.h"
 
 enum {
 	CHUNK_READ_BYTES = 16,
@@ -89,8 +90,11 @@ SHARED int skip_body(struct connection *k, struct segment *s)
 	if (!k || !s)
 		return 0;
 	c = cursor_of(k, s);
-	if (c->flags & CURSOR_RESPONSE)
+	if (c->flags & CURSOR_RESPONSE) {
 		k->last_response_byte = s->time;
+		if (c->mode == MODE_UNTIL_CLOSE)
+			mark_account(k, exchange_number(k, k->n_responses), s->time);
+	}
 	n = hop(c, s->gap ? s->gap : s->left);
 	if (s->gap)
 		s->gap -= n;

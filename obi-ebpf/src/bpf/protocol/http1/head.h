@@ -244,8 +244,10 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 		flags |= (u32)(c->upgrade & 3) * FLAG_HTTP2; /* or FLAG_WEBSOCKET; a branch would be another way for the verifier */
 	} else {
 		c->mode = body_mode(c, c->flags & CURSOR_METHOD_HEAD);
-		if (c->mode == MODE_UNTIL_CLOSE)
+		if (c->mode == MODE_UNTIL_CLOSE) {
 			flags |= FLAG_CLOSE_DELIMITED;
+			mark_account(k, exchange_number(k, k->n_responses), s->time);
+		}
 		if (c->mode == MODE_START || (c->mode == MODE_LENGTH && c->content_length <= s->left - n))
 			flags |= FLAG_MESSAGE_END;
 	}
