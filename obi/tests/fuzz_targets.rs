@@ -99,7 +99,14 @@ const TOKENS: &[&[u8]] = &[
     b"3.11.2 (main, Nov 30 2024, 21:22:50) [GCC 12.2.0]",
     b"/orders/{id}/items/:item/*",
     b"\x0a\x04\x0a\x02\x08\x01\x12\x03abc\x1a\x00",
-    b"\x00", b"\xff\xff\xff\xff", b"\r\n", b"{", b"}", b"\"", b"/", b"%2f",
+    b"\x00",
+    b"\xff\xff\xff\xff",
+    b"\r\n",
+    b"{",
+    b"}",
+    b"\"",
+    b"/",
+    b"%2f",
 ];
 
 /// Pieces of what parsers look for, numbers that are lengths, and noise; now and then with a byte changed.
@@ -114,7 +121,9 @@ fn input(rng: &mut fastrand::Rng) -> Vec<u8> {
             _ => bytes.resize(bytes.len() + 64, 0),
         }
     }
-    if rng.bool() && let Some(at) = (!bytes.is_empty()).then(|| rng.usize(..bytes.len())) {
+    if rng.bool()
+        && let Some(at) = (!bytes.is_empty()).then(|| rng.usize(..bytes.len()))
+    {
         bytes[at] = rng.u8(..);
     }
     bytes
@@ -146,7 +155,8 @@ fn every_target_is_run() {
             .unwrap()
             .map(|file| file.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
             .collect();
-        let run = TARGETS.iter().filter(|target| target.folder == folder).map(|target| target.name.to_owned());
+        let run =
+            TARGETS.iter().filter(|target| target.folder == folder).map(|target| target.name.to_owned());
         assert_eq!(files, run.collect(), "{folder}");
         let manifest = std::fs::read_to_string(path.with_file_name("Cargo.toml")).unwrap();
         for name in files {

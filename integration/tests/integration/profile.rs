@@ -63,7 +63,8 @@ fn a_request_leads_to_its_profile() {
     };
     assert!(spent("booked") > 0.0);
     let lost = metrics.sum("obi_lost_times_total", &[]);
-    let seen = metrics.sum("http_server_request_duration_seconds_count", &[("service_name", &server.service)]);
+    let seen =
+        metrics.sum("http_server_request_duration_seconds_count", &[("service_name", &server.service)]);
     note(&format!("of {seen} requests {lost} have lost their times"));
     let unbooked = || {
         let spans = ask(&format!("/api/v1/spans?limit=1000&service={}", fetch::encode(&server.service)));

@@ -6,6 +6,7 @@
 mod load;
 mod maps;
 mod memory;
+mod parallel;
 mod preallocate;
 pub mod profile;
 pub mod table;

@@ -4,6 +4,7 @@
 //! library's kinds of programs.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd as _;
 
@@ -13,6 +14,7 @@ use aya::{Btf, Ebpf, EbpfLoader};
 use obi_ebpf::{Flavour, WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
 
 use super::maps::try_storage;
+use super::parallel::in_parallel;
 use super::table::{Entry, Hook, Need, programs, schedule, told};
 use super::user::UserPrograms;
 use super::{LoadError, Settings, is_in_storage, preallocate, refusal};
@@ -122,10 +124,20 @@ impl Loaded {
         wanted: impl Iterator<Item = Entry>,
         btf: &Btf,
     ) -> Result<Vec<Entry>, LoadError> {
+        let wanted: Vec<Entry> = wanted.collect();
+        let mut there: HashMap<&str, &mut Program> = self.ebpf.programs_mut().collect();
+        let programs = wanted.into_iter().map(|entry| {
+            let program = there.remove(entry.name).ok_or_else(|| no_program(entry.name))?;
+            Ok((entry, program))
+        });
+        let programs: Vec<_> = programs.collect::<Result<_, LoadError>>()?;
+        let results = in_parallel(programs, |(entry, program)| {
+            let result = load(program, entry.hook.target(), btf).map_err(|error| refusal(&error));
+            (entry, result)
+        });
         let mut entries = Vec::new();
-        for entry in wanted {
-            let result = load(program(&mut self.ebpf, entry.name)?, entry.hook.target(), btf);
-            match (result.map_err(|error| refusal(&error)), entry.need) {
+        for (entry, result) in results {
+            match (result, entry.need) {
                 (Ok(()), Need::Wanted(wanted)) => self.waiting.push((entry, wanted)),
                 (Ok(()), _) => entries.push(entry),
                 (Err(reason), Need::Required) => return Err(LoadError::Load { name: entry.name, reason }),
@@ -173,7 +185,11 @@ fn missing(what: &str) -> LoadError {
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, LoadError> {
-    ebpf.program_mut(name).ok_or_else(|| missing(&format!("program `{name}`")))
+    ebpf.program_mut(name).ok_or_else(|| no_program(name))
+}
+
+fn no_program(name: &str) -> LoadError {
+    missing(&format!("program `{name}`"))
 }
 
 fn load(program: &mut Program, target: &str, btf: &Btf) -> Result<(), ProgramError> {

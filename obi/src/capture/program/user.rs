@@ -11,6 +11,7 @@ use aya::{Btf, Ebpf};
 use aya_obj::Object;
 use obi_ebpf::{WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
 
+use super::parallel::in_parallel;
 use super::{chain, telling_line};
 use crate::capture::bpf::{create, load, uprobe};
 use crate::capture::tls::program::Program;
@@ -64,14 +65,14 @@ impl UserPrograms {
         object.relocate_calls(&text).map_err(|error| chain(&error))?;
         object.sanitize_functions(aya::features());
         let types = types.as_ref().map(OwnedFd::as_fd);
-        for program in Program::ALL {
-            let name = program.name();
-            if program.is_modern() && !object.programs.contains_key(name) {
-                continue;
-            }
-            match self.load_one(&object, types, name) {
+        let is_there =
+            |program: &Program| !program.is_modern() || object.programs.contains_key(program.name());
+        let wanted: Vec<Program> = Program::ALL.into_iter().filter(is_there).collect();
+        let results = in_parallel(wanted, |program| (program, self.load_one(&object, types, program.name())));
+        for (program, result) in results {
+            match result {
                 Ok(descriptor) => self.loaded.push((program, descriptor)),
-                Err(reason) => self.skipped.push((name, reason)),
+                Err(reason) => self.skipped.push((program.name(), reason)),
             }
         }
         for (index, name) in WALK.into_iter().filter(|(_, name)| object.programs.contains_key(*name)) {
