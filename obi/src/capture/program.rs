@@ -34,7 +34,6 @@ pub use self::user::UserPrograms;
 use super::bpf::info::{self, ProgramInfo};
 use super::hook_set::{HookSet, Preemption};
 use super::kernel_types::KernelTypes;
-use super::tls::program::Program;
 
 /// Values that the programs are specialised with.
 #[derive(Debug, Clone, Copy)]
@@ -275,8 +274,8 @@ impl Programs {
     /// The programs for TLS libraries, once: their new owner attaches them. What they cost is still reported here.
     pub fn take_user_programs(&mut self) -> Option<UserPrograms> {
         let user = self.loaded.user.take()?;
-        let keep = |(program, descriptor): (Program, BorrowedFd<'_>)| {
-            Some((program.name(), descriptor.try_clone_to_owned().ok()?))
+        let keep = |(name, descriptor): (&'static str, BorrowedFd<'_>)| {
+            Some((name, descriptor.try_clone_to_owned().ok()?))
         };
         self.user = user.loaded().filter_map(keep).collect();
         Some(user)

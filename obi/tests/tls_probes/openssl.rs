@@ -195,7 +195,7 @@ fn every_request_is_served_while_probes_come_and_go() {
     let runs = |name| {
         programs.measure().iter().find(|program| program.name == name).map(|program| program.info.runs)
     };
-    assert!(runs("tls_exit") >= Some(n_attachments), "{:?}", programs.measure());
+    assert!(runs("tls_bytes") >= Some(n_attachments), "{:?}", programs.measure());
 }
 
 #[test]

@@ -47,6 +47,21 @@ enum rustls_layout_bit {
 	RUSTLS_PRESENT_BIT = 32,
 };
 
+/*
+ * Attach cookies of the program that sees plain bytes (tls/bytes.h), beside all of the above: at what kind of place it is, two
+ * bits. A return or the end of a call has 0.
+ */
+enum tls_place_bit {
+	TLS_PLACE_AT = 56,
+};
+
+enum tls_place {
+	TLS_PLACE_EXIT = 0,
+	TLS_PLACE_SEND = 1,
+	TLS_PLACE_RECEIVE = 2,
+	TLS_PLACE_RECORD_RECEIVED = 3,
+};
+
 #define TLS_REGISTER(number, at) ((__u64)((number) + 1) << (at))
 #define TLS_DATA_RECORD (23ULL << TLS_WANTED_AT)
 #define TLS_CHECK (1ULL << TLS_CHECK_BIT)

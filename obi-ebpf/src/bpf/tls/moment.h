@@ -100,11 +100,13 @@ static __always_inline void keep_walk(void)
 #endif
 }
 
-static __always_inline int moves_now(struct pt_regs *ctx, u64 layout, u32 kind)
+/*
+ * Data is about to be sent, or a record of data has been decrypted: how many bytes, as call_exits(). What is sent is
+ * reported now and not when it was sent: its answer may be read before that.
+ */
+APART s64 moves_now(struct pt_regs *ctx, u64 layout, u32 kind, struct tls_frame *frame)
 {
 	struct tls_key key = { .object = object_now(ctx, layout), .tgid = bpf_get_current_pid_tgid() >> 32 };
-	struct tls_frame frame = { .object = key.object, .kind = kind };
-	struct tls_times at = {};
 	struct tls_connection *t;
 	s64 n = described(ctx, layout, TLS_COUNT_AT);
 	if (!key.object || !n)
@@ -112,27 +114,13 @@ static __always_inline int moves_now(struct pt_regs *ctx, u64 layout, u32 kind)
 	t = find_tls(&key);
 	if (!t && (t = make_tls(&key, false)))
 		t->collected = 1;
-	frame.buffer = described(ctx, layout, TLS_BUFFER_AT);
-	frame.begun = bpf_ktime_get_ns();
+	frame->object = key.object;
+	frame->kind = kind;
+	frame->buffer = described(ctx, layout, TLS_BUFFER_AT);
+	frame->begun = bpf_ktime_get_ns();
 	keep_walk();
 	/* No number says here that there will be no more. */
-	return told(ctx, &frame, n < 0 ? -2 : n, at);
-}
-
-/* Data is about to be sent. Reported now and not when it was sent: its answer may be read before that. */
-SEC("uprobe")
-int tls_now_send(struct pt_regs *ctx)
-{
-	OWN_STACK(ctx);
-	return moves_now(ctx, layout_of(ctx, TLS_GO_SEND), TLS_CALL_SEND);
-}
-
-/* A record of data has been decrypted. */
-SEC("uprobe")
-int tls_now_receive(struct pt_regs *ctx)
-{
-	OWN_STACK(ctx);
-	return moves_now(ctx, layout_of(ctx, TLS_GO_RECEIVE), TLS_CALL_RECEIVE);
+	return n < 0 ? -2 : n;
 }
 
 /* Records are about to go to whatever carries them. */

@@ -250,14 +250,10 @@ int rustls_encrypted(struct pt_regs *ctx)
 }
 
 /* `take_received_plaintext(self, payload)` begins: of one record of data. */
-SEC("uprobe")
-int rustls_receive(struct pt_regs *ctx)
+APART s64 record_received(struct pt_regs *ctx, struct tls_frame *frame)
 {
-	OWN_STACK(ctx);
 	u64 id = bpf_get_current_pid_tgid(), layout = tls_cookie(ctx), state = TLS_ARGUMENT_1(ctx), sequence = 1;
 	struct tls_key key = { .tgid = id >> 32 };
-	struct tls_frame frame = { .kind = TLS_CALL_RECEIVE };
-	struct tls_times at = {};
 	u64 payload[3]; /* what is borrowed, or room for so many bytes; where they are; how many */
 	if (!layout || !is_watched(id >> 32))
 		return 0;
@@ -270,9 +266,10 @@ int rustls_receive(struct pt_regs *ctx)
 		return 0;
 	bpf_probe_read_user(&sequence, sizeof(sequence), (void *)(state + (u16)(layout >> RUSTLS_SEQUENCE_AT)));
 	object_of_record(&key, !sequence, false);
-	frame.object = key.object;
-	frame.buffer = payload[1];
-	return told(ctx, &frame, payload[2], at);
+	frame->kind = TLS_CALL_RECEIVE;
+	frame->object = key.object;
+	frame->buffer = payload[1];
+	return payload[2];
 }
 
 #endif

@@ -402,38 +402,36 @@ static __always_inline void find_unsent(struct tls_frame *frame, s32 result)
 	t->unsent = result > 0 ? 0 : frame->buffer;
 }
 
-/* At the end of every call that has an enter program. */
-SEC("uprobe")
-int tls_exit(struct pt_regs *ctx)
+/*
+ * At the end of every call that has an enter program: what it was, and how many bytes it has moved; 0 when there is nothing
+ * to report.
+ */
+APART s64 call_exits(struct pt_regs *ctx, struct tls_frame *frame, struct tls_times *at)
 {
-	OWN_STACK(ctx);
 	u32 tid = bpf_get_current_pid_tgid(), depth;
 	struct tls_call *call = bpf_map_lookup_elem(&tls_call, &tid);
-	struct tls_frame frame, *around = NULL;
-	struct tls_times at;
+	struct tls_frame *around = NULL;
 	s64 n;
 	if (!call || !call->depth)
 		return 0;
 	depth = --call->depth;
 	if (depth >= TLS_FRAMES)
 		return 0;
-	frame = *frame_at(call, depth + 1);
-	at.arrival = call->arrival;
-	at.sent = call->sent;
-	if (frame.kind >= TLS_CALL_HANDSHAKE || frame.told)
+	*frame = *frame_at(call, depth + 1);
+	at->arrival = call->arrival;
+	at->sent = call->sent;
+	if (frame->kind >= TLS_CALL_HANDSHAKE || frame->told)
 		return 0;
 	if (depth)
 		around = frame_at(call, depth);
-	if (around && around->kind == TLS_CALL_TOLD && around->object == frame.object)
+	if (around && around->kind == TLS_CALL_TOLD && around->object == frame->object)
 		return 0;
-	if (frame.kind == TLS_CALL_SEND && !frame.count)
-		find_unsent(&frame, TLS_RESULT(ctx));
-	n = bytes_of(ctx, &frame);
-	if (!n)
-		return 0;
-	if (around && around->object == frame.object && around->kind == frame.kind)
+	if (frame->kind == TLS_CALL_SEND && !frame->count)
+		find_unsent(frame, TLS_RESULT(ctx));
+	n = bytes_of(ctx, frame);
+	if (n && around && around->object == frame->object && around->kind == frame->kind)
 		around->told = 1;
-	return told(ctx, &frame, n, at);
+	return n;
 }
 
 /*

@@ -14,7 +14,7 @@ use obi_ebpf::{WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
 use super::parallel::in_parallel;
 use super::{chain, telling_line};
 use crate::capture::bpf::{create, load, uprobe};
-use crate::capture::tls::program::Program;
+use crate::capture::tls::program::{BYTES, Program};
 
 /// Long walks go on in these programs, by tail call; with their elements of the map.
 const WALK: [(u32, &str); WALK_PROGRAMS as usize] =
@@ -24,7 +24,10 @@ const WALKS: &str = "tls_walks";
 /// The programs, and how they are attached.
 #[derive(Debug)]
 pub struct UserPrograms {
-    loaded: Vec<(Program, OwnedFd)>,
+    /// By their names in the object.
+    codes: Vec<(&'static str, OwnedFd)>,
+    /// The object has one for several that see plain bytes.
+    merged: bool,
     skipped: Vec<(&'static str, String)>,
     multi: bool,
 }
@@ -33,9 +36,9 @@ impl UserPrograms {
     /// Loads what the object has of them. What the kernel refuses is skipped with its reason.
     pub(super) fn load(object: &[u8], ebpf: &Ebpf, btf: &Btf) -> Self {
         let multi = uprobe::is_multi_supported();
-        let mut programs = Self { loaded: Vec::new(), skipped: Vec::new(), multi };
+        let mut programs = Self { codes: Vec::new(), merged: false, skipped: Vec::new(), multi };
         if let Err(error) = programs.fill(object, ebpf, btf) {
-            programs.loaded.clear();
+            programs.codes.clear();
             programs.skipped = Program::ALL.map(|program| (program.name(), error.clone())).to_vec();
         }
         programs
@@ -44,7 +47,8 @@ impl UserPrograms {
     fn fill(&mut self, object: &[u8], ebpf: &Ebpf, btf: &Btf) -> Result<(), String> {
         let mut object = Object::parse(object).map_err(|error| chain(&error))?;
         object.programs.retain(|name, _| {
-            WALK.iter().any(|(_, walk)| walk == name)
+            name == BYTES
+                || WALK.iter().any(|(_, walk)| walk == name)
                 || Program::ALL.iter().any(|program| program.name() == name)
         });
         if object.programs.is_empty() {
@@ -65,14 +69,17 @@ impl UserPrograms {
         object.relocate_calls(&text).map_err(|error| chain(&error))?;
         object.sanitize_functions(aya::features());
         let types = types.as_ref().map(OwnedFd::as_fd);
-        let is_there =
-            |program: &Program| !program.is_modern() || object.programs.contains_key(program.name());
-        let wanted: Vec<Program> = Program::ALL.into_iter().filter(is_there).collect();
-        let results = in_parallel(wanted, |program| (program, self.load_one(&object, types, program.name())));
-        for (program, result) in results {
+        self.merged = object.programs.contains_key(BYTES);
+        let is_there = |name: &str| object.programs.contains_key(name);
+        let wanted =
+            Program::ALL.into_iter().filter(|program| !program.is_modern() || is_there(self.code(*program)));
+        let mut names: Vec<&'static str> = wanted.map(|program| self.code(program)).collect();
+        let mut seen = HashSet::new();
+        names.retain(|name| seen.insert(*name));
+        for (name, result) in in_parallel(names, |name| (name, self.load_one(&object, types, name))) {
             match result {
-                Ok(descriptor) => self.loaded.push((program, descriptor)),
-                Err(reason) => self.skipped.push((program.name(), reason)),
+                Ok(descriptor) => self.codes.push((name, descriptor)),
+                Err(reason) => self.skipped.push((name, reason)),
             }
         }
         for (index, name) in WALK.into_iter().filter(|(_, name)| object.programs.contains_key(*name)) {
@@ -96,15 +103,27 @@ impl UserPrograms {
         load::uprobe(code, self.multi).map_err(|refusal| telling_line(&refusal.error, &refusal.log))
     }
 
+    /// What does the work of a program, by its name in the object.
+    fn code(&self, program: Program) -> &'static str {
+        if self.merged && program.place().is_some() { BYTES } else { program.name() }
+    }
+
     /// The program, if the kernel took it.
     #[must_use]
     pub fn get(&self, program: Program) -> Option<BorrowedFd<'_>> {
-        self.loaded.iter().find(|(loaded, _)| *loaded == program).map(|(_, descriptor)| descriptor.as_fd())
+        let code = self.code(program);
+        self.codes.iter().find(|(name, _)| *name == code).map(|(_, descriptor)| descriptor.as_fd())
     }
 
-    /// Those that the kernel took.
-    pub fn loaded(&self) -> impl Iterator<Item = (Program, BorrowedFd<'_>)> {
-        self.loaded.iter().map(|(program, descriptor)| (*program, descriptor.as_fd()))
+    /// Whether one stands for all that have a [`Program::place`], which it must be given.
+    #[must_use]
+    pub fn is_merged(&self) -> bool {
+        self.merged
+    }
+
+    /// What the kernel took, by its name in the object.
+    pub fn loaded(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
+        self.codes.iter().map(|(name, descriptor)| (*name, descriptor.as_fd()))
     }
 
     /// Those that are not used, and why.

@@ -97,11 +97,12 @@ impl Attacher {
         let mut probes = Probes { attached: Vec::new(), events };
         for program in Program::ALL {
             let Some(loaded) = self.programs.get(program) else { continue };
+            let place = if self.programs.is_merged() { program.place().unwrap_or(0) } else { 0 };
             for at_return in [true, false] {
                 let places: Vec<Place> = points
                     .iter()
                     .filter(|point| point.program == program && point.at_return == at_return)
-                    .map(|point| Place { offset: point.offset, cookie: point.cookie })
+                    .map(|point| Place { offset: point.offset, cookie: point.cookie | place })
                     .collect();
                 let target = Target { file, at_return, process: None };
                 probes.add(loaded, target, &places).map_err(|error| error.of(program))?;

@@ -3,7 +3,11 @@
 //! In: nothing. Out: [`Program`]. Refuses to know where in a function one goes.
 #![forbid(unsafe_code)]
 
+use obi_ebpf::{TLS_PLACE_AT, TLS_PLACE_EXIT, TLS_PLACE_RECEIVE, TLS_PLACE_RECORD_RECEIVED, TLS_PLACE_SEND};
 use serde::Serialize;
+
+/// In objects for newer kernels, the one that stands for all that have a [`Program::place`]; so it is called in metrics.
+pub const BYTES: &str = "tls_bytes";
 
 /// A kernel program for a place in a TLS library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -139,6 +143,19 @@ impl Program {
     #[must_use]
     pub fn is_modern(self) -> bool {
         self.row().1.contains(&Trait::Modern)
+    }
+
+    /// Where it is, for the one program that does the work of several that see plain bytes ([`BYTES`]); `None` for others.
+    #[must_use]
+    pub fn place(self) -> Option<u64> {
+        let place = match self {
+            Self::TlsExit => TLS_PLACE_EXIT,
+            Self::TlsNowSend => TLS_PLACE_SEND,
+            Self::TlsNowReceive => TLS_PLACE_RECEIVE,
+            Self::RustlsReceive => TLS_PLACE_RECORD_RECEIVED,
+            _ => return None,
+        };
+        Some(u64::from(place) << TLS_PLACE_AT)
     }
 
     /// Whether it sees a call begin.
