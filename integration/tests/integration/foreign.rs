@@ -21,6 +21,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
 use serde_json::json;
 
+use crate::objective::{Setting, assert_counted, slo};
 use crate::receive::{CALLED, CALLS, LIMIT, REQUESTS, Services, addresses, ask, ask_with, config, counted};
 
 /// An excluded service counts by its SDK's spans; one that is captured does not count twice, although it was allowed.
@@ -157,15 +158,20 @@ fn name(service: usize) -> String {
     format!("made-{service}")
 }
 
-/// An agent that loads nothing, and where it takes spans.
-fn without_capture(wrap: impl FnOnce(Command) -> Command) -> (Agent, String) {
+/// The configuration of an agent that loads nothing, and where it takes spans.
+fn capturing_nothing() -> (Config, String) {
     let port = free_port().unwrap();
     let config = Config::plain().set("capture", "enabled", false).set(
         "receive",
         "otlp",
         json!({"http": format!("127.0.0.1:{port}")}),
     );
-    (Agent::start_in(config, wrap).unwrap(), format!("http://127.0.0.1:{port}/v1/traces"))
+    (config, format!("http://127.0.0.1:{port}/v1/traces"))
+}
+
+fn without_capture(wrap: impl FnOnce(Command) -> Command) -> (Agent, String) {
+    let (config, url) = capturing_nothing();
+    (Agent::start_in(config, wrap).unwrap(), url)
 }
 
 fn send(url: &str, spans: &[(usize, Span)]) {
@@ -199,6 +205,27 @@ fn without_capture_requests_are_counted_by_spans() {
     let named = metrics.sum("traces_span_metrics_calls_total", &[("span_name", "Internal")]);
     assert_eq!(named as usize, TRACES, "work inside is counted as a span");
     assert!(agent.stderr().unwrap().contains("capabilities kept: none"));
+    assert_eq!(agent.stop().unwrap().code, 0);
+}
+
+/// What an objective counts of a service is what its spans say, good and bad.
+#[test]
+fn objectives_count_requests_by_spans() {
+    let mut rng = seeded("objectives_by_spans");
+    let (config, url) = capturing_nothing();
+    let setting = Setting::of(config, &[slo("errors", &name(0))]);
+    let agent = setting.start();
+    let mut plan = BTreeMap::new();
+    let spans = generate(&mut rng, &mut plan);
+    for batch in spans.chunks(500) {
+        send(&url, batch);
+    }
+    let bad = total(&plan, |kind| kind.server == 0 && kind.status >= 500);
+    // What comes from outside is answered by 200.
+    let good =
+        total(&plan, |kind| kind.client == 0) + total(&plan, |kind| kind.server == 0 && kind.status < 500);
+    assert!(good > 0 && bad > 0);
+    assert_counted(&agent, (good as u64, bad as u64));
     assert_eq!(agent.stop().unwrap().code, 0);
 }
 

@@ -29,7 +29,7 @@ const RESOLVED_WITHIN: Duration = Duration::from_secs(120);
 const SOON: Duration = Duration::from_secs(20);
 
 /// An SLO over the errors of a service, with the default alerts.
-fn slo(name: &str, service: &str) -> String {
+pub(crate) fn slo(name: &str, service: &str) -> String {
     format!(
         "---\napiVersion: openslo/v1\nkind: SLO\nmetadata: {{name: {name}}}\nspec:\n  service: {service}\n  indicator:\n    \
          metadata: {{name: {name}}}\n    spec:\n      ratioMetric:\n        counter: true\n        good: {{metricSource: \
@@ -40,17 +40,21 @@ fn slo(name: &str, service: &str) -> String {
 }
 
 /// Files of the test and the agent's configuration.
-struct Setting {
+pub(crate) struct Setting {
     folder: TempDir,
     config: Config,
 }
 
 impl Setting {
     fn new(slos: &[String]) -> Self {
+        Self::of(Config::default(), slos)
+    }
+
+    pub(crate) fn of(config: Config, slos: &[String]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("slo.yaml");
         fs::write(&file, slos.concat()).unwrap();
-        let config = Config::default().set("slo", "files", json!([file])).set(
+        let config = config.set("slo", "files", json!([file])).set(
             "slo",
             "state",
             folder.path().join("state").display().to_string(),
@@ -62,7 +66,7 @@ impl Setting {
         Self { config: self.config.set("slo", key, value), ..self }
     }
 
-    fn start(&self) -> Agent {
+    pub(crate) fn start(&self) -> Agent {
         Agent::start(self.config.clone()).unwrap()
     }
 }
@@ -101,7 +105,7 @@ fn python() -> Server {
 
 /// The agent has counted everything that was answered.
 #[track_caller]
-fn assert_counted(agent: &Agent, expected: (u64, u64)) {
+pub(crate) fn assert_counted(agent: &Agent, expected: (u64, u64)) {
     until("every event is counted once", SOON, || {
         let found = counts(&slos(agent)[0]);
         if found == expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}")) }
