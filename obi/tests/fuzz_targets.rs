@@ -1,11 +1,10 @@
-//! Every fuzz target without a fuzzer: targets stay compiled, with overflow checks, and hold for inputs that are made of
-//! what their parsers look for.
+//! Every fuzz target without a fuzzer: targets stay compiled, with overflow checks, and hold for inputs that are made
+//! of what their parsers look for.
 //!
-//! In: the files of every `fuzz_targets`, as they are, and random inputs by a seed that is printed. Out: a panic where a
-//! target finds a fault. Refuses to search: `make fuzz` does, led by coverage and with sanitizers.
+//! In: the files of every `fuzz_targets`, as they are, and random inputs by a seed that is printed. Out: a panic where
+//! a target finds a fault. Refuses to search: `make fuzz` does, led by coverage and with sanitizers.
 
-// Each target is a program of its own elsewhere: `no_main`.
-#![allow(unused_attributes)]
+#![allow(unused_attributes, reason = "each target is a program of its own elsewhere, with `no_main`")]
 
 // The targets' `use libfuzzer_sys::fuzz_target` finds the macro below.
 extern crate self as libfuzzer_sys;

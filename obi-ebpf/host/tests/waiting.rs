@@ -85,7 +85,7 @@ fn further_back_than_the_newest_phases_nothing_is_told() {
 /// An answer without a length ends with its last byte, however long its thread works on before it closes.
 #[test]
 fn an_end_that_was_marked_is_known_however_far_back_it_lies() {
-    let told = |marks: &[u64], end: u64| {
+    let parts_of = |marks: &[u64], end: u64| {
         let mut account = Account::begin(0);
         account.leave(10, Leaves::Blocked(WAIT_SLEEP));
         account.enter(20);
@@ -97,7 +97,7 @@ fn an_end_that_was_marked_is_known_however_far_back_it_lies() {
         let parts = account.end(end)?;
         Some([parts[0], parts[1], parts[BLOCKED + WAIT_SLEEP as usize], parts[BLOCKED + WAIT_LOCK as usize]])
     };
-    let check = |marks: &[u64], end, expected| assert_eq!(told(marks, end), expected, "{marks:?} {end}");
+    let check = |marks: &[u64], end, expected| assert_eq!(parts_of(marks, end), expected, "{marks:?} {end}");
     check(&[25], 25, Some([15, 0, 10, 0]));
     check(&[22, 25], 25, Some([15, 0, 10, 0]));
     // The time of what was sent last is a little before it was seen.

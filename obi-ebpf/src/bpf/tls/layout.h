@@ -48,8 +48,8 @@ enum rustls_layout_bit {
 };
 
 /*
- * Attach cookies of the program that sees plain bytes (tls/bytes.h), beside all of the above: at what kind of place it is, two
- * bits. A return or the end of a call has 0.
+ * Attach cookies of the program that sees plain bytes (tls/bytes.h), beside all of the above: at what kind of place it
+ * is, two bits. A return or the end of a call has 0.
  */
 enum tls_place_bit {
 	TLS_PLACE_AT = 56,

@@ -403,8 +403,8 @@ static __always_inline void find_unsent(struct tls_frame *frame, s32 result)
 }
 
 /*
- * At the end of every call that has an enter program: what it was, and how many bytes it has moved; 0 when there is nothing
- * to report.
+ * At the end of every call that has an enter program: what it was, and how many bytes it has moved; 0 when there is
+ * nothing to report.
  */
 APART s64 call_exits(struct pt_regs *ctx, struct tls_frame *frame, struct tls_times *at)
 {

@@ -49,7 +49,7 @@ APART void open_account(const struct connection *k, u64 exchange, u64 time)
 		tally_add(k->tgid, TALLY_TIMES_LOST << 8 | TIMES_NO_ACCOUNT, 1);
 }
 
-/* A byte of the answer to `exchange` has passed at `time`: whether it was the last one is seen when the connection closes. */
+/* A byte of the answer to `exchange` has passed at `time`: the last one, if the connection closes behind it. */
 APART void mark_account(const struct connection *k, u64 exchange, u64 time)
 {
 	struct account *a;

@@ -6,7 +6,7 @@
 use obi_ebpf::{TLS_PLACE_AT, TLS_PLACE_EXIT, TLS_PLACE_RECEIVE, TLS_PLACE_RECORD_RECEIVED, TLS_PLACE_SEND};
 use serde::Serialize;
 
-/// In objects for newer kernels, the one that stands for all that have a [`Program::place`]; so it is called in metrics.
+/// The one that stands for all that have a [`Program::place`], in objects for newer kernels. Metrics name this one.
 pub const BYTES: &str = "tls_bytes";
 
 /// A kernel program for a place in a TLS library.
@@ -145,7 +145,7 @@ impl Program {
         self.row().1.contains(&Trait::Modern)
     }
 
-    /// Where it is, for the one program that does the work of several that see plain bytes ([`BYTES`]); `None` for others.
+    /// Where it is, for the one program that does the work of several ([`BYTES`]); `None` for others.
     #[must_use]
     pub fn place(self) -> Option<u64> {
         let place = match self {
