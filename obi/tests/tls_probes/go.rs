@@ -19,7 +19,7 @@ use obi::capture::bpf::uprobe::mapped_byte;
 use obi::capture::tls::elf::OpenFile;
 use obi::capture::tls::file::{Plan, probe_points};
 use obi::capture::tls::point::{Cost, Returns};
-use obi::capture::tls::program::Program;
+use obi::capture::tls::program::{BYTES, Program};
 use obi_ebpf::{TLS_GO_OBJECT, TLS_GO_RECEIVE, TLS_GO_RECORD, TLS_GO_SEND};
 use tempfile::TempDir;
 
@@ -276,13 +276,15 @@ fn every_request_is_served_while_probes_come_and_go() {
     drop(probes);
     assert_eq!(breakpoints(), 0, "left behind");
     running.more_than(answered);
-    let runs = |program: Program| {
+    let runs = |name: &str| {
         let measured = programs.measure();
-        measured.iter().find(|it| it.name == program.name()).map_or(0, |it| it.info.runs)
+        measured.iter().find(|it| it.name == name).map_or(0, |it| it.info.runs)
     };
-    for program in [Program::TlsNowSend, Program::TlsNowReceive, Program::TlsNowRecord, Program::TlsNowBegin]
-    {
-        assert!(runs(program) > n_attachments, "{program:?}: {}", runs(program));
+    // What is sent and what is received are seen by the same program.
+    let least =
+        [(BYTES, 2 * n_attachments), ("tls_now_record", n_attachments), ("tls_now_begin", n_attachments)];
+    for (name, least) in least {
+        assert!(runs(name) > least, "{name}: {}", runs(name));
     }
-    eprintln!("{answered} requests answered, {} hits of sends", runs(Program::TlsNowSend));
+    eprintln!("{answered} requests answered, {} hits of bytes", runs(BYTES));
 }
