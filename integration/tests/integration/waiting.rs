@@ -241,6 +241,51 @@ fn a_thread_for_each_connection_of_an_interpreter() {
     parts_are_what_the_threads_have_measured(&python(), &tasks, "waiting-python");
 }
 
+/// Answers without a length, behind which the thread leaves the CPU three times before it closes.
+const CLOSING: &str = "
+import socket, time
+listener = socket.create_server(('127.0.0.1', 0))
+print('ready', listener.getsockname()[1], flush=True)
+while True:
+    connection, _ = listener.accept()
+    connection.recv(4096)
+    time.sleep(0.005)
+    connection.sendall(b'HTTP/1.1 200 OK\\r\\nConnection: close\\r\\n\\r\\n')
+    connection.sendall(b'hello')
+    for _ in range(3):
+        time.sleep(0.01)
+    connection.close()
+";
+
+/// Such an answer ends with its last byte, and only the close says so: what the thread does until then is not the
+/// request's, and what it did before is known.
+#[test]
+fn an_answer_that_ends_with_its_connection() {
+    const ASKED: usize = 20;
+    let mut command = Command::new("python3");
+    command.args(["-c", CLOSING]);
+    let serving = start("waiting-closing", command);
+    let mut agent = Agent::start(Config::default()).unwrap();
+    for _ in 0..ASKED {
+        let mut stream = TcpStream::connect(serving.address).unwrap();
+        let head = format!("GET /closing/{} HTTP/1.1\r\nHost: closing\r\n\r\n", request_id());
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.ends_with("hello"), "{answer}");
+    }
+    let spans = spans(&mut agent, &serving, ASKED);
+    for span in spans.values() {
+        check_identity(span);
+        assert!(span.attributes.contains_key("obi.cpu_ns"), "{span:?}");
+        let asleep = part(span, "blocked.sleep");
+        assert!((5_000_000..duration(span) + 1).contains(&asleep), "{span:?}");
+        assert_eq!(part(span, "elsewhere"), 0, "{span:?}");
+    }
+    let metrics = agent.metrics().unwrap();
+    assert_eq!(metrics.sum("obi_lost_times_total", &[]), 0.0);
+}
+
 /// Of requests that take turns on one thread only their sum is reported.
 #[test]
 fn turns_of_an_event_loop_are_elsewhere() {
