@@ -118,6 +118,13 @@ export async function values(browser, base, wrong) {
   const shown = await page.$$eval("dl.pairs div", (all) => all.map((it) => [it.querySelector("dt").innerText, it.querySelector("dd").innerText]));
   for (const [name, value] of Object.entries(one.attributes))
     same(shown.some(([key, is]) => key === name && (is === String(value) || is.length > 60)), `${one.span_id}: ${name}=${value} is not shown`);
+  const served = spans.find((it) => it.attributes["obi.elsewhere_ns"] !== undefined);
+  await open(`/traces/${trace}/${served?.span_id}`);
+  const parts = await page.$$eval("td[data-part]", (all) => all.map((it) => [Number(it.dataset.part), it.innerText]));
+  // The moments are beyond what a number of JavaScript holds to the nanosecond.
+  same(parts.length > 0 && Math.abs(parts.reduce((sum, [part]) => sum + part, 0) - served.duration_seconds * 1e9) < 1,
+    `${served?.span_id}: parts ${parts} of ${served?.duration_seconds} s`);
+  for (const [part, words] of parts) same(near(seconds(words), part / 1e9), `${served.span_id}: ${words}, ${part} ns`);
 
   // Objectives, map, agent.
   const slos = (await json("/api/v1/slos")).slos;

@@ -105,6 +105,11 @@ pub(super) fn compared(row: &Row) -> Markup {
     }
 }
 
+/// So many times as long as an hour before is marked: both are up to 19 % off, which is 1.4 times at the worst.
+const SLOWER: f64 = 2.0;
+/// Requests on both sides without which a quantile is chance.
+const ENOUGH: u64 = 20;
+
 /// What stands beside numbers of the hour before.
 const EARLIER: &str = "an hour before";
 
@@ -112,6 +117,21 @@ const EARLIER: &str = "an hour before";
 pub(super) fn earlier(row: &Row, shown: impl Fn(&Figures) -> Markup) -> Markup {
     let before = row.lately.as_ref().and_then(|lately| lately.before.as_ref());
     html! { @if let Some(before) = before { div.before { (shown(&before.figures)) " " (EARLIER) } } }
+}
+
+/// What so many took no longer than; marked where it is far more than in the hour before.
+pub(super) fn quantile(row: &Row, ratio: f64) -> Markup {
+    let now = row.figures.spread.quantile(ratio);
+    let before = row.lately.as_ref().and_then(|lately| lately.before.as_ref()).map(|before| &before.figures);
+    let is_known = |figures: &&Figures| figures.spread.count() >= ENOUGH;
+    let usual = before.filter(is_known).filter(|_| is_known(&&row.figures));
+    let usual = usual.and_then(|before| before.spread.quantile(ratio));
+    match (now, usual) {
+        (Some(now), Some(usual)) if now > SLOWER * usual => html! {
+            b.warn data-is="slower" title={ (text::duration(usual)) " " (EARLIER) } { "▲ " (text::duration(now)) }
+        },
+        _ => html! { (text::maybe_duration(now)) },
+    }
 }
 
 /// What is to be said of the hour before.
@@ -171,7 +191,7 @@ mod tests {
     use super::super::figures;
     use super::*;
     use crate::red::tests::{service, span_with};
-    use crate::red::{Limits, Registry};
+    use crate::red::{Limits, Native, Registry, Spread};
     use crate::span::SpanKind;
 
     const SECOND: u64 = 1_000_000_000;
@@ -224,6 +244,33 @@ mod tests {
         assert_eq!(shown.lately.as_ref().unwrap().before, None);
         assert!(known(&shown, Range::Minutes5).into_string().contains("is not known"));
         assert!(!compared(&shown).into_string().contains("before"));
+    }
+
+    #[test]
+    fn what_is_far_slower_than_an_hour_before_is_marked() {
+        let figures = |requests: u64, milliseconds: u64| {
+            let (mut native, mut spread) = (Native::default(), Spread::default());
+            (0..requests).for_each(|_| native.observe(milliseconds * 1_000_000));
+            spread.add(&native);
+            Figures { requests, spread, ..Figures::default() }
+        };
+        let check = |now: (u64, u64), before: Option<(u64, u64)>, is_marked: bool| {
+            let mut row = row(6_310, &[(9_900, 1, 0)], 10_000);
+            row.figures = figures(now.0, now.1);
+            let lately = row.lately.as_mut().unwrap();
+            lately.before = before.map(|(requests, duration)| {
+                let figures = figures(requests, duration);
+                Before { figures, seconds: 300.0, points: Vec::new(), unknown: 0 }
+            });
+            let shown = quantile(&row, 0.95).into_string();
+            assert_eq!(shown.contains("▲"), is_marked, "{now:?} {before:?}: {shown}");
+        };
+        check((20, 500), Some((20, 100)), true);
+        check((20, 500), Some((19, 100)), false);
+        check((19, 500), Some((20, 100)), false);
+        check((20, 500), Some((20, 300)), false);
+        check((20, 100), Some((20, 500)), false);
+        check((20, 500), None, false);
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! - [`frame`]: what all pages have in common. [`failure`]: errors as pages. [`asset`]: style and script.
 //! - [`overview`], [`service`]: rate, errors, durations, from [`figures`].
 //! - [`lately`]: the same of the last minutes, with lines; [`heat`]: durations along time, with traces to open.
-//! - [`spans`], [`trace`] (drawn by [`waterfall`]), [`span`]: what happened in a request, and where its time went.
+//! - [`spans`], [`trace`] (drawn by [`waterfall`]), [`span`]: what happened in a request; [`breakdown`]: where its time
+//!   went.
 //! - [`profile`]: where the CPU time of a selection went, by the API's pictures.
 //! - [`slos`]: objectives and alerts; [`state`]: how one is doing in a word; [`burn_down`]: its budget along the period.
 //! - [`map`]: who calls whom, placed by [`layers`]. [`agent`]: how the agent itself is doing; [`remedy`]: what helps.
@@ -16,6 +17,7 @@
 mod agent;
 mod asset;
 mod blind;
+mod breakdown;
 mod burn_down;
 mod failure;
 mod figures;

@@ -172,7 +172,8 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
 fn tiles(row: &Row) -> Markup {
     let figures = &row.figures;
     let of = |figures: &Figures, ratio| html! { (text::maybe_duration(figures.spread.quantile(ratio))) };
-    let quantile = |ratio| html! { (of(figures, ratio)) (lately::earlier(row, |before| of(before, ratio))) };
+    let quantile =
+        |ratio| html! { (lately::quantile(row, ratio)) (lately::earlier(row, |before| of(before, ratio))) };
     let what = match row.kind {
         SpanKind::Server => "Requests served",
         SpanKind::Client | SpanKind::Internal => "Calls made",

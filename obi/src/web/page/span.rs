@@ -13,7 +13,7 @@ use maud::{Markup, html};
 use super::failure::Failure;
 use super::frame::{Here, Page};
 use super::trace::{is_error, query, trace_id};
-use super::{link, profile, table, text};
+use super::{breakdown, link, profile, table, text};
 use crate::export::flame::Total;
 use crate::export::summary::Summary;
 use crate::profile::ask::{AskError, Handle};
@@ -120,7 +120,8 @@ pub(super) fn page(span: &Span, sampled: &Sampled, types: &[SampleKind]) -> Page
         }
         @if !span.status_message().is_empty() { p { (text::name_to(span.status_message(), 500)) } }
         p.go { (ways(span)) }
-        (time(span, sampled, types))
+        (breakdown::section(span))
+        (cpu_time(span, sampled, types))
         section aria-labelledby="attributes" { h2 #attributes { "Attributes" } (pairs(&attributes)) }
         section aria-labelledby="resource" {
             h2 #resource { "Process" }
@@ -157,8 +158,8 @@ fn ways(span: &Span) -> Markup {
     }
 }
 
-/// Where its time went.
-fn time(span: &Span, sampled: &Sampled, types: &[SampleKind]) -> Markup {
+/// Where its CPU time went.
+fn cpu_time(span: &Span, sampled: &Sampled, types: &[SampleKind]) -> Markup {
     let id = hex(&span.span_id);
     let trace = hex(&span.trace_id);
     let of_span = [("trace", &*trace), ("span", &*id)];
