@@ -1,15 +1,19 @@
-// A minimal OpenTelemetry Collector for the tests: the OTLP receiver, and exporters to files and over OTLP.
+// A minimal OpenTelemetry Collector for the tests: the OTLP receiver, the connectors that make metrics of spans, and
+// exporters to files and over OTLP.
 //
-// In: a collector configuration (`--config`). Out: what it received, as lines of JSON in a file, or passed on.
+// In: a collector configuration (`--config`). Out: what it received or counted, as lines of JSON in a file, or passed on.
 package main
 
 import (
 	"log"
 
+	"github.com/open-telemetry/opentelemetry-collector-contrib/connector/servicegraphconnector"
+	"github.com/open-telemetry/opentelemetry-collector-contrib/connector/spanmetricsconnector"
 	"github.com/open-telemetry/opentelemetry-collector-contrib/exporter/fileexporter"
 	"go.opentelemetry.io/collector/component"
 	"go.opentelemetry.io/collector/confmap"
 	"go.opentelemetry.io/collector/confmap/provider/fileprovider"
+	"go.opentelemetry.io/collector/connector"
 	"go.opentelemetry.io/collector/exporter"
 	"go.opentelemetry.io/collector/exporter/otlpexporter"
 	"go.opentelemetry.io/collector/exporter/otlphttpexporter"
@@ -40,6 +44,12 @@ func factories() (otelcol.Factories, error) {
 	if err != nil {
 		return otelcol.Factories{}, err
 	}
+	connectors, err := otelcol.MakeFactoryMap[connector.Factory](
+		servicegraphconnector.NewFactory(), spanmetricsconnector.NewFactory(),
+	)
+	if err != nil {
+		return otelcol.Factories{}, err
+	}
 	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](
 		fileexporter.NewFactory(), otlpexporter.NewFactory(), otlphttpexporter.NewFactory(),
 	)
@@ -47,8 +57,9 @@ func factories() (otelcol.Factories, error) {
 		return otelcol.Factories{}, err
 	}
 	return otelcol.Factories{
-		Receivers: receivers,
-		Exporters: exporters,
-		Telemetry: otelconftelemetry.NewFactory(),
+		Receivers:  receivers,
+		Connectors: connectors,
+		Exporters:  exporters,
+		Telemetry:  otelconftelemetry.NewFactory(),
 	}, nil
 }

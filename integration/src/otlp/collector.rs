@@ -22,6 +22,17 @@ use crate::program;
 const READY: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_millis(50);
 
+/// What it does with what it receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Work {
+    /// Spans and metrics are written as they came.
+    Keep,
+    /// Profiles as well.
+    KeepProfiles,
+    /// Metrics are made of spans by the connectors `spanmetrics` and `servicegraph`.
+    Count,
+}
+
 /// A running collector. Dropping it kills it.
 #[derive(Debug)]
 pub struct Collector {
@@ -39,7 +50,7 @@ impl Collector {
     /// # Errors
     /// When it cannot be built or does not get ready.
     pub fn start(certificates: Option<&Certificates>) -> anyhow::Result<Self> {
-        Self::launch(certificates, None)
+        Self::launch(certificates, Work::Keep)
     }
 
     /// Starts it with the feature gate that lets it take profiles.
@@ -47,10 +58,19 @@ impl Collector {
     /// # Errors
     /// When it cannot be built or does not get ready.
     pub fn with_profiles() -> anyhow::Result<Self> {
-        Self::launch(None, Some("--feature-gates=service.profilesSupport"))
+        Self::launch(None, Work::KeepProfiles)
     }
 
-    fn launch(certificates: Option<&Certificates>, gate: Option<&str>) -> anyhow::Result<Self> {
+    /// Starts it as a maker of metrics: spans go to its connectors and nowhere else. These have their own defaults but
+    /// for the time between two exports and the number of edges that wait for their other end.
+    ///
+    /// # Errors
+    /// When it cannot be built or does not get ready.
+    pub fn with_connectors() -> anyhow::Result<Self> {
+        Self::launch(None, Work::Count)
+    }
+
+    fn launch(certificates: Option<&Certificates>, work: Work) -> anyhow::Result<Self> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("collector");
         let binary = program::go_module(&folder, "collector")?;
         let files = tempfile::tempdir()?;
@@ -77,15 +97,33 @@ impl Collector {
                 "pipelines": {"traces": pipeline("file/traces"), "metrics": pipeline("file/metrics")},
             },
         });
-        if gate.is_some() {
-            config["exporters"]["file/profiles"] = output("profiles");
-            config["exporters"]["file/profiles"]["format"] = json!("proto");
-            config["service"]["pipelines"]["profiles"] = pipeline("file/profiles");
+        match work {
+            Work::Keep => {}
+            Work::KeepProfiles => {
+                config["exporters"]["file/profiles"] = output("profiles");
+                config["exporters"]["file/profiles"]["format"] = json!("proto");
+                config["service"]["pipelines"]["profiles"] = pipeline("file/profiles");
+            }
+            Work::Count => {
+                let connectors = ["spanmetrics", "servicegraph"];
+                let settings = json!({"metrics_flush_interval": "5s"});
+                config["connectors"] = json!({"spanmetrics": settings, "servicegraph": settings});
+                // A thousand would be dropped within 2 ms of a benchmark.
+                config["connectors"]["servicegraph"]["store"] = json!({"max_items": 1_000_000});
+                config["exporters"] = json!({"file/metrics": output("metrics")});
+                config["service"]["pipelines"] = json!({
+                    "traces": {"receivers": ["otlp"], "exporters": connectors},
+                    "metrics": {"receivers": connectors, "exporters": ["file/metrics"]},
+                });
+            }
         }
         let file = files.path().join("collector.yaml");
         fs::write(&file, config.to_string())?;
         let mut command = Command::new(binary);
-        command.arg("--config").arg(&file).args(gate);
+        command.arg("--config").arg(&file);
+        if work == Work::KeepProfiles {
+            command.arg("--feature-gates=service.profilesSupport");
+        }
         let program = Program::spawn("collector", command)?;
         let deadline = Instant::now() + patience(READY);
         for address in [grpc, http] {
@@ -130,6 +168,12 @@ impl Collector {
             rest = after;
         }
         Ok(messages)
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.program.pid()
     }
 
     /// What it has logged.

@@ -3,22 +3,18 @@
 //!
 //! The truth is the workload's ledger, or the plan by which a generator made its spans.
 
-use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Duration;
 
 use integration::agent::{Agent, Config};
 use integration::exposition::Exposition;
+use integration::otlp::generator::{
+    Kind, NAMESPACE, Plan, ROUTES, SERVICES, SPANS_PER_TRACE, Sent, generate, name, request, total,
+};
 use integration::patience::patience;
 use integration::process::free_port;
 use integration::seed::seeded;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
-use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use prost::Message as _;
 use serde_json::json;
 
 use crate::objective::{Setting, assert_counted, slo};
@@ -73,90 +69,7 @@ fn a_captured_service_counts_once_also_without_traceparent() {
     assert_eq!(agent.stop().unwrap().code, 0);
 }
 
-/// A call of one service to another, and what is to be counted of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Kind {
-    client: usize,
-    server: usize,
-    route: usize,
-    status: i64,
-}
-
-const SERVICES: usize = 12;
-const ROUTES: usize = 5;
 const TRACES: usize = 2_000;
-
-fn text(key: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(Any::StringValue(value.to_owned())) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
-}
-
-fn number(key: &str, value: i64) -> KeyValue {
-    let value = Some(AnyValue { value: Some(Any::IntValue(value)) });
-    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
-}
-
-fn id(rng: &mut fastrand::Rng, length: usize) -> Vec<u8> {
-    (0..length).map(|_| rng.u8(1..)).collect()
-}
-
-/// Spans by service: of each trace a request from outside, and a call of another service below it.
-fn generate(rng: &mut fastrand::Rng, plan: &mut BTreeMap<Kind, usize>) -> Vec<(usize, Span)> {
-    let mut spans = Vec::new();
-    for _ in 0..TRACES {
-        let (client, server) = (rng.usize(..SERVICES), rng.usize(..SERVICES));
-        let status = rng.choice([200, 200, 204, 404, 500, 503]).unwrap();
-        let kind = Kind { client, server, route: rng.usize(..ROUTES), status };
-        *plan.entry(kind).or_default() += 1;
-        let trace_id = id(rng, 16);
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-        let end = u64::try_from(now.as_nanos()).unwrap() - rng.u64(..30_000_000_000);
-        let mut span = |kind: SpanKind, parent: &[u8], attributes: Vec<KeyValue>| Span {
-            trace_id: trace_id.clone(),
-            span_id: id(rng, 8),
-            parent_span_id: parent.to_vec(),
-            name: format!("{kind:?}"),
-            kind: kind.into(),
-            start_time_unix_nano: end - 5_000_000,
-            end_time_unix_nano: end,
-            attributes,
-            ..Span::default()
-        };
-        let http = |status: i64| {
-            vec![text("http.request.method", "GET"), number("http.response.status_code", status)]
-        };
-        let root = span(SpanKind::Server, &[], [http(200), vec![text("http.route", "/")]].concat());
-        let work = span(SpanKind::Internal, &root.span_id, vec![]);
-        let place = vec![text("server.address", "inside"), number("server.port", 80)];
-        let call = span(SpanKind::Client, &work.span_id, [http(status), place].concat());
-        let route = text("http.route", &format!("/{}", kind.route));
-        let served = span(SpanKind::Server, &call.span_id, [http(status), vec![route]].concat());
-        spans.extend([(client, root), (client, work), (client, call), (server, served)]);
-    }
-    // Ends of a call come in any order, as far apart as SDKs send them.
-    rng.shuffle(&mut spans);
-    spans
-}
-
-fn request(spans: &[(usize, Span)]) -> Vec<u8> {
-    let mut by_service: BTreeMap<usize, Vec<Span>> = BTreeMap::new();
-    for (service, span) in spans {
-        by_service.entry(*service).or_default().push(span.clone());
-    }
-    let group = |(service, spans): (usize, Vec<Span>)| ResourceSpans {
-        resource: Some(Resource {
-            attributes: vec![text("service.name", &name(service)), text("service.namespace", "made")],
-            ..Resource::default()
-        }),
-        scope_spans: vec![ScopeSpans { spans, ..ScopeSpans::default() }],
-        ..ResourceSpans::default()
-    };
-    ExportTraceServiceRequest { resource_spans: by_service.into_iter().map(group).collect() }.encode_to_vec()
-}
-
-fn name(service: usize) -> String {
-    format!("made-{service}")
-}
 
 /// The configuration of an agent that loads nothing, and where it takes spans.
 fn capturing_nothing() -> (Config, String) {
@@ -174,7 +87,7 @@ fn without_capture(wrap: impl FnOnce(Command) -> Command) -> (Agent, String) {
     (Agent::start_in(config, wrap).unwrap(), url)
 }
 
-fn send(url: &str, spans: &[(usize, Span)]) {
+fn send(url: &str, spans: &[Sent]) {
     let post = ureq::post(url).content_type("application/x-protobuf");
     assert_eq!(post.send(&request(spans)).unwrap().status(), 200);
 }
@@ -189,13 +102,13 @@ fn without_capture_requests_are_counted_by_spans() {
         wrapped.arg(command.get_program()).args(command.get_args());
         wrapped
     });
-    let mut plan = BTreeMap::new();
-    let spans = generate(&mut rng, &mut plan);
+    let mut plan = Plan::new();
+    let spans = generate(&mut rng, TRACES, &mut plan);
     for batch in spans.chunks(500) {
         send(&url, batch);
     }
     let all = |metrics: &Exposition| {
-        counted(metrics, "span") + counted(metrics, "internal") == 4 * TRACES
+        counted(metrics, "span") + counted(metrics, "internal") == SPANS_PER_TRACE * TRACES
             && metrics.sum(EDGES, &[]) >= 2.0 * TRACES as f64
     };
     let metrics = agent.metrics_until(patience(LIMIT), all).unwrap();
@@ -215,8 +128,8 @@ fn objectives_count_requests_by_spans() {
     let (config, url) = capturing_nothing();
     let setting = Setting::of(config, &[slo("errors", &name(0))]);
     let agent = setting.start();
-    let mut plan = BTreeMap::new();
-    let spans = generate(&mut rng, &mut plan);
+    let mut plan = Plan::new();
+    let spans = generate(&mut rng, TRACES, &mut plan);
     for batch in spans.chunks(500) {
         send(&url, batch);
     }
@@ -231,14 +144,10 @@ fn objectives_count_requests_by_spans() {
 
 const EDGES: &str = "traces_service_graph_request_total";
 
-fn total(plan: &BTreeMap<Kind, usize>, is: impl Fn(&Kind) -> bool) -> usize {
-    plan.iter().filter(|(kind, _)| is(kind)).map(|(_, n)| n).sum()
-}
-
-fn check_requests(metrics: &Exposition, plan: &BTreeMap<Kind, usize>) {
+fn check_requests(metrics: &Exposition, plan: &Plan) {
     for service in 0..SERVICES {
         let name = name(service);
-        let own = [("service_name", &*name), ("service_namespace", "made")];
+        let own = [("service_name", &*name), ("service_namespace", NAMESPACE)];
         let sum = |metric: &str, labels: &[(&str, &str)]| {
             metrics.sum(metric, &[&own[..], labels].concat()) as usize
         };
@@ -263,7 +172,7 @@ fn check_requests(metrics: &Exposition, plan: &BTreeMap<Kind, usize>) {
 }
 
 /// Each call is one edge between its services, and each request from outside one from a user.
-fn check_edges(metrics: &Exposition, plan: &BTreeMap<Kind, usize>) {
+fn check_edges(metrics: &Exposition, plan: &Plan) {
     let sum = |metric: &str, client: &str, server: &str| {
         metrics.sum(metric, &[("client", client), ("server", server)]) as usize
     };
@@ -285,8 +194,8 @@ fn check_edges(metrics: &Exposition, plan: &BTreeMap<Kind, usize>) {
 fn ends_whose_other_end_is_elsewhere_lead_there() {
     let (agent, url) = without_capture(|command| command);
     let mut rng = seeded("elsewhere");
-    let mut plan = BTreeMap::new();
-    let spans = generate(&mut rng, &mut plan);
+    let mut plan = Plan::new();
+    let spans = generate(&mut rng, TRACES, &mut plan);
     // Only the ends of the callers.
     let sent: Vec<_> =
         spans.into_iter().filter(|(_, span)| span.kind() == SpanKind::Client).take(50).collect();

@@ -1,6 +1,6 @@
 //! Benchmarks of the whole agent on this machine: `bench [--seconds N] [--pairs N] [--only PART]`; one table on stdout.
 //!
-//! In: a built agent, nginx, wrk, PostgreSQL. Out: what the agent costs, per exchange and side, beside what the
+//! In: a built agent, nginx, wrk, PostgreSQL, Go. Out: what the agent costs, per exchange and side, beside what the
 //! machine's noise is. Progress goes to stderr. Judges nothing: the bars are printed beside the figures.
 
 mod crowd;
@@ -9,6 +9,7 @@ mod hooks;
 mod instructions;
 mod nginx;
 mod profile;
+mod received;
 mod rows;
 mod table;
 mod tls;
@@ -26,13 +27,14 @@ const STARTS: usize = 7;
 
 /// Each adds its rows.
 type Part = (&'static str, fn(Effort, &mut Table) -> anyhow::Result<()>);
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("ready", ready),
     ("nginx", nginx::measure),
     ("tls", tls::measure),
     ("fleet", fleet::measure),
     ("profile", profile::measure),
     ("rows", rows::measure),
+    ("received", received::measure),
     (HOOKS, hooks::measure),
     (INSTRUCTIONS, instructions::measure),
 ];
