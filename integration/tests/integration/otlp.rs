@@ -40,10 +40,14 @@ impl World {
         Self { server, config }
     }
 
+    pub(crate) fn address(&self) -> &Address {
+        &self.server.server.address
+    }
+
     /// Makes the calls and waits until the agent has a span of each; their ids.
     pub(crate) fn call(&self, agent: &mut Agent, calls: &[Call]) -> BTreeSet<String> {
         let n_before = agent.spans().unwrap().len();
-        client::call(Kind::Shape, &self.server.server.address, calls, 8).unwrap();
+        client::call(Kind::Shape, self.address(), calls, 8).unwrap();
         let wanted = n_before + calls.len();
         let spans = agent.spans_until(ARRIVAL, |spans| spans.len() >= wanted).unwrap();
         assert_eq!(spans.len(), wanted);

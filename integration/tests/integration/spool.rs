@@ -21,14 +21,14 @@ use crate::otlp::{ARRIVAL, World, plain_calls};
 const CALLS: usize = 200;
 const KILLS: usize = 4;
 
-/// Ids of the spans that a Collector has, as often as they came.
-fn ids(collector: &Collector) -> Vec<String> {
+/// This of each span that a Collector has, as often as they came.
+fn each(collector: &Collector, key: &str) -> Vec<String> {
     let requests = collector.traces().unwrap();
     let within = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let resources = requests.iter().flat_map(|request| within(request, "resourceSpans"));
     let scopes = resources.flat_map(|resource| within(&resource, "scopeSpans"));
     let spans = scopes.flat_map(|scope| within(&scope, "spans"));
-    spans.filter_map(|span| Some(span["spanId"].as_str()?.to_owned())).collect()
+    spans.filter_map(|span| Some(span[key].as_str()?.to_owned())).collect()
 }
 
 fn segments(folder: &Path) -> Vec<PathBuf> {
@@ -75,10 +75,10 @@ fn a_collector_that_was_away_gets_everything_after_four_kills() {
     produced.extend(world.call(&mut agent, &plain_calls(CALLS)));
     away.set(Fault::None);
     let deadline = Instant::now() + patience(ARRIVAL * 2);
-    let mut came = ids(&collector);
+    let mut came = each(&collector, "spanId");
     while came.len() < produced.len() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(100));
-        came = ids(&collector);
+        came = each(&collector, "spanId");
     }
     let delivered: BTreeSet<String> = came.iter().cloned().collect();
     assert_eq!(delivered, produced, "{}", agent.stderr().unwrap());
@@ -94,4 +94,92 @@ fn a_collector_that_was_away_gets_everything_after_four_kills() {
     assert_eq!(segments(folder.path()), Vec::<PathBuf>::new(), "nothing is left");
     let well: BTreeSet<String> = well.span_ids().into_iter().collect();
     assert_eq!(well, produced, "one that is away holds up nobody");
+}
+
+mod wide {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use integration::plan::Address;
+    use integration::seed::seeded;
+
+    use super::*;
+
+    const KILLS: usize = 10;
+    /// Requests a second.
+    const RATE: u32 = 200;
+    /// Between a span and its place on the disk, in mode `always`; as long again for a busy machine.
+    const IN_MEMORY: Duration = Duration::from_secs(2);
+
+    /// Requests until it is over: the trace of each, and when it was answered.
+    fn load(address: SocketAddr, is_over: &AtomicBool) -> Vec<(String, Instant)> {
+        let (begun, mut made) = (Instant::now(), Vec::new());
+        while !is_over.load(Ordering::Relaxed) {
+            let (trace, parent) = (format!("{:032x}", fastrand::u128(1..)), fastrand::u64(1..));
+            let mut stream = TcpStream::connect(address).unwrap();
+            write!(stream, "GET /e/{trace}/200/close/5 HTTP/1.1\r\nhost: a\r\ntraceparent: 00-{trace}-{parent:016x}-01\r\n\r\n")
+                .unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+            made.push((trace, Instant::now()));
+            let next = begun + Duration::from_secs_f64(made.len() as f64 / f64::from(RATE));
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        made
+    }
+
+    /// Kills come at any moment of the load, while the destination is away and while it takes what waits. Spans that
+    /// had their time to reach the disk are delivered; a kill sends one request twice at most.
+    #[test]
+    fn ten_kills_amid_load() {
+        let mut rng = seeded("ten kills");
+        let folder = tempfile::tempdir().unwrap();
+        let collector = Collector::start(None).unwrap();
+        let away = Proxy::start(collector.http, Fault::Reset).unwrap();
+        let otlp = json!([{"name": "away", "endpoint": format!("http://{}", away.address),
+            "signals": ["traces"], "timeout": "1s", "batch_delay": "200ms"}]);
+        let spool = json!({"bytes": "64 MiB", "directory": folder.path(), "mode": "always"});
+        let world = World::new("killed", json!({"otlp": otlp, "spool": spool}));
+        let Address::Tcp(address) = *world.address() else { panic!("it listens on TCP") };
+        let (mut due, mut n_made) = (Vec::new(), 0);
+        for nth in 0..KILLS {
+            away.set(if nth % 2 == 0 { Fault::Reset } else { Fault::None });
+            let agent = Agent::start(world.config.clone()).unwrap();
+            let is_over = AtomicBool::new(false);
+            let lives = Duration::from_millis(rng.u64(3_000..7_000));
+            let (made, killed) = thread::scope(|scope| {
+                let made = scope.spawn(|| load(address, &is_over));
+                thread::sleep(lives);
+                let killed = Instant::now();
+                agent.kill().unwrap();
+                is_over.store(true, Ordering::Relaxed);
+                (made.join().unwrap(), killed)
+            });
+            n_made += made.len();
+            let had_time = |(_, answered): &(String, Instant)| *answered + IN_MEMORY < killed;
+            due.extend(made.into_iter().filter(had_time).map(|(trace, _)| trace));
+        }
+        away.set(Fault::None);
+        let agent = Agent::start(world.config.clone()).unwrap();
+        await_metric(&agent, "obi_export_spool_items", &[], 0);
+        assert_eq!(agent.metrics().unwrap().sum("obi_export_lost_total", &[]), 0.0);
+        assert_eq!(agent.stop().unwrap().code, 0);
+        let came = each(&collector, "traceId");
+        let delivered: BTreeSet<String> = came.iter().cloned().collect();
+        let missing: Vec<_> = due.iter().filter(|trace| !delivered.contains(*trace)).collect();
+        let n_twice = came.len() - delivered.len();
+        let spans = |request: &Value| request.to_string().matches("\"spanId\"").count();
+        let largest = collector.traces().unwrap().iter().map(spans).max().unwrap_or(0);
+        note(&format!(
+            "{n_made} requests over {KILLS} kills: {} had their time, {} of them missing; {} delivered, {n_twice} twice; {largest} in a request at most",
+            due.len(),
+            missing.len(),
+            delivered.len()
+        ));
+        assert!(due.len() > KILLS * RATE as usize / 2);
+        assert_eq!(missing, Vec::<&String>::new());
+        assert!(n_twice <= KILLS * largest, "{n_twice} twice, {largest} in a request at most");
+    }
 }
