@@ -13,7 +13,7 @@ use integration::otlp::collector::Collector;
 use integration::otlp::proxy::{Fault, Proxy};
 use integration::otlp::receiver::{Answer, Receiver, hex, spans_of};
 use integration::patience::patience;
-use integration::plan::Call;
+use integration::plan::{Address, Call};
 use integration::process::free_port;
 use integration::server::shape::{ShapeServer, every_way};
 use integration::shape::Shape;
