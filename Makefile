@@ -49,11 +49,11 @@ check-dependencies:
 	script/check-dependencies
 
 reference: ## docs/configuration.md, docs/metrics.md, dashboards/ and the chart's schema, from the configuration and the table of metrics
-	UPDATE_REFERENCE=1 $(CARGO) test --workspace --test configuration_reference --test metrics_reference --test dashboards --test chart
+	UPDATE_REFERENCE=1 $(CARGO) test --workspace --test documents
 
 # Always `--workspace`: another selection means other features, and everything is compiled again.
 unit:
-	$(CARGO) test --workspace --lib --bins --test layers
+	$(CARGO) test --workspace --lib --bins --test documents
 	$(CARGO) test --workspace --doc
 
 # The agent and all programs of the tests are built with them: `cargo build` would compile everything again, since

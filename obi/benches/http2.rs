@@ -12,7 +12,7 @@ use wire::Record;
 use wire::header_block::Coding;
 use wire::http2::{Connection, END_HEADERS, END_STREAM, Frame, From, HEADERS};
 
-#[path = "../tests/wire/mod.rs"]
+#[path = "../tests/library/wire/mod.rs"]
 mod wire;
 
 /// Connections in a round; each ends with it.

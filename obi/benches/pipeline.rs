@@ -11,7 +11,7 @@ use obi_ebpf::{MESSAGE_REQUEST, MESSAGE_RESPONSE};
 use std::sync::Arc;
 use wire::{Record, WHOLE, Wire};
 
-#[path = "../tests/wire/mod.rs"]
+#[path = "../tests/library/wire/mod.rs"]
 mod wire;
 
 const WRK: &str = "GET /index.html HTTP/1.1\r\nHost: localhost:8080\r\n\r\n";

@@ -5,7 +5,7 @@
 //! Needs root.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 
-#[path = "../tests/sampled/mod.rs"]
+#[path = "../tests/library/sampled/mod.rs"]
 mod sampled;
 
 use std::time::{Duration, Instant};

@@ -8,10 +8,10 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers are those of tests")]
 
-#[path = "../tests/profile_formats/broken.rs"]
+#[path = "../tests/library/profile_formats/broken.rs"]
 mod broken;
 #[expect(dead_code, reason = "the tests use more of it")]
-#[path = "../tests/profile_formats/selection.rs"]
+#[path = "../tests/library/profile_formats/selection.rs"]
 mod selection;
 
 use std::path::{Path, PathBuf};

@@ -2,7 +2,7 @@
 //!
 //! In: nothing; promtool must be installed. Out: one table on stdout.
 
-#[path = "../tests/rows/mod.rs"]
+#[path = "../tests/library/rows/mod.rs"]
 mod rows;
 
 use rows::Who;

@@ -343,5 +343,5 @@ pub fn canonical_ip(bytes: [u8; 16]) -> IpAddr {
 }
 
 #[cfg(test)]
-#[path = "../../tests/wire/mod.rs"]
+#[path = "../../tests/library/wire/mod.rs"]
 mod wire;

@@ -1,6 +1,6 @@
 //! A million distinct URLs at fifty services: series and memory stay bounded, and every service's error ratio is exact.
 //!
-//! A binary of its own: it measures its own resident memory. Exchanges go through the real assembler into the registry,
+//! It measures the resident memory of its process, alone. Exchanges go through the real assembler into the registry,
 //! without a kernel; a second run takes every URL for a route, as if nothing had made templates of them.
 
 use std::collections::HashMap;

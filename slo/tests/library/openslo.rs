@@ -1,6 +1,6 @@
 //! OpenSLO as others write it: the specification's examples, the cases of its validator, our own extensions.
 //!
-//! In: the files under `tests/openslo`, each with what is expected in its comments. Out: findings and objectives
+//! In: the files under `openslo`, each with what is expected in its comments. Out: findings and objectives
 //! compared. Refuses to expect anything that is not written in the file.
 //!
 //! A line that has a finding ends in `# error: …`, `# warning: …` or `# note: …` with a part of its text, or several
@@ -12,7 +12,7 @@ use std::path::Path;
 
 #[test]
 fn every_file_is_read_as_its_comments_say() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openslo");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/library/openslo");
     let mut files: Vec<_> = fs::read_dir(&folder)
         .expect("the folder is there")
         .map(|entry| entry.expect("the folder can be read").path())

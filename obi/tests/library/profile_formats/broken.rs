@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::profiles::v1development::{Link, Profile, ProfilesData, ProfilesDictionary};
 use prost::Message as _;
 
-use crate::selection::{START, random};
+use super::selection::{START, random};
 
 /// Name and message.
 pub(crate) type Case = (&'static str, ProfilesData);

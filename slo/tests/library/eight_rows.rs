@@ -1,9 +1,6 @@
 //! The eight rows: our rules and our engine say the truth. `make bench` shows what others say.
 
-#[path = "rows/mod.rs"]
-mod rows;
-
-use rows::Who;
+use super::rows::{self, Who};
 
 #[test]
 fn rules_say_the_truth() {

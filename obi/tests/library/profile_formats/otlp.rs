@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{ProfilesData, Sample};
 use proptest::prelude::*;
 use prost::Message as _;
 
-use crate::selection::{CPU, START, content, counted, joined, random};
+use super::selection::{CPU, START, content, counted, joined, random};
 
 pub(crate) fn data(bytes: &[u8]) -> ProfilesData {
     ProfilesData::decode(bytes).unwrap()

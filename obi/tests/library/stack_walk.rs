@@ -6,14 +6,12 @@
     reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
 )]
 
-mod sampled;
-
 use std::time::{Duration, Instant};
 
 use obi::capture::stack::StackSample;
 use obi_ebpf::{SAMPLE_CPU, STACK_COMPLETE};
 
-use self::sampled::{Busy, PATIENCE, Stack, deep, flavours, install, load, stacks};
+use super::sampled::{Busy, PATIENCE, Stack, deep, flavours, install, load, stacks};
 
 #[test]
 fn every_frame_is_found_without_frame_pointers() {

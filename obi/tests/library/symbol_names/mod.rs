@@ -2,10 +2,8 @@
 //!
 //! In: compilers of C, C++, Rust and Go, and binutils. Out: a failure that names program, address and both answers.
 
-mod symbol_names {
-    mod c;
-    mod go;
-    mod made;
-    mod program;
-    mod rust;
-}
+mod c;
+mod go;
+mod made;
+mod program;
+mod rust;

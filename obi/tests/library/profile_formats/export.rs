@@ -22,8 +22,8 @@ use obi::stats::Lane;
 use percent_encoding::percent_decode_str;
 use prost::Message as _;
 
-use crate::otlp::data;
-use crate::selection::{content, counted, random};
+use super::otlp::data;
+use super::selection::{content, counted, random};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

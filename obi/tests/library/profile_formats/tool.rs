@@ -14,9 +14,9 @@ use obi::export::otlp::profile;
 use obi::export::pprof;
 use obi::profile::{Fidelity, Frame, Mapping, Origin, SampleKind, SampleType, Selection, Stack};
 
-use crate::broken::{broken, imperfect};
-use crate::otlp::data;
-use crate::selection::{content, counted, random};
+use super::broken::{broken, imperfect};
+use super::otlp::data;
+use super::selection::{content, counted, random};
 
 const PATIENCE: Duration = Duration::from_secs(300);
 

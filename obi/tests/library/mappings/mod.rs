@@ -7,7 +7,6 @@
     reason = "a test fails by panicking; helpers beside `#[test]` functions are not exempt"
 )]
 
-#[path = "mappings/program.rs"]
 mod program;
 
 use std::collections::HashSet;

@@ -1,7 +1,6 @@
 //! Proof that nothing is allocated per exchange once the stages have grown to their load.
 //!
-//! In: a counting allocator under this test binary alone, and a load of every kind of exchange. Out: failure
-//! when the counter moves in the second round. One test only: another thread's allocations would count.
+//! In: a load of every kind of exchange. Out: failure when the counter moves in the second round.
 
 use obi::capture::event::decode;
 use obi::protocol::{Exchange, Exchanges, Limits, Loss, Sink};
@@ -10,42 +9,12 @@ use obi_ebpf::{
     CLOSE_ABANDONED, CLOSE_RESET, FLAG_FIRST_PIECE, FLAG_LAST_PIECE, FLAG_MESSAGE_END, FLAG_TRUNCATED,
     MESSAGE_REQUEST, MESSAGE_RESPONSE,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use wire::http2::{Connection, From};
-use wire::{Record, WHOLE, Wire};
 
-mod wire;
-
-/// Calls of the allocator since the program began.
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-struct Counting;
-
-// SAFETY: every call goes to the system's allocator unchanged; counting touches an atomic only.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps `alloc`'s contract, which is the system allocator's own.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as for `alloc`.
-        unsafe { System.realloc(block, layout, size) }
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        // SAFETY: as for `alloc`.
-        unsafe { System.dealloc(block, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use super::wire::http2::{Connection, From};
+use super::wire::{Record, WHOLE, Wire};
+use super::{allocations, alone};
 
 struct Spans {
     assembler: Assembler,
@@ -161,11 +130,12 @@ fn round_of_http1(exchanges: &mut Exchanges, batches: &[Vec<Record>], spans: &mu
         }
         exchanges.sweep(2_000_000_000, Duration::from_secs(60), spans);
     }
-    ALLOCATIONS.load(Ordering::Relaxed)
+    allocations()
 }
 
 #[test]
 fn nothing_is_allocated_per_exchange_in_steady_state() {
+    let _alone = alone();
     const ROUND: u64 = 500;
     let batches: Vec<_> = (0..ROUND).map(records).collect();
     let assembler = Assembler::new(KnownMethods::default(), DEFAULT_ROUTES);
@@ -193,7 +163,7 @@ fn nothing_is_allocated_per_exchange_in_steady_state() {
         for record in records {
             exchanges.accept(&decode(record.bytes()).unwrap(), &mut spans);
         }
-        ALLOCATIONS.load(Ordering::Relaxed)
+        allocations()
     });
     let mut seen = [0; 3];
     counts.zip(&mut seen).for_each(|(count, seen)| *seen = count);

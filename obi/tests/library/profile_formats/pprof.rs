@@ -9,8 +9,8 @@ use obi::export::otlp::profile as otlp;
 use obi::export::pprof::{DecodeError, decode, encode, merged};
 use proptest::prelude::*;
 
-use crate::otlp::data;
-use crate::selection::{content, counted, random};
+use super::otlp::data;
+use super::selection::{content, counted, random};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]

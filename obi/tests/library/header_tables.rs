@@ -5,9 +5,8 @@
 //! still unknown after the table has been turned over once.
 
 use obi::protocol::http2::hpack::{Decoder, Head, Name};
-use wire::header_block::{Coding, Encoder};
 
-mod wire;
+use super::wire::header_block::{Coding, Encoder};
 
 /// Blocks on a connection, and connections per encoder.
 const BLOCKS: usize = 600;
