@@ -19,7 +19,7 @@ use super::view::ProbedFile;
 /// The files that running processes map, by whether TLS can be read in them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Survey {
-    /// Files with TLS functions.
+    /// Files that would be probed: for TLS, and for the request that a program works for.
     pub probed: Vec<Used>,
     /// Libraries and programs whose TLS cannot be read.
     pub not_probed: Vec<NotProbed>,

@@ -17,7 +17,7 @@ pub struct View {
     pub multi: bool,
     /// Return probes are used; on some kernels they would end sandboxed programs.
     pub return_probes: bool,
-    /// Files with TLS functions that are probed.
+    /// Files that are probed: for TLS, and for the request that a program works for.
     pub probed: Vec<ProbedFile>,
     /// Files with TLS functions that are not.
     pub refused: Vec<Refused>,
@@ -45,6 +45,12 @@ impl ProbedFile {
         let programs = points.iter().map(|point| point.program).collect();
         let cost = points.iter().map(|point| point.cost).max().unwrap_or(Cost::Emulated);
         Self { path, inode, programs, cost }
+    }
+
+    /// Whether TLS is read in it; else the programs in it only find out which request its threads work for.
+    #[must_use]
+    pub fn reads_tls(&self) -> bool {
+        self.programs.iter().any(|program| program.moves_bytes())
     }
 }
 

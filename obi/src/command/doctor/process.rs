@@ -17,6 +17,7 @@ use super::report::Report;
 use crate::capture::discover::{Facts, Given, Naming, Particulars, Processes, Verdict};
 use crate::capture::hook_set::HookSet;
 use crate::capture::tls::point::Returns;
+use crate::capture::tls::program::Program;
 use crate::capture::tls::survey::{Survey, survey_of};
 use crate::config::Config;
 use crate::kubernetes::Pods;
@@ -108,6 +109,7 @@ pub(super) fn examine(pid: u32, config: &Config, report: &Report) -> anyhow::Res
     let instance = processes.instance(pid).unwrap_or_default();
     let process = processes.lookup(pid).with_context(|| format!("--pid: process `{pid}` has just ended"))?;
     let returns = if report.tls.return_probes { Returns::Allowed } else { Returns::Forbidden };
+    let tls = survey_of([pid], returns);
     let shared = process.service.attributes.iter();
     let own = instance.attributes.iter();
     let resource: Map<_, _> =
@@ -125,8 +127,12 @@ pub(super) fn examine(pid: u32, config: &Config, report: &Report) -> anyhow::Res
         name_from: processes.naming().origin,
         pod_uid: processes.naming().uid.clone(),
         kubernetes: pods.map(|pods| pods.view()),
-        parents: parents(text("telemetry.sdk.language")),
-        tls: survey_of([pid], returns),
+        parents: parents(
+            &tls,
+            report.tls.error.is_none() && report.object == Some("modern"),
+            text("telemetry.sdk.language"),
+        ),
+        tls,
         tls_error: report.tls.error.clone(),
         profile_error: report.profiles.error.clone(),
         interpreter: interpreter::examine(pid),
@@ -168,16 +174,30 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What `docs/traces.md` says of parents within a process, by runtime.
-fn parents(language: &str) -> &'static str {
+/// What `docs/traces.md` says of parents within a process: by the programs that would be in its files; only newer
+/// kernels have those.
+fn parents(tls: &Survey, may_probe: bool, language: &str) -> &'static str {
+    let has = |program| may_probe && tls.probed.iter().any(|used| used.file.programs.contains(&program));
+    if has(Program::GoCreate) {
+        return "calls of a request's goroutine, and of those that it starts, are its children";
+    }
+    if has(Program::NodeScope) {
+        return "calls of a request's callbacks are its children, those of its promises where nothing else could go on";
+    }
+    if has(Program::NginxRequest) {
+        return "what nginx asks for a request is its child";
+    }
+    if has(Program::PythonCopy) {
+        return "calls of a request's thread are its children, and of its asyncio tasks with those that they make";
+    }
     match language {
         "go" => {
-            "goroutines move between threads: calls start traces of their own, unless traceparent is passed on"
+            "goroutines are not followed in this program: calls are roots, unless traceparent is passed on"
         }
-        "nodejs" => "an event loop: calls start traces of their own, unless traceparent is passed on",
-        _ => {
-            "calls of the thread that serves a request are its children; event loops and pools need traceparent"
+        "nodejs" => {
+            "callbacks are not followed in this program: calls are roots, unless traceparent is passed on"
         }
+        _ => "calls of a request's thread are its children; event loops and pools need traceparent",
     }
 }
 
@@ -204,8 +224,8 @@ impl About {
         let namespace = if namespace.is_empty() { String::new() } else { format!(" in {namespace}") };
         line("service", &format!("{name}{namespace}, by: {}", self.name_from));
         line("pod", &self.pod());
-        let mut tls: Vec<String> =
-            self.tls.probed.iter().map(|used| format!("read at {}", used.file.path)).collect();
+        let read = self.tls.probed.iter().map(|used| &used.file).filter(|file| file.reads_tls());
+        let mut tls: Vec<String> = read.map(|file| format!("read at {}", file.path)).collect();
         tls.extend(self.tls.not_probed.iter().map(|not| format!("not read: {}, {}", not.path, not.reason)));
         match &self.tls_error {
             Some(error) => line("TLS", &format!("not read: {error}")),
@@ -241,7 +261,45 @@ impl About {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capture::tls::point::Cost;
+    use crate::capture::tls::survey::Used;
+    use crate::capture::tls::view::ProbedFile;
     use crate::command::doctor;
+
+    /// A process with one file that has these programs.
+    fn surveyed(programs: &[Program]) -> Survey {
+        let programs = programs.iter().copied().collect();
+        let file = ProbedFile { path: "/app".to_owned(), inode: 1, programs, cost: Cost::Emulated };
+        Survey { probed: vec![Used { file, processes: 1 }], not_probed: Vec::new() }
+    }
+
+    #[test]
+    fn parents_are_found_by_what_is_probed() {
+        let check = |programs: &[Program], may_probe, language, expected: &str| {
+            let said = parents(&surveyed(programs), may_probe, language);
+            assert!(said.contains(expected), "{programs:?} {may_probe} {language}: {said}");
+        };
+        let go = [Program::GoCreate, Program::GoRequest, Program::GoCall];
+        check(&go, true, "go", "request's goroutine");
+        check(&go, false, "go", "goroutines are not followed");
+        check(&[Program::TlsNowSend], true, "go", "goroutines are not followed");
+        check(&[Program::NodeScope, Program::TlsReadEnter], true, "nodejs", "promises");
+        check(&[], true, "nodejs", "callbacks are not followed");
+        check(&[Program::NginxSend, Program::NginxRequest], true, "", "nginx");
+        check(&[Program::PythonFree, Program::PythonCopy], true, "python", "asyncio");
+        check(&[Program::TlsReadEnter], true, "", "request's thread");
+    }
+
+    #[test]
+    fn only_programs_that_see_bytes_read_tls() {
+        let check = |programs: &[Program], expected: bool| {
+            assert_eq!(surveyed(programs).probed[0].file.reads_tls(), expected, "{programs:?}");
+        };
+        check(&[Program::TlsReadEnter, Program::NodeScope], true);
+        check(&[Program::TlsNowSend], true);
+        check(&[Program::GoCreate, Program::GoRequest, Program::GoCall], false);
+        check(&[Program::PythonCopy, Program::NginxRequest], false);
+    }
 
     #[test]
     fn a_process_of_ours_is_told_of() {

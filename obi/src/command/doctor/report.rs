@@ -21,7 +21,7 @@ pub(super) struct Report {
     /// The set that `obi run` will use.
     pub(super) hook_set: Option<HookSet>,
     /// Which of its objects the kernel took: `modern` or `portable`.
-    object: Option<&'static str>,
+    pub(super) object: Option<&'static str>,
     /// Why this set.
     why: Option<String>,
     /// Why none.

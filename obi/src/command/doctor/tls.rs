@@ -67,7 +67,7 @@ impl Tls {
                  system call): functions that need one are not read; use 6.14 or newer\n",
             );
         }
-        for used in &self.survey.probed {
+        for used in self.survey.probed.iter().filter(|used| used.file.reads_tls()) {
             let cost = match used.file.cost {
                 Cost::Emulated => "cheap",
                 Cost::SingleStepped => "DEAR",
