@@ -81,7 +81,7 @@ impl Ledger {
         let calls: BTreeMap<&str, &Shape> =
             calls.iter().map(|call| (call.id.as_str(), &call.shape)).collect();
         for truth in &done.truths {
-            let shape = calls.get(truth.id.as_str()).expect("clients report only what they were told to do");
+            let shape = calls.get(truth.id.as_str()).expect("clients report only what they were asked to do");
             self.expect(shape, truth, Kind::Client, &done.service);
             self.expect_roles(shape, truth, roles);
         }
@@ -95,7 +95,7 @@ impl Ledger {
         let calls: BTreeMap<&str, &Shape> =
             calls.iter().map(|call| (call.id.as_str(), &call.shape)).collect();
         for truth in &done.truths {
-            let shape = calls.get(truth.id.as_str()).expect("clients report only what they were told to do");
+            let shape = calls.get(truth.id.as_str()).expect("clients report only what they were asked to do");
             self.expect_roles(shape, truth, roles);
         }
     }

@@ -141,7 +141,7 @@ impl Inbox {
 
     /// Status, name of the objective and severity of every alert in every message, message by message.
     #[must_use]
-    pub fn told(&self) -> Vec<Vec<String>> {
+    pub fn reported(&self) -> Vec<Vec<String>> {
         let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
         let alert = |alert: &Value| {
             let labels = &alert["labels"];

@@ -1,4 +1,4 @@
-//! Prints the records of the kernel programs as they come: a look at the wire, for whoever works on it.
+//! Prints the records of the kernel programs as they come: a look at the wire, for those who work on it.
 
 use obi::capture::event::{Event, decode};
 use obi::capture::hook_set::{HookSet, Preemption};

@@ -76,46 +76,46 @@ impl RpcCall {
         let (bytes, end, timeout_ms) = (20, End::Status, 0);
         let code = if method == Method::Missing { 12 } else { 0 };
         let shape = String::new();
-        Self { id, method, requests, responses, bytes, end, timeout_ms, shape, code, delay_us: 0 }.told()
+        Self { id, method, requests, responses, bytes, end, timeout_ms, shape, code, delay_us: 0 }.reported()
     }
 
     /// The server ends it with this status.
     #[must_use]
     pub fn fails(self, code: u32) -> Self {
-        Self { code, ..self }.told()
+        Self { code, ..self }.reported()
     }
 
     /// The handler waits so long before it answers.
     #[must_use]
     pub fn takes(self, delay_us: u32) -> Self {
-        Self { delay_us, ..self }.told()
+        Self { delay_us, ..self }.reported()
     }
 
     /// Messages have so many bytes.
     #[must_use]
     pub fn of_bytes(self, bytes: u32) -> Self {
-        Self { bytes, ..self }.told()
+        Self { bytes, ..self }.reported()
     }
 
     /// The client cancels it.
     #[must_use]
     pub fn is_cancelled(self) -> Self {
-        Self { end: End::Cancel, ..self }.told()
+        Self { end: End::Cancel, ..self }.reported()
     }
 
     /// The client's process ends with it.
     #[must_use]
     pub fn is_left(self) -> Self {
-        Self { end: End::Leave, ..self }.told()
+        Self { end: End::Leave, ..self }.reported()
     }
 
     /// Its time passes.
     #[must_use]
     pub fn times_out(self, timeout_ms: u32) -> Self {
-        Self { end: End::Deadline, timeout_ms, ..self }.told()
+        Self { end: End::Deadline, timeout_ms, ..self }.reported()
     }
 
-    fn told(mut self) -> Self {
+    fn reported(mut self) -> Self {
         let Self { responses, bytes, code, delay_us, end, .. } = self;
         self.shape = format!("{responses}/{bytes}/{code}/{delay_us}/{}", u8::from(end != End::Status));
         self

@@ -31,9 +31,9 @@ fn help_is_given() {
 
 #[test]
 fn doctor_names_the_hook_set() {
-    let told = obi(&["doctor", "--json"]);
-    assert_eq!(told.code, 0, "{}", told.stderr);
-    let report: Value = serde_json::from_str(&told.lines.join("\n")).unwrap();
+    let reported = obi(&["doctor", "--json"]);
+    assert_eq!(reported.code, 0, "{}", reported.stderr);
+    let report: Value = serde_json::from_str(&reported.lines.join("\n")).unwrap();
     let hook_set = report["hook_set"].as_str().unwrap_or_default().to_owned();
     assert!(["socket", "fentry", "kprobe", "syscall"].contains(&hook_set.as_str()), "{report}");
     let agent = Agent::start(Config::default()).unwrap();
@@ -81,9 +81,9 @@ fn ready_soon() {
 #[test]
 fn no_map_is_left_out_of_the_sum() {
     let agent = Agent::start(Config::default().set("capture", "hooks", "syscall")).unwrap();
-    let told = agent.metric_value("obi_bpf_map_bytes", &[]).unwrap();
+    let reported = agent.metric_value("obi_bpf_map_bytes", &[]).unwrap();
     let counted = agent.kernel_map_bytes().unwrap() as f64;
-    note(&format!("the agent says {told}, the kernel {counted}"));
+    note(&format!("the agent says {reported}, the kernel {counted}"));
     // Programs come and go between the two looks.
-    assert!((told - counted).abs() < counted / 50.0, "{told} is not {counted}");
+    assert!((reported - counted).abs() < counted / 50.0, "{reported} is not {counted}");
 }

@@ -195,7 +195,7 @@ struct Held {
     redis: database::Server,
     postgres: database::Server,
     _behind: [Server; 2],
-    _told: (Receiver, Inbox),
+    _reported: (Receiver, Inbox),
     _folder: TempDir,
 }
 
@@ -269,9 +269,17 @@ impl World {
             [&known.service, &rpc.service, &shapes.server.service, &front.service].map(String::clone);
         let services = services.into_iter().chain([REDIS, POSTGRES].map(str::to_owned)).collect();
         let name = known.service.clone();
-        let (behind, told) = ([known, files], (receiver, hook));
-        let held =
-            Held { rpc, shapes, front, redis, postgres, _behind: behind, _told: told, _folder: folder };
+        let (behind, reported) = ([known, files], (receiver, hook));
+        let held = Held {
+            rpc,
+            shapes,
+            front,
+            redis,
+            postgres,
+            _behind: behind,
+            _reported: reported,
+            _folder: folder,
+        };
         Self { agent, native, classic, traffic: Some(traffic), known: name, services, held }
     }
 

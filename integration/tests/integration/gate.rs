@@ -67,9 +67,9 @@ fn elsewhere(spans: &[Span], metrics: &Exposition, report: &Report) -> String {
     let telling = |name: &str| {
         ["lost", "late_processes", "active_requests", "misses"].iter().any(|word| name.contains(word))
     };
-    let told = metrics.samples.iter().filter(|sample| telling(&sample.name) && sample.value > 0.0);
-    let told = told.map(|sample| format!("{} {:?} {}\n", sample.name, sample.labels, sample.value));
-    spans.iter().filter(is_missing).map(of_span).chain(told).collect()
+    let reported = metrics.samples.iter().filter(|sample| telling(&sample.name) && sample.value > 0.0);
+    let reported = reported.map(|sample| format!("{} {:?} {}\n", sample.name, sample.labels, sample.value));
+    spans.iter().filter(is_missing).map(of_span).chain(reported).collect()
 }
 
 /// Waits until everything expected is there (or patience is over) and a later request has been seen; whether it was.

@@ -50,10 +50,10 @@ fn client_file(build: Build) -> String {
 
 /// Spans of the ledger's services say that they were encrypted, by which version, and between whom.
 #[track_caller]
-fn assert_told(agent: &mut Agent, ledger: &Ledger, version: &str) {
+fn assert_reported(agent: &mut Agent, ledger: &Ledger, version: &str) {
     for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
-        let told = (span.text("url.scheme"), span.text("network.protocol.version"));
-        assert_eq!(told, (Some("https"), Some(version)), "{span:?}");
+        let reported = (span.text("url.scheme"), span.text("network.protocol.version"));
+        assert_eq!(reported, (Some("https"), Some(version)), "{span:?}");
         let peer = match span.kind {
             span::Kind::Server => "client.address",
             span::Kind::Client => "server.address",
@@ -99,7 +99,7 @@ fn every_build_over_http1() {
         }
     }
     gate::assert_exact(&mut agent, &ledger);
-    assert_told(&mut agent, &ledger, "1.1");
+    assert_reported(&mut agent, &ledger, "1.1");
     assert_covered(&agent, &servers.iter().collect::<Vec<_>>());
 }
 
@@ -234,7 +234,7 @@ mod wide {
         let report = gate::report(&mut agent, &ledger);
         assert!(report.is_exact(), "{report}\n{}", agent.tls().unwrap());
         gate::assert_exact(&mut agent, &ledger);
-        assert_told(&mut agent, &ledger, "2");
+        assert_reported(&mut agent, &ledger, "2");
         assert_covered(&agent, &servers.iter().collect::<Vec<_>>());
     }
 

@@ -215,8 +215,8 @@ fn a_request_refused_at_its_head_has_a_body_size_when_the_body_came() {
         let spans = of_id(agent.spans_until(gate::PATIENCE, |spans| of_id(spans).len() == 2).unwrap());
         assert_eq!(spans.len(), 2, "the client's and the server's: {spans:?}");
         for span in spans {
-            let told = (span.number("http.response.status_code"), span.number("http.request.body.size"));
-            assert_eq!(told, (Some(413), expected), "body comes: {body_comes}, {span:?}");
+            let reported = (span.number("http.response.status_code"), span.number("http.request.body.size"));
+            assert_eq!(reported, (Some(413), expected), "body comes: {body_comes}, {span:?}");
         }
     };
     check(true, Some(TOO_LARGE as u64));
@@ -275,13 +275,13 @@ fn behind_a_refused_expectation_the_connection_is_used_again() {
         spans.iter().filter(is_ours).cloned().collect::<Vec<_>>()
     };
     let spans = ours(agent.spans_until(gate::PATIENCE, |spans| ours(spans).len() >= 6).unwrap());
-    let told =
+    let reported =
         |span: &Span| (span.number("http.response.status_code"), span.number("http.request.body.size"));
-    let mut told: Vec<_> = spans.iter().map(told).collect();
-    told.sort_unstable();
+    let mut reported: Vec<_> = spans.iter().map(reported).collect();
+    reported.sort_unstable();
     let of_both_ends =
         [(200, 0), (200, BODY as u64), (417, 0)].map(|(status, size)| (Some(status), Some(size)));
-    assert_eq!(told, of_both_ends.iter().flat_map(|one| [*one; 2]).collect::<Vec<_>>(), "{spans:?}");
+    assert_eq!(reported, of_both_ends.iter().flat_map(|one| [*one; 2]).collect::<Vec<_>>(), "{spans:?}");
 }
 
 /// A client that has sent all its requests may say so, and read the answer when the server has long closed.
@@ -307,12 +307,12 @@ fn clients_that_half_close_have_their_answer() {
         let is_it = |span: &Span| span.request_id() == Some(&id) && span.kind == span::Kind::Client;
         let spans = agent.spans_until(gate::PATIENCE, |spans| spans.iter().any(is_it)).unwrap();
         let span = spans.iter().find(|span| is_it(span)).expect("the span is shown");
-        let told = (
+        let reported = (
             span.number("http.response.status_code"),
             span.number("http.response.body.size"),
             span.text("error.type"),
         );
-        assert_eq!(told, (Some(200), Some(5), None), "shut first: {shut_first}, {span:?}");
+        assert_eq!(reported, (Some(200), Some(5), None), "shut first: {shut_first}, {span:?}");
     };
     check(true);
     check(false);

@@ -118,8 +118,8 @@ fn http2_over_tls() {
         assert!(report.is_exact(), "{}: {report}", server.name);
         gate::assert_exact(&mut agent, &ledger);
         for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
-            let told = (span.text("network.protocol.version"), span.text("url.scheme"));
-            assert_eq!(told, (Some("2"), Some("https")), "{span:?}");
+            let reported = (span.text("network.protocol.version"), span.text("url.scheme"));
+            assert_eq!(reported, (Some("2"), Some("https")), "{span:?}");
         }
     }
 }
@@ -227,11 +227,11 @@ fn calls_that_end_with_their_connection() {
         let spans = agent.spans_until(gate::PATIENCE, |spans| ledger.is_complete(spans)).unwrap();
         // Whether the end is a reset depends on what the server had to say just then: the rest is not compared.
         for call in &left {
-            let told: Vec<_> = spans.iter().filter(|span| span.trace_id == call.id).collect();
+            let reported: Vec<_> = spans.iter().filter(|span| span.trace_id == call.id).collect();
             let messages = ["obi.rpc.request.messages", "obi.rpc.response.messages"];
-            let counts = told.iter().map(|span| messages.map(|name| span.number(name)));
+            let counts = reported.iter().map(|span| messages.map(|name| span.number(name)));
             let expected = [[Some(call.requests.into()), Some(call.responses.into())]; 2];
-            assert_eq!(counts.collect::<Vec<_>>(), expected, "{}: {told:?}", library.name());
+            assert_eq!(counts.collect::<Vec<_>>(), expected, "{}: {reported:?}", library.name());
         }
     }
 }

@@ -138,8 +138,12 @@ fn an_incident() {
     note(&format!("page after {:?}", begun.elapsed()));
     assert_explains(&agent, &page);
     until("Alertmanager notifies", SOON, || {
-        let told = up.inbox.told().concat();
-        if told.contains(&"firing errors page".to_owned()) { Ok(()) } else { Err(format!("{told:?}")) }
+        let reported = up.inbox.reported().concat();
+        if reported.contains(&"firing errors page".to_owned()) {
+            Ok(())
+        } else {
+            Err(format!("{reported:?}"))
+        }
     });
     assert_status_shows_it(&agent);
 
@@ -157,9 +161,13 @@ fn an_incident() {
 
     // Delayed, not lost.
     down.start().unwrap();
-    until("the other Alertmanager is told", Duration::from_secs(40), || {
-        let told = down.inbox.told().concat();
-        if told.contains(&"firing errors page".to_owned()) { Ok(()) } else { Err(format!("{told:?}")) }
+    until("the other Alertmanager is notified", Duration::from_secs(40), || {
+        let reported = down.inbox.reported().concat();
+        if reported.contains(&"firing errors page".to_owned()) {
+            Ok(())
+        } else {
+            Err(format!("{reported:?}"))
+        }
     });
     let known = down.alerts().unwrap();
     assert!(known.iter().any(|alert| alert["labels"]["severity"] == "page"), "{known:?}");
@@ -169,15 +177,15 @@ fn an_incident() {
     until("the page is over", RESOLVED_WITHIN, || find_alert(&agent, "page", "resolved"));
     note(&format!("resolved after {:?}", ended.elapsed()));
     for (name, inbox) in [("first", &up.inbox), ("second", &down.inbox), ("webhook", &hook)] {
-        until("the end is told", SOON, || {
-            let told = inbox.told().concat();
-            if told.contains(&"resolved errors page".to_owned()) {
+        until("the end is reported", SOON, || {
+            let reported = inbox.reported().concat();
+            if reported.contains(&"resolved errors page".to_owned()) {
                 Ok(())
             } else {
-                Err(format!("{name}: {told:?}"))
+                Err(format!("{name}: {reported:?}"))
             }
         });
-        assert_no_flap(name, &inbox.told());
+        assert_no_flap(name, &inbox.reported());
     }
     let lost = agent.metrics().unwrap().sum("obi_slo_notifications_total", &[("outcome", "dropped")]);
     assert_eq!(lost, 0.0);
@@ -223,15 +231,15 @@ fn assert_status_shows_it(agent: &Agent) {
 
 /// A severity is reported as firing until it is reported as resolved, and each of the two begins once.
 #[track_caller]
-fn assert_no_flap(name: &str, told: &[Vec<String>]) {
-    let states: Vec<&str> = told
+fn assert_no_flap(name: &str, reported: &[Vec<String>]) {
+    let states: Vec<&str> = reported
         .iter()
         .filter_map(|alerts| alerts.iter().find(|alert| alert.ends_with(" page")))
         .filter_map(|alert| alert.split(' ').next())
         .collect();
     let mut changes = states.clone();
     changes.dedup();
-    assert_eq!(changes, ["firing", "resolved"], "{name}: {told:?}");
+    assert_eq!(changes, ["firing", "resolved"], "{name}: {reported:?}");
 }
 
 /// A single failure in a quiet hour, and one among a few requests.
@@ -265,8 +273,9 @@ fn alerts_of_a_service_are_grouped() {
     let _agent = setting.start();
     let traffic = Traffic::start(tcp(&server), 40, seeded("group"));
     traffic.fail(900);
-    let first =
-        until("both are told", PAGE_WITHIN, || alertmanager.inbox.told().pop().ok_or("nothing".to_owned()));
+    let first = until("both are reported", PAGE_WITHIN, || {
+        alertmanager.inbox.reported().pop().ok_or("nothing".to_owned())
+    });
     for alert in ["firing one page", "firing two page"] {
         assert!(first.contains(&alert.to_owned()), "{first:?}");
     }

@@ -78,13 +78,13 @@ fn waiting_server(gate: &Path, name: &str) -> Program {
 
 /// The agent knows a process, but the ring is full: no record says which program that process goes over to.
 #[test]
-fn a_program_that_began_untold_has_its_own_name() {
+fn a_program_that_began_unreported_has_its_own_name() {
     let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 65_536)).unwrap();
     let crowd = ShapeServer::start("crowd", ServerPlan::default()).unwrap();
     let files = tempfile::tempdir().unwrap();
     let gate_file = files.path().join("gate");
     mkfifoat(CWD, &gate_file, Mode::RWXU).unwrap();
-    let name = service("untold");
+    let name = service("unreported");
     let mut program = waiting_server(&gate_file, &name);
     // A scrape has the agent read the records so far: it knows the shell by name.
     let before = agent.metric_value("obi_lost_process_events_total", &[]).unwrap();

@@ -68,7 +68,7 @@ fn link(page: &str, begins: &str) -> String {
 }
 
 /// Numbers that a page says are this.
-fn told(page: &str, what: &str) -> Vec<u64> {
+fn reported(page: &str, what: &str) -> Vec<u64> {
     let begin = format!("data-is=\"{what}\">");
     let parts = page.split(&begin).skip(1);
     parts.map(|part| part.split('<').next().unwrap().replace(',', "").parse().unwrap()).collect()
@@ -125,13 +125,13 @@ fn assert_numbers(agent: &Agent, service: &str, (good, bad): (u64, u64)) {
     let sent = good + bad;
     let overview = until("every request is counted", SOON, || {
         let page = open(agent, &format!("/?range=all&q={}", fetch::encode(service)), 200);
-        if told(&page, "requests") == [sent] { Ok(page) } else { Err(format!("{sent} sent: {page}")) }
+        if reported(&page, "requests") == [sent] { Ok(page) } else { Err(format!("{sent} sent: {page}")) }
     });
     let labels = [("service_name", service)];
     let metric = agent.metrics().unwrap().sum("http_server_request_duration_seconds_count", &labels);
     assert_eq!(metric, sent as f64);
     let page = open(agent, &format!("{}?range=all", link(&overview, "/services/")), 200);
-    let shown = told(&page, "requests");
+    let shown = reported(&page, "requests");
     assert_eq!(
         (shown[0], shown[1..].iter().sum::<u64>()),
         (sent, sent),
@@ -147,17 +147,17 @@ fn assert_numbers(agent: &Agent, service: &str, (good, bad): (u64, u64)) {
     let graph: Value = fetch::json(agent.address(), "/api/v1/service-graph").unwrap();
     let edges = graph["edges"].as_array().unwrap().iter();
     let mut calls: Vec<u64> = edges.map(|edge| edge["requests"].as_u64().unwrap()).collect();
-    let mut drawn = told(&open(agent, "/map", 200), "calls");
+    let mut drawn = reported(&open(agent, "/map", 200), "calls");
     calls.sort_unstable();
     drawn.sort_unstable();
     assert_eq!(drawn, calls);
     let slos: Value = fetch::json(agent.address(), "/api/v1/slos").unwrap();
     let slo = open(agent, "/slos/answers", 200);
-    assert_eq!((told(&slo, "bad"), slos["slos"][0]["bad"].as_u64()), (vec![bad], Some(bad)));
+    assert_eq!((reported(&slo, "bad"), slos["slos"][0]["bad"].as_u64()), (vec![bad], Some(bad)));
     assert_burn_down(&slos["slos"][0], &slo, (good, bad));
     assert!(page.contains("The hour before is not known"), "the agent has run for a minute: {page}");
     let status: Value = fetch::json(agent.address(), "/api/v1/status").unwrap();
-    assert_eq!(told(&open(agent, "/agent", 200), "lost"), [status["lost"].as_u64().unwrap()]);
+    assert_eq!(reported(&open(agent, "/agent", 200), "lost"), [status["lost"].as_u64().unwrap()]);
 }
 
 /// The budget along its period ends with what is left of it, and never rises.

@@ -213,12 +213,12 @@ fn exported(receiver: &Receiver, asked: &[(String, String, String)], ledger: &BT
     let found = of_traces();
     for (path, trace, caller) in asked {
         let Entry { span_ids: [server, work, client], .. } = &ledger[path];
-        let mut told: Vec<_> = found[trace]
+        let mut reported: Vec<_> = found[trace]
             .iter()
             .map(|(sender, span)| (&**sender, &*span.name, hex(&span.span_id), hex(&span.parent_span_id)))
             .collect();
-        told.sort_by_key(|(sender, name, ..)| (*sender, *name));
-        let [stock, ask, handle, within] = &*told else { panic!("{told:?}") };
+        reported.sort_by_key(|(sender, name, ..)| (*sender, *name));
+        let [stock, ask, handle, within] = &*reported else { panic!("{reported:?}") };
         assert_eq!(*ask, ("sdk", "ask stock", client.clone(), work.clone()));
         assert_eq!(*handle, ("sdk", "handle", server.clone(), caller.clone()));
         assert_eq!(*within, ("sdk", "work", work.clone(), server.clone()));

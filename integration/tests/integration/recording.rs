@@ -21,7 +21,7 @@ fn record(arguments: &[&str], output: &Path) -> Ended {
 
 /// A recording that cannot succeed is refused before it starts.
 #[test]
-fn wrong_usage_is_told_before_anything_is_recorded() {
+fn wrong_usage_is_reported_before_anything_is_recorded() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     fs::write(file("bad.pb.gz"), b"no profile").unwrap();

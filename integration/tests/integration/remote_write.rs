@@ -74,9 +74,9 @@ fn exemplars(prometheus: &Prometheus) -> BTreeMap<Labels, BTreeSet<(String, Stri
     let selector = fetch::encode("{__name__=~\"http_.*\"}");
     let data = prometheus.ask(&format!("/api/v1/query_exemplars?query={selector}&start=0&end=9999999999"));
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let told = |it: &Value| (text(&it["timestamp"]), text(&it["labels"]["trace_id"]), text(&it["value"]));
+    let reported = |it: &Value| (text(&it["timestamp"]), text(&it["labels"]["trace_id"]), text(&it["value"]));
     let series = data.as_array().into_iter().flatten();
-    let all = |series: &Value| series["exemplars"].as_array().into_iter().flatten().map(told).collect();
+    let all = |series: &Value| series["exemplars"].as_array().into_iter().flatten().map(reported).collect();
     series.map(|series| (labels(&series["seriesLabels"]), all(series))).collect()
 }
 
@@ -108,10 +108,10 @@ where
 {
     let deadline = Instant::now() + patience(gate::PATIENCE);
     loop {
-        let told = |ask: &dyn Fn() -> T| -> BTreeSet<String> {
+        let reported = |ask: &dyn Fn() -> T| -> BTreeSet<String> {
             ask().into_iter().map(|item| format!("{item:?}")).collect()
         };
-        let [written, scraped] = ask.map(told);
+        let [written, scraped] = ask.map(reported);
         if written == scraped && !scraped.is_empty() {
             return note(&format!("{what}: {} are the same", scraped.len()));
         }

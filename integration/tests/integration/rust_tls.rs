@@ -58,10 +58,10 @@ fn peer(span: &Span) -> Option<&str> {
 }
 
 #[track_caller]
-fn assert_told(agent: &mut Agent, ledger: &Ledger, version: &str) {
+fn assert_reported(agent: &mut Agent, ledger: &Ledger, version: &str) {
     for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
-        let told = (span.text("url.scheme"), span.text("network.protocol.version"), peer(span));
-        assert_eq!(told, (Some("https"), Some(version), Some("127.0.0.1")), "{span:?}");
+        let reported = (span.text("url.scheme"), span.text("network.protocol.version"), peer(span));
+        assert_eq!(reported, (Some("https"), Some(version), Some("127.0.0.1")), "{span:?}");
     }
 }
 
@@ -90,7 +90,7 @@ fn servers_and_clients_over_http1() {
         }
     }
     assert_exact(&mut agent, &ledger, &[&server]);
-    assert_told(&mut agent, &ledger, "1.1");
+    assert_reported(&mut agent, &ledger, "1.1");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn servers_and_clients_over_http2() {
         ledger.enter(&calls, &done, &server.roles());
     }
     assert_exact(&mut agent, &ledger, &[&server]);
-    assert_told(&mut agent, &ledger, "2");
+    assert_reported(&mut agent, &ledger, "2");
 }
 
 /// Small exchanges whose bodies have lengths.

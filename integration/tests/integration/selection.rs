@@ -23,12 +23,12 @@ fn end(refusal: Refusal, command: &Command) -> Ended {
 }
 
 /// What `doctor` says.
-struct Told {
+struct Reported {
     report: Value,
     code: i32,
 }
 
-impl Told {
+impl Reported {
     fn by_doctor(refusal: Refusal, environment: &[(&str, &str)]) -> Self {
         let mut command = agent::command().unwrap();
         command.args(["doctor", "--json"]).envs(environment.iter().copied());
@@ -63,15 +63,15 @@ impl Told {
 
 #[test]
 fn what_this_kernel_refuses_itself_has_its_reason() {
-    let told = Told::by_doctor(NOTHING, &[]);
-    assert_eq!(told.hook_set(), told.usable().first().copied(), "{:#}", told.report);
+    let reported = Reported::by_doctor(NOTHING, &[]);
+    assert_eq!(reported.hook_set(), reported.usable().first().copied(), "{:#}", reported.report);
     for (set, mechanisms) in [
         ("socket", ["sock_send_length", "sock_recv_length"]),
         ("fentry", ["trampolines", "unix_"]),
         ("kprobe", ["breakpoints", "unix_"]),
         ("syscall", ["tracing file system", "programs at system calls"]),
     ] {
-        let (state, reason) = told.sets()[set];
+        let (state, reason) = reported.sets()[set];
         let explained = mechanisms.iter().any(|mechanism| reason.starts_with(mechanism));
         assert!(state != "refused" && (state != "unsupported" || explained), "{set} {state}: {reason}");
     }
@@ -84,11 +84,11 @@ fn without_what_every_set_needs_there_is_none_and_the_error_says_what() {
         (Refusal { dropped: &["sys_admin", "bpf"], ..NOTHING }, "CAP_BPF"),
         (Refusal { dropped: &["sys_admin", "perfmon"], ..NOTHING }, "CAP_PERFMON"),
     ] {
-        let told = Told::by_doctor(refusal, &[]);
-        assert_eq!(told.hook_set(), None);
-        let error = told.report["error"].as_str().unwrap();
+        let reported = Reported::by_doctor(refusal, &[]);
+        assert_eq!(reported.hook_set(), None);
+        let error = reported.report["error"].as_str().unwrap();
         assert!(error.starts_with("no hook set can be used: ") && error.contains(reason), "{error}");
-        assert!(told.sets().values().all(|(state, _)| *state == "unsupported"), "{:#}", told.report);
+        assert!(reported.sets().values().all(|(state, _)| *state == "unsupported"), "{:#}", reported.report);
         let mut command = agent::command().unwrap();
         command.arg("run").env("OBI_WEB_LISTEN", "127.0.0.1:0");
         let ended = end(refusal, &command);
@@ -98,14 +98,14 @@ fn without_what_every_set_needs_there_is_none_and_the_error_says_what() {
 
 #[test]
 fn a_forced_set_is_used_or_the_error_says_why_not() {
-    let usual = Told::by_doctor(NOTHING, &[]).usable();
+    let usual = Reported::by_doctor(NOTHING, &[]).usable();
     for set in HookSet::ALL {
-        let told = Told::by_doctor(NOTHING, &[("OBI_CAPTURE_HOOKS", set.name())]);
+        let reported = Reported::by_doctor(NOTHING, &[("OBI_CAPTURE_HOOKS", set.name())]);
         if usual.contains(&set) {
-            assert_eq!(told.hook_set(), Some(set));
+            assert_eq!(reported.hook_set(), Some(set));
         } else {
-            assert_eq!(told.hook_set(), None);
-            let error = told.report["error"].as_str().unwrap();
+            assert_eq!(reported.hook_set(), None);
+            let error = reported.report["error"].as_str().unwrap();
             let expected = format!("capture.hooks: `{set}` cannot be used: ");
             assert!(error.starts_with(&expected) && error.len() > expected.len(), "{error}");
         }
@@ -114,12 +114,12 @@ fn a_forced_set_is_used_or_the_error_says_why_not() {
 
 #[test]
 fn tracefs_need_not_be_mounted() {
-    if !Told::by_doctor(NOTHING, &[]).usable().contains(&HookSet::Syscall) {
+    if !Reported::by_doctor(NOTHING, &[]).usable().contains(&HookSet::Syscall) {
         return;
     }
     let refusal = Refusal { hidden: NO_TRACEFS, ..NOTHING };
-    let told = Told::by_doctor(refusal, &[("OBI_CAPTURE_HOOKS", "syscall")]);
-    assert_eq!(told.hook_set(), Some(HookSet::Syscall), "{:#}", told.report);
+    let reported = Reported::by_doctor(refusal, &[("OBI_CAPTURE_HOOKS", "syscall")]);
+    assert_eq!(reported.hook_set(), Some(HookSet::Syscall), "{:#}", reported.report);
 }
 
 /// More of the same kinds, for `make test-wide`.
@@ -128,14 +128,19 @@ mod wide {
 
     #[test]
     fn each_refusal_leads_to_the_next_best_set() {
-        let usual = Told::by_doctor(NOTHING, &[]).usable();
+        let usual = Reported::by_doctor(NOTHING, &[]).usable();
         let check = |refusal: Refusal, hidden_names: &[&str], refused: &[(HookSet, &str, &str)]| {
             let types = types_without(hidden_names).unwrap();
             let path = types.path().to_str().unwrap();
-            let told = Told::by_doctor(refusal, &[("OBI_CAPTURE_BTF", path)]);
+            let reported = Reported::by_doctor(refusal, &[("OBI_CAPTURE_BTF", path)]);
             let expected = usual.iter().find(|set| refused.iter().all(|(refused, ..)| refused != *set));
-            assert_eq!(told.hook_set(), expected.copied(), "{refusal:?} {hidden_names:?}: {:#}", told.report);
-            let sets = told.sets();
+            assert_eq!(
+                reported.hook_set(),
+                expected.copied(),
+                "{refusal:?} {hidden_names:?}: {:#}",
+                reported.report
+            );
+            let sets = reported.sets();
             for (set, state, reason) in refused.iter().filter(|(set, ..)| usual.contains(set)) {
                 let (found_state, found) = sets[set.name()];
                 assert!(

@@ -208,8 +208,8 @@ mod wide {
             drop((client, accepted));
             let of = |spans: &[Span], call: &Call| -> Vec<(String, Option<u64>)> {
                 let is_it = |span: &&Span| span.kind == Kind::Client && span.request_id() == Some(&call.id);
-                let told = |span: &Span| (span.status.clone(), span.number("http.response.status_code"));
-                spans.iter().filter(is_it).map(told).collect()
+                let reported = |span: &Span| (span.status.clone(), span.number("http.response.status_code"));
+                spans.iter().filter(is_it).map(reported).collect()
             };
             let both = |spans: &[Span]| [&first, &second].iter().all(|call| !of(spans, call).is_empty());
             let spans = agent.spans_until(gate::PATIENCE, both).unwrap();

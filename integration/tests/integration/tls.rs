@@ -77,7 +77,7 @@ pub(crate) fn agent_that_probes(names: &[&str]) -> Agent {
 
 /// The spans of the ledger's services say that they were encrypted, and between whom.
 #[track_caller]
-fn assert_told(agent: &mut Agent, ledger: &Ledger) {
+fn assert_reported(agent: &mut Agent, ledger: &Ledger) {
     for span in agent.spans().unwrap().iter().filter(|span| ledger.is_ours(span)) {
         assert_eq!(span.text("url.scheme"), Some("https"), "{span:?}");
         let peer = match span.kind {
@@ -108,7 +108,7 @@ fn every_server_by_every_client() {
         }
     }
     gate::assert_exact(&mut agent, &ledger);
-    assert_told(&mut agent, &ledger);
+    assert_reported(&mut agent, &ledger);
     for server in &servers {
         assert_eq!(uncovered_of(&agent, server.pid()), 0, "{}: read and uncovered", server.name);
     }
@@ -211,7 +211,7 @@ fn boringssl_compiled_in() {
         ledger.enter(&calls, &done, &server.roles());
     }
     gate::assert_exact(&mut agent, &ledger);
-    assert_told(&mut agent, &ledger);
+    assert_reported(&mut agent, &ledger);
 }
 
 /// Bodies of many records, pieces and chunks, in both directions at once.
@@ -233,7 +233,7 @@ fn large_bodies() {
         ledger.enter(&calls, &done, &server.roles());
     }
     gate::assert_exact(&mut agent, &ledger);
-    assert_told(&mut agent, &ledger);
+    assert_reported(&mut agent, &ledger);
 }
 
 /// The agent starts while connections are open: what is asked from then on is seen, and nothing else.
@@ -314,7 +314,7 @@ fn foreign_tls_is_uncovered_once() {
     let done = client::go_encrypted(Build::Nameless, &nginx.address, &calls, 2, &[]).unwrap();
     ledger.enter_server(&calls, &done, &nginx.roles());
     gate::assert_exact(&mut agent, &ledger);
-    assert_told(&mut agent, &ledger);
+    assert_reported(&mut agent, &ledger);
     let is_seen = |span: &Span| span.service.name == go.service || span.service.name == done.service;
     assert_eq!(agent.spans().unwrap().iter().filter(|span| is_seen(span)).count(), 0);
     let least = before + 3.0 + 1.0;
@@ -387,14 +387,14 @@ fn early_data() {
         ids.push(id);
     }
     let both = [span::Kind::Client, span::Kind::Server];
-    let told = |spans: &[Span]| {
+    let reported = |spans: &[Span]| {
         let of = |id: &String, kind| {
             spans.iter().filter(|span| span.request_id() == Some(id) && span.kind == kind).count()
         };
         ids.iter().flat_map(|id| both.map(|kind| of(id, kind))).collect::<Vec<_>>()
     };
-    let spans = agent.spans_until(gate::PATIENCE, |spans| told(spans).iter().all(|n| *n > 0)).unwrap();
-    assert_eq!(told(spans), [1; 10], "once at each end: {spans:?}");
+    let spans = agent.spans_until(gate::PATIENCE, |spans| reported(spans).iter().all(|n| *n > 0)).unwrap();
+    assert_eq!(reported(spans), [1; 10], "once at each end: {spans:?}");
     for span in spans.iter().filter(|span| span.request_id().is_some()) {
         assert_eq!(span.text("url.scheme"), Some("https"), "{span:?}");
         assert_eq!(span.number("http.response.status_code"), Some(200), "{span:?}");

@@ -155,8 +155,8 @@ fn compare(span: &Span, truth: &Truth, compared: &mut Compared) {
         "storage" => part(span, "blocked.disk") + part(span, "blocked.file"),
         other => part(span, other),
     };
-    let mut add = |name: &'static str, told, outside| {
-        compared.entry(name).or_default().push((said(name), told, outside));
+    let mut add = |name: &'static str, reported, outside| {
+        compared.entry(name).or_default().push((said(name), reported, outside));
     };
     add("cpu", cpu, outside);
     add("runqueue", delay, outside);
@@ -167,7 +167,7 @@ fn compare(span: &Span, truth: &Truth, compared: &mut Compared) {
             *by_reason.entry(reason).or_default() += wall.saturating_sub(cpu + delay);
         }
     }
-    by_reason.into_iter().for_each(|(reason, told)| add(reason, told, 0));
+    by_reason.into_iter().for_each(|(reason, reported)| add(reason, reported, 0));
 }
 
 fn median(mut values: Vec<u64>) -> u64 {
@@ -179,10 +179,10 @@ fn median(mut values: Vec<u64>) -> u64 {
 /// interpreter's lock, or wakes one late, can do that to any one of them.
 fn judge(name: &str, compared: Compared) {
     for (part, values) in compared {
-        let truth = median(values.iter().map(|(_, told, _)| *told).collect());
-        let errors = values
-            .iter()
-            .map(|(said, told, outside)| said.saturating_sub(told + outside).max(told.saturating_sub(*said)));
+        let truth = median(values.iter().map(|(_, reported, _)| *reported).collect());
+        let errors = values.iter().map(|(said, reported, outside)| {
+            said.saturating_sub(reported + outside).max(reported.saturating_sub(*said))
+        });
         let error = median(errors.collect());
         note(&format!(
             "{name}: {part}: {} requests, median {truth} ns, median error {error} ns",
@@ -215,9 +215,12 @@ fn check_metrics<'a>(agent: &Agent, service: &str, spans: impl Iterator<Item = &
     let metrics = agent.metrics().unwrap();
     let check = |name: &str, labels: &[(&str, &str)], of: &str| {
         let labels = [&[("service_name", service)], labels].concat();
-        let told = metrics.sum(&format!("obi_server_request_{name}_seconds_total"), &labels);
+        let reported = metrics.sum(&format!("obi_server_request_{name}_seconds_total"), &labels);
         let sum: u64 = spans.clone().map(|span| part(span, of)).sum();
-        assert!((told - sum as f64 / 1e9).abs() < 1e-6, "{name} {labels:?}: {told}, spans say {sum} ns");
+        assert!(
+            (reported - sum as f64 / 1e9).abs() < 1e-6,
+            "{name} {labels:?}: {reported}, spans say {sum} ns"
+        );
     };
     check("cpu", &[("obi_cpu_source", "booked")], "cpu");
     check("cpu", &[], "cpu");

@@ -131,7 +131,7 @@ proptest! {
     #![proptest_config(cases(600))]
 
     #[test]
-    fn conversations_are_told_exactly(n in 1usize..9, plan in plans()) {
+    fn conversations_are_reported_exactly(n in 1usize..9, plan in plans()) {
         check(n, plan);
     }
 

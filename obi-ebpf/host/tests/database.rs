@@ -22,11 +22,11 @@ fn length_of(payload: &[u8], before: u32) -> [u8; 4] {
 struct Said {
     by_client: bool,
     bytes: Vec<u8>,
-    told: Vec<Told>,
+    reported: Vec<Reported>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Told {
+struct Reported {
     kind: u8,
     turn: u32,
     payload: Vec<u8>,
@@ -44,14 +44,19 @@ struct Script {
 impl Script {
     fn say(&mut self, by_client: bool) -> &mut Said {
         if self.said.last().is_none_or(|last| last.by_client != by_client) {
-            self.said.push(Said { by_client, bytes: Vec::new(), told: Vec::new() });
+            self.said.push(Said { by_client, bytes: Vec::new(), reported: Vec::new() });
         }
         self.said.last_mut().expect("just pushed")
     }
 
     fn tell(&mut self, by_client: bool, kind: u8, payload: &[u8]) {
         let turn = self.turns[usize::from(by_client)];
-        self.say(by_client).told.push(Told { kind, turn, payload: payload.to_vec(), is_cut_apart: false });
+        self.say(by_client).reported.push(Reported {
+            kind,
+            turn,
+            payload: payload.to_vec(),
+            is_cut_apart: false,
+        });
     }
 
     // PostgreSQL.
@@ -65,17 +70,17 @@ impl Script {
         self.turns[1] += 1;
     }
 
-    /// A message of which `told` is to be reported, if anything.
-    fn message(&mut self, by_client: bool, kind: u8, payload: &[u8], told: Option<&[u8]>) {
+    /// A message of which `reported` is to be reported, if anything.
+    fn message(&mut self, by_client: bool, kind: u8, payload: &[u8], reported: Option<&[u8]>) {
         let said = self.say(by_client);
         said.bytes.push(kind);
         said.bytes.extend(length_of(payload, 4));
         said.bytes.extend(payload);
-        if let Some(told) = told {
-            self.tell(by_client, kind, told);
+        if let Some(reported) = reported {
+            self.tell(by_client, kind, reported);
             let said = self.say(by_client);
-            let last = said.told.last_mut().expect("just told");
-            last.is_cut_apart = told.len() < payload.len();
+            let last = said.reported.last_mut().expect("just reported");
+            last.is_cut_apart = reported.len() < payload.len();
         }
         if if by_client { b"QSF".contains(&kind) } else { kind == b'Z' } {
             self.turns[usize::from(by_client)] += 1;
@@ -130,8 +135,8 @@ impl Script {
                 script.copy_in(rng);
             } else if rng.bool() {
                 let text = format!("SELECT {nth} FROM t WHERE {}\0", "a ".repeat(rng.usize(..1500)));
-                let told = &text.as_bytes()[..text.len().min(1896)];
-                script.message(true, b'Q', text.as_bytes(), Some(told));
+                let reported = &text.as_bytes()[..text.len().min(1896)];
+                script.message(true, b'Q', text.as_bytes(), Some(reported));
                 script.answer(rng);
             } else {
                 let n_calls = rng.usize(1..4);
@@ -168,8 +173,8 @@ impl Script {
         let has_argument = ["select", "client", "hello"].contains(&words[0].to_lowercase().as_str());
         let argument = words.get(1).filter(|argument| has_argument && argument.len() <= 8).unwrap_or(&"");
         let word = if words[0].len() <= 24 { words[0] } else { "" };
-        let told = format!("{}|{word}|{argument}", words.len());
-        self.tell(true, b'*', told.as_bytes());
+        let reported = format!("{}|{word}|{argument}", words.len());
+        self.tell(true, b'*', reported.as_bytes());
         self.turns[1] += 1;
     }
 
@@ -283,16 +288,16 @@ fn check(script: &Script, is_redis: bool, is_server: bool, most: usize, seed: u6
     let mut play = Play::new(false);
     play.play(script, is_server, most, &mut Rng::with_seed(seed));
     for by_client in [true, false] {
-        let expected: Vec<&Told> = script
+        let expected: Vec<&Reported> = script
             .said
             .iter()
             .filter(|said| said.by_client == by_client)
-            .flat_map(|said| &said.told)
+            .flat_map(|said| &said.reported)
             .collect();
-        let told: Vec<&Frame> =
+        let reported: Vec<&Frame> =
             play.ledger.frames.frames.iter().filter(|frame| frame.sent == (by_client != is_server)).collect();
-        assert_eq!(told.len(), expected.len(), "by client: {by_client}");
-        for (frame, expected) in told.iter().zip(expected) {
+        assert_eq!(reported.len(), expected.len(), "by client: {by_client}");
+        for (frame, expected) in reported.iter().zip(expected) {
             assert_eq!((frame.kind, frame.stream), (expected.kind, expected.turn));
             let payload = shown(frame, is_redis);
             let is_right = payload == expected.payload || (expected.is_cut_apart && payload.is_empty());
@@ -306,7 +311,7 @@ fn check(script: &Script, is_redis: bool, is_server: bool, most: usize, seed: u6
         }
     }
     let secret = |bytes: &[u8]| bytes.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
-    assert!(!play.ledger.frames.frames.iter().any(|frame| secret(&frame.payload)), "a value was told");
+    assert!(!play.ledger.frames.frames.iter().any(|frame| secret(&frame.payload)), "a value was reported");
     assert_eq!((play.kernel.lost(), play.kernel.uncovered()), (0, 0));
 }
 
@@ -314,12 +319,12 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn postgres_is_told_wherever_it_is_cut(seed: u64, n in 1usize..6, is_server: bool, most in 1usize..5000) {
+    fn postgres_is_reported_wherever_it_is_cut(seed: u64, n in 1usize..6, is_server: bool, most in 1usize..5000) {
         check(&Script::postgres(&mut Rng::with_seed(seed), n), false, is_server, most, seed);
     }
 
     #[test]
-    fn redis_is_told_wherever_it_is_cut(seed: u64, n in 1usize..6, is_server: bool, most in 1usize..3000) {
+    fn redis_is_reported_wherever_it_is_cut(seed: u64, n in 1usize..6, is_server: bool, most in 1usize..3000) {
         check(&Script::redis(&mut Rng::with_seed(seed), n), true, is_server, most, seed);
     }
 
@@ -431,7 +436,7 @@ fn joined() {
             );
             play.ledger.read(&play.kernel);
         }
-        let expected: usize = script.said[2..].iter().map(|said| said.told.len()).sum();
+        let expected: usize = script.said[2..].iter().map(|said| said.reported.len()).sum();
         assert_eq!(play.ledger.frames.frames.len(), expected, "Redis: {is_redis}");
         let turns = |sent: bool| {
             play.ledger

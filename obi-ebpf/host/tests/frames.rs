@@ -55,8 +55,8 @@ impl Story {
     }
 
     /// Frames reported: `r` or `s`, type, stream, how much of the payload.
-    fn told(&self) -> String {
-        let told = self.ledger.frames.frames.iter().map(|frame| {
+    fn reported(&self) -> String {
+        let reported = self.ledger.frames.frames.iter().map(|frame| {
             let names = [
                 "data", "headers", "priority", "rst", "settings", "push", "ping", "goaway", "window", "cont",
             ];
@@ -70,7 +70,7 @@ impl Story {
                 frame.payload.len()
             )
         });
-        told.collect::<Vec<_>>().join(" ")
+        reported.collect::<Vec<_>>().join(" ")
     }
 
     fn side(&self) -> u32 {
@@ -112,7 +112,7 @@ fn the_preface_tells_sides() {
             assert_eq!(story.side(), side, "cut at {cut}");
             story.pass(server, 0, Segment::Buffer(SETTINGS)).pass(!server, 0, Segment::Buffer(&request(1)));
             let (client, other) = if server { ("r", "s") } else { ("s", "r") };
-            assert_eq!(story.told(), format!("{other}:settings/0:6 {client}:headers/1:21"));
+            assert_eq!(story.reported(), format!("{other}:settings/0:6 {client}:headers/1:21"));
             story.end(CLOSE_LOCAL);
             assert_eq!((story.kernel.lost(), story.kernel.uncovered()), (0, 0));
         }
@@ -125,7 +125,7 @@ fn what_only_looks_like_the_preface_is_uncovered() {
         let mut story = Story::new(false);
         story.receive(line.as_bytes()).receive(b"Host: example.com\r\n\r\n").send(SETTINGS).end(CLOSE_LOCAL);
         assert_eq!(story.kernel.tally(TALLY_UNCOVERED, UNCOVERED_HTTP2), 1, "{line}");
-        assert_eq!((story.told().as_str(), story.kernel.lost()), ("", 0), "{line}");
+        assert_eq!((story.reported().as_str(), story.kernel.lost()), ("", 0), "{line}");
     }
 }
 
@@ -134,8 +134,8 @@ fn a_server_may_speak_first() {
     let mut story = Story::new(false);
     story.send(SETTINGS).receive(PREFACE).receive(SETTINGS).receive(&request(1)).send(&response(1));
     story.end(CLOSE_REMOTE);
-    assert_eq!(story.told(), "s:settings/0:6 r:settings/0:6 r:headers/1:21 s:headers/1:21");
-    let close = story.ledger.frames.close.expect("told");
+    assert_eq!(story.reported(), "s:settings/0:6 r:settings/0:6 r:headers/1:21 s:headers/1:21");
+    let close = story.ledger.frames.close.expect("reported");
     assert_eq!((close.last_stream, close.pieces, u32::from(close.reason)), (1, (2, 2), CLOSE_REMOTE));
 }
 
@@ -155,7 +155,7 @@ fn greetings_of_others_are_nothing() {
             .send(b"abcdefghijklmnopqrst")
             .receive(b"else")
             .end(CLOSE_LOCAL);
-        assert!(!story.told().contains("headers"), "{greeting:?}");
+        assert!(!story.reported().contains("headers"), "{greeting:?}");
         assert_eq!((story.kernel.lost(), story.kernel.uncovered()), (0, 0), "{greeting:?}");
         assert_eq!(story.ledger.frames.close, None, "{greeting:?}");
     }
@@ -172,10 +172,10 @@ fn an_upgrade_goes_on_in_http2() {
         story.pass(!server, 0, Segment::Buffer(&[PREFACE, SETTINGS, &request(3)].concat()));
         story.pass(server, 0, Segment::Buffer(&response(3))).end(CLOSE_LOCAL);
         let (client, other) = if server { ("r", "s") } else { ("s", "r") };
-        let told = format!(
+        let reported = format!(
             "{other}:settings/0:6 {other}:headers/1:21 {client}:settings/0:6 {client}:headers/3:21 {other}:headers/3:21"
         );
-        assert_eq!((story.told(), story.side()), (told, side));
+        assert_eq!((story.reported(), story.side()), (reported, side));
         let account = story.ledger.accounts.values().next().expect("the upgrade");
         assert_eq!(account.fate, Fate::Whole);
         assert_eq!(account.response.flags, FLAG_TUNNEL | FLAG_HTTP2);
@@ -192,7 +192,7 @@ fn other_upgrades_are_tunnels() {
         story.receive(b"\x81\x80\0\0\0\0").send(b"\x88\0").end(CLOSE_LOCAL);
         let account = story.ledger.accounts.values().next().expect("the upgrade");
         assert_eq!(account.response.flags, FLAG_TUNNEL, "{upgrade}");
-        assert_eq!((story.ledger.frames.websocket, story.told()), (None, String::new()), "{upgrade}");
+        assert_eq!((story.ledger.frames.websocket, story.reported()), (None, String::new()), "{upgrade}");
     }
 }
 
@@ -201,15 +201,15 @@ fn a_connection_joined_in_the_middle_is_found() {
     // One request that came by itself, as idle connections get them.
     let mut story = Story::new(true);
     story.receive(&request(7)).send(&response(7)).receive(&request(9)).send(&response(9)).end(CLOSE_LOCAL);
-    assert_eq!(story.told(), "rj:headers/7:21 sj:headers/7:21 rj:headers/9:21 sj:headers/9:21");
-    assert_eq!((story.side(), story.ledger.frames.close.expect("told").last_stream), (SIDE_SERVER, 9));
+    assert_eq!(story.reported(), "rj:headers/7:21 sj:headers/7:21 rj:headers/9:21 sj:headers/9:21");
+    assert_eq!((story.side(), story.ledger.frames.close.expect("reported").last_stream), (SIDE_SERVER, 9));
     drop(story);
     // Read by a program that reads headers by themselves; the response seen first.
     let mut story = Story::new(true);
     let (asked, answered) = (request(7), response(7));
     story.send(&answered[..9]).send(&answered[9..]);
     story.receive(&asked[..9]).receive(&asked[9..]).end(CLOSE_LOCAL);
-    assert_eq!((story.told().as_str(), story.side()), ("sj:headers/7:21 rj:headers/7:21", SIDE_SERVER));
+    assert_eq!((story.reported().as_str(), story.side()), ("sj:headers/7:21 rj:headers/7:21", SIDE_SERVER));
     drop(story);
     // A block that begins with an entry of the dynamic table shows no side, a later one does.
     let mut story = Story::new(true);
@@ -221,7 +221,7 @@ fn a_connection_joined_in_the_middle_is_found() {
     // In the middle of DATA, then a ping.
     let mut story = Story::new(true);
     story.receive(&[b'x'; 500]).receive(&frame(6, 0, 0, &[0; 8])).receive(&request(9)).end(CLOSE_LOCAL);
-    assert_eq!(story.told(), "rj:headers/9:21");
+    assert_eq!(story.reported(), "rj:headers/9:21");
 }
 
 /// Bytes of other protocols in the middle of a connection are not taken for frames.
@@ -249,7 +249,7 @@ fn other_bytes_are_not_found() {
             story.pass(rng.bool(), 0, Segment::Buffer(&bytes));
         }
         story.end(CLOSE_LOCAL);
-        assert_eq!(story.told(), "", "story {nth}");
+        assert_eq!(story.reported(), "", "story {nth}");
     }
 }
 
@@ -262,19 +262,19 @@ fn endless_blocks_cost_few_records() {
         story.receive(&frame(9, 0, 1, &[]));
     }
     story.receive(&frame(9, 4, 1, &[0xbf; 10])).receive(&request(3)).end(CLOSE_LOCAL);
-    let told = "r:settings/0:6 s:settings/0:6 r:headers/1:100 r:cont/1:300 r:cont/1:300 r:cont/1:300 r:cont/1:24+ r:cont/1:0+ r:headers/3:21";
-    assert_eq!(story.told(), told);
+    let reported = "r:settings/0:6 s:settings/0:6 r:headers/1:100 r:cont/1:300 r:cont/1:300 r:cont/1:300 r:cont/1:24+ r:cont/1:0+ r:headers/3:21";
+    assert_eq!(story.reported(), reported);
     assert_eq!(story.missing(), (0, 0));
 }
 
 /// Fields that were left out may have gone into the header table: the end of the block has to say so.
 #[test]
-fn what_is_left_out_of_a_block_is_told_by_its_end() {
-    let check = |left_out: &[u8], told: &str| {
+fn what_is_left_out_of_a_block_is_reported_by_its_end() {
+    let check = |left_out: &[u8], reported: &str| {
         let mut story = Story::http2();
         story.receive(&frame(1, 1, 1, &[0xbf; 1024])).receive(&frame(9, 0, 1, left_out));
         story.receive(&frame(9, 4, 1, &[])).end(CLOSE_LOCAL);
-        assert_eq!(story.told(), format!("r:settings/0:6 s:settings/0:6 r:headers/1:1024 {told}"));
+        assert_eq!(story.reported(), format!("r:settings/0:6 s:settings/0:6 r:headers/1:1024 {reported}"));
     };
     check(&[0xbf; 300], "r:cont/1:0+");
     check(&[], "r:cont/1:0");
@@ -284,7 +284,7 @@ fn what_is_left_out_of_a_block_is_told_by_its_end() {
 fn a_goodbye_keeps_its_text() {
     let mut story = Story::http2();
     story.send(&frame(7, 0, 0, b"\0\0\0\x05\0\0\0\x0bcalm down, somebody")).end(CLOSE_LOCAL);
-    assert_eq!(story.told(), "r:settings/0:6 s:settings/0:6 s:goaway/0:8+");
+    assert_eq!(story.reported(), "r:settings/0:6 s:settings/0:6 s:goaway/0:8+");
 }
 
 #[test]
@@ -299,7 +299,11 @@ fn frames_that_cannot_be_are_a_gap() {
     ] {
         let mut story = Story::http2();
         story.receive(&request(1)).receive(&bad).receive(&request(3)).end(CLOSE_LOCAL);
-        assert_eq!(story.told(), "r:settings/0:6 s:settings/0:6 r:headers/1:21 rj:headers/3:21", "{bad:?}");
+        assert_eq!(
+            story.reported(),
+            "r:settings/0:6 s:settings/0:6 r:headers/1:21 rj:headers/3:21",
+            "{bad:?}"
+        );
         assert_eq!(story.missing(), (1, 0), "{bad:?}");
     }
 }
@@ -312,9 +316,12 @@ fn a_gap_between_frames_is_known() {
         .pass(false, 30, Segment::Buffer(&request(5)))
         .send(&response(5))
         .end(CLOSE_LOCAL);
-    assert_eq!(story.told(), "r:settings/0:6 s:settings/0:6 r:headers/1:21 rj:headers/5:21 s:headers/5:21");
+    assert_eq!(
+        story.reported(),
+        "r:settings/0:6 s:settings/0:6 r:headers/1:21 rj:headers/5:21 s:headers/5:21"
+    );
     assert_eq!(story.missing(), (1, 0));
-    assert_eq!(story.ledger.frames.close.expect("told").last_stream, 5);
+    assert_eq!(story.ledger.frames.close.expect("reported").last_stream, 5);
     assert_eq!(story.kernel.lost(), 0, "the agent counts");
 }
 
@@ -325,12 +332,12 @@ fn a_full_ring_shows_in_the_sequence() {
     story.receive(&request(1)).send(&frame(1, 4, 1, &[0x88; 300]));
     story.kernel.set_faults(NONE);
     story.receive(&request(3)).send(&response(3)).end(CLOSE_LOCAL);
-    assert_eq!(story.told(), "r:settings/0:6 s:settings/0:6 r:headers/3:21 s:headers/3:21");
+    assert_eq!(story.reported(), "r:settings/0:6 s:settings/0:6 r:headers/3:21 s:headers/3:21");
     assert_eq!((story.missing(), story.kernel.lost()), ((1, 1), 0));
 }
 
 #[test]
-fn a_close_that_cannot_be_told_counts_open_streams() {
+fn a_close_that_cannot_be_reported_counts_open_streams() {
     let mut story = Story::http2();
     story.receive(&request(1)).receive(&request(3)).receive(&request(5)).send(&response(3));
     story.send(&frame(3, 0, 3, &[0; 4])).receive(&frame(3, 0, 5, &[0, 0, 0, 8]));
@@ -351,9 +358,17 @@ fn interleaved_messages_are_counted() {
         }
         story.receive(&frame(0, 0, 1, &bytes[..at])).receive(&frame(0, 0, 5, &message(200)[..50]));
         story.receive(&frame(0, 1, 3, &message(7))).receive(&frame(0, 1, 1, &bytes[at..]));
-        let told: Vec<_> = story.ledger.frames.frames.iter().filter(|it| it.kind == 0).collect();
-        assert_eq!((told[0].stream, told[0].messages, told[0].body_bytes), (3, 1, 12), "cut at {at}");
-        assert_eq!((told[1].stream, told[1].messages, told[1].body_bytes), (1, 3, 19), "cut at {at}");
+        let reported: Vec<_> = story.ledger.frames.frames.iter().filter(|it| it.kind == 0).collect();
+        assert_eq!(
+            (reported[0].stream, reported[0].messages, reported[0].body_bytes),
+            (3, 1, 12),
+            "cut at {at}"
+        );
+        assert_eq!(
+            (reported[1].stream, reported[1].messages, reported[1].body_bytes),
+            (1, 3, 19),
+            "cut at {at}"
+        );
     }
 }
 
@@ -375,7 +390,7 @@ fn a_reset_forgets_content() {
 impl Story {
     /// What has records of its own: `r` or `s`, stream, bytes, messages, and when the last byte passed.
     fn carried(&self) -> String {
-        let told = self.ledger.frames.apart.iter().map(|apart| {
+        let reported = self.ledger.frames.apart.iter().map(|apart| {
             let way = if apart.sent { "s" } else { "r" };
             let messages = match apart.messages {
                 u32::MAX => "?".to_owned(),
@@ -383,12 +398,12 @@ impl Story {
             };
             format!("{way}:{}:{}/{messages}@{}", apart.stream, apart.body_bytes, apart.last)
         });
-        told.collect::<Vec<_>>().join(" ")
+        reported.collect::<Vec<_>>().join(" ")
     }
 
     /// Streams that the close record says the agent has to look for, which are there.
     fn aside(&self) -> u32 {
-        let aside = self.ledger.frames.close.expect("told").aside;
+        let aside = self.ledger.frames.close.expect("reported").aside;
         assert_eq!(aside, self.kernel.contents());
         aside
     }
@@ -422,7 +437,7 @@ fn a_close_tells_what_was_carried() {
     story.receive(&frame(0, 0, 1, &[7; 300])[..200]).receive(&frame(0, 0, 1, &[7; 300])[200..]);
     story.end(CLOSE_LOCAL);
     assert_eq!(story.carried(), "r:1:300/?@6000");
-    assert_eq!(story.ledger.frames.close.expect("told").last_stream, 1);
+    assert_eq!(story.ledger.frames.close.expect("reported").last_stream, 1);
     drop(story);
     // Of streams that were put aside the agent gets the number.
     let mut story = Story::http2();
@@ -476,7 +491,7 @@ fn websocket() -> Story {
 }
 
 #[test]
-fn a_websocket_is_told_at_its_end() {
+fn a_websocket_is_reported_at_its_end() {
     let mask = Some([1, 0xfe, 3, 0x80]);
     let close = |code: u16, mask| message(0x88, mask, &[&code.to_be_bytes()[..], b"bye"].concat());
     // Who closes first, with what, and how the connection ends.
@@ -503,10 +518,10 @@ fn a_websocket_is_told_at_its_end() {
                     story.pass(sending, 0, Segment::Buffer(part));
                 }
             }
-            let told = story.ledger.frames.websocket.expect("told");
-            assert_eq!(told.exchange, 1 << ORDINAL_BITS);
-            assert_eq!((told.bytes, told.messages), ((309, 70_000), (2, 1)), "cut {cut}");
-            assert_eq!((told.close, u32::from(told.reason)), ((code, first), reason), "cut {cut}");
+            let reported = story.ledger.frames.websocket.expect("reported");
+            assert_eq!(reported.exchange, 1 << ORDINAL_BITS);
+            assert_eq!((reported.bytes, reported.messages), ((309, 70_000), (2, 1)), "cut {cut}");
+            assert_eq!((reported.close, u32::from(reported.reason)), ((code, first), reason), "cut {cut}");
             story.end(CLOSE_RESET);
             assert_eq!((story.kernel.lost(), story.kernel.uncovered()), (0, 0));
         }
@@ -520,8 +535,11 @@ fn a_websocket_may_end_without_a_close_frame() {
     {
         let mut story = websocket();
         story.send(&message(0x81, None, b"hello")).send(&bytes).end(CLOSE_RESET);
-        let told = story.ledger.frames.websocket.expect("told");
-        assert_eq!((told.messages, told.close, u32::from(told.reason)), ((0, 1), close, CLOSE_RESET));
+        let reported = story.ledger.frames.websocket.expect("reported");
+        assert_eq!(
+            (reported.messages, reported.close, u32::from(reported.reason)),
+            ((0, 1), close, CLOSE_RESET)
+        );
     }
 }
 
@@ -535,8 +553,11 @@ fn payload_of_a_websocket_may_pass_unseen() {
         Segment::Buffer(&said[..4]),
     );
     story.pass(true, 0, Segment::Opaque(1000, true)).send(&message(0x81, None, b"x")).end(CLOSE_LOCAL);
-    let told = story.ledger.frames.websocket.expect("told");
-    assert_eq!((told.messages, told.bytes, u32::from(told.reason)), ((0, 3), (0, 2001), CLOSE_LOCAL));
+    let reported = story.ledger.frames.websocket.expect("reported");
+    assert_eq!(
+        (reported.messages, reported.bytes, u32::from(reported.reason)),
+        ((0, 3), (0, 2001), CLOSE_LOCAL)
+    );
 }
 
 #[test]
@@ -548,15 +569,15 @@ fn a_websocket_that_cannot_be_followed_is_abandoned_once() {
     ] {
         let mut story = websocket();
         story.send(&message(0x81, None, b"hello")).pass(true, gap, spoil);
-        let told = story.ledger.frames.websocket.expect("told");
-        assert_eq!(u32::from(told.reason), CLOSE_ABANDONED);
+        let reported = story.ledger.frames.websocket.expect("reported");
+        assert_eq!(u32::from(reported.reason), CLOSE_ABANDONED);
         story.send(b"\x81\x01x").receive(b"\x81\x01x").end(CLOSE_LOCAL);
         assert_eq!(story.kernel.lost(), 0, "the agent counts");
     }
 }
 
 #[test]
-fn a_websocket_whose_end_cannot_be_told_is_one_loss() {
+fn a_websocket_whose_end_cannot_be_reported_is_one_loss() {
     let mut story = websocket();
     story.kernel.set_faults(FULL);
     story.end(CLOSE_LOCAL);

@@ -156,7 +156,7 @@ fn what_is_left_is_one_call() {
 }
 
 #[test]
-fn what_does_not_prove_itself_is_not_told() {
+fn what_does_not_prove_itself_is_not_reported() {
     let check = |change: &dyn Fn(&mut Memory), expected: (usize, u32)| {
         let mut memory = memory(11, &[&[0x100, 0x200], &[0x300]]);
         change(&mut memory);

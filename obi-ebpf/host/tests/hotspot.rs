@@ -129,7 +129,7 @@ fn word(position: u64) -> u64 {
 }
 
 #[test]
-fn an_interpreted_frame_is_told_and_left() {
+fn an_interpreted_frame_is_reported_and_left() {
     let check = |memory: &Memory, frame: Frame, position: u64, sp: u64| {
         let left = memory.leave(frame);
         assert_eq!(

@@ -105,7 +105,7 @@ proptest! {
         let delivered = line.ledger.delivered();
         let lost = line.ledger.abandoned() + line.kernel.lost();
         let n = turns.len() as u64;
-        prop_assert!(delivered + lost <= n, "{delivered} told, {lost} lost of {n}");
-        prop_assert!(delivered == n || lost > 0, "{delivered} told of {n}, none lost");
+        prop_assert!(delivered + lost <= n, "{delivered} reported, {lost} lost of {n}");
+        prop_assert!(delivered == n || lost > 0, "{delivered} reported of {n}, none lost");
     }
 }

@@ -114,12 +114,12 @@ fn play(multiplex: &Multiplex, plan: Plan) -> Played {
 }
 
 /// What is to be reported of a direction: nothing of content but its end.
-fn told(direction: &Direction) -> Vec<&Frame> {
-    let told = |frame: &&Frame| {
+fn reported(direction: &Direction) -> Vec<&Frame> {
+    let reported = |frame: &&Frame| {
         let empty = frame.kind == CONTINUATION && frame.start == frame.end && frame.flags & 4 == 0;
         (COPIED.contains(&frame.kind) && !empty) || (frame.kind == DATA && frame.flags & 1 != 0)
     };
-    direction.frames.iter().filter(told).collect()
+    direction.frames.iter().filter(reported).collect()
 }
 
 /// A record's frame is one that was written; returns which.
@@ -189,7 +189,7 @@ fn check_exact(multiplex: &Multiplex, plan: Plan) {
     for (which, direction) in [&multiplex.requests, &multiplex.responses].into_iter().enumerate() {
         let sent = (which == 1) == plan.server;
         let frames: Vec<_> = played.ledger.frames.frames.iter().filter(|it| it.sent == sent).collect();
-        let mut expected = told(direction).into_iter();
+        let mut expected = reported(direction).into_iter();
         let times = &played.times[which];
         let mut block = 0;
         for seen in &frames {
@@ -216,11 +216,11 @@ fn check_exact(multiplex: &Multiplex, plan: Plan) {
             }
             check_content(next, seen, is_first_headers(direction, nth), !plan.hide || plan.damage == 0);
         }
-        assert!(expected.all(|it| it.kind == CONTINUATION), "everything is told");
+        assert!(expected.all(|it| it.kind == CONTINUATION), "everything is reported");
     }
     assert_eq!(played.ledger.frames.apart, [], "every stream has ended");
     let side = if plan.server { SIDE_SERVER } else { SIDE_CLIENT };
-    let close = played.ledger.frames.close.expect("the end is told");
+    let close = played.ledger.frames.close.expect("the end is reported");
     assert_eq!((u32::from(close.side), close.last_stream), (side, multiplex.last_stream));
     assert!(played.ledger.frames.missing.values().all(|n| *n == 0), "nothing is missing");
     assert_eq!((played.kernel.lost(), played.kernel.uncovered()), (0, 0));
@@ -249,7 +249,7 @@ proptest! {
     #![proptest_config(cases(200))]
 
     #[test]
-    fn connections_are_told_exactly(n in 0u32..25, plan in plans()) {
+    fn connections_are_reported_exactly(n in 0u32..25, plan in plans()) {
         check_exact(&multiplex(plan.seed, n), plan);
     }
 
@@ -291,7 +291,7 @@ fn check_sound(multiplex: &Multiplex, plan: Plan) {
             check_content(&direction.frames[nth], seen, is_first_headers(direction, nth), exact);
         }
         let missing = frames.missing.get(&sent).copied().unwrap_or(0);
-        let expected = told(direction).iter().filter(|it| it.start >= joined_at).count();
+        let expected = reported(direction).iter().filter(|it| it.start >= joined_at).count();
         let n_continued = direction.frames.iter().filter(|it| it.kind == CONTINUATION).count();
         // A direction that was never found again has no record that could show it; the other one was joined then.
         let joined = frames.frames.iter().any(|it| it.joined) || frames.frames.is_empty();

@@ -146,8 +146,8 @@ fn check(batches: &[Batch], server: bool) -> Result<(), TestCaseError> {
     let exchanges: Vec<&Exchange> = batches.iter().flat_map(|batch| &batch.exchanges).collect();
     for (number, account) in &line.ledger.accounts {
         if account.fate != Fate::Whole {
-            let is_told = is_counted(account) || is_left_behind(&line, *number);
-            prop_assert!(is_told, "{number:#x} is {:?}: {account:?}", account.fate);
+            let is_reported = is_counted(account) || is_left_behind(&line, *number);
+            prop_assert!(is_reported, "{number:#x} is {:?}: {account:?}", account.fate);
             continue;
         }
         let (Some(asked), Some(answered)) = ids(account) else {
@@ -161,12 +161,12 @@ fn check(batches: &[Batch], server: bool) -> Result<(), TestCaseError> {
     let delivered = line.ledger.delivered();
     let lost = line.ledger.abandoned() + line.kernel.lost();
     let n = exchanges.len() as u64;
-    prop_assert!(delivered + lost <= n, "{delivered} told, {lost} lost of {n}");
+    prop_assert!(delivered + lost <= n, "{delivered} reported, {lost} lost of {n}");
     // With one direction whole, that one is counted by; its end is known when nothing is missing there.
     let damaged =
         |way: usize| batches.iter().any(|batch| batch.damage[way].iter().any(|d| *d != Damage::None));
     if !damaged(0) || !damaged(1) {
-        prop_assert_eq!(delivered + lost, n, "{} told, {} lost", delivered, lost);
+        prop_assert_eq!(delivered + lost, n, "{} reported, {} lost", delivered, lost);
     }
     Ok(())
 }

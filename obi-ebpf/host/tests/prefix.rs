@@ -62,7 +62,7 @@ fn headers_that_are_known() {
 
 proptest! {
     #[test]
-    fn payloads_are_told_by_their_headers(nth in 0_usize..9, any in any::<u32>(), filler in any::<u8>()) {
+    fn payloads_are_reported_by_their_headers(nth in 0_usize..9, any in any::<u32>(), filler in any::<u8>()) {
         let row = FOLLOWED.iter().chain(&OTHERS).nth(nth).expect("nine rows");
         let length = any & most(row);
         let payload = length.wrapping_sub(u32::from(row.counted));

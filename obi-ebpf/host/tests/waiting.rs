@@ -55,14 +55,14 @@ fn each_phase_is_booked_where_it_belongs() {
 /// The end of an answer may be seen a while after it, when the thread has left the CPU in between.
 #[test]
 fn what_came_behind_the_end_is_taken_back() {
-    let told = |end: u64| {
+    let reported = |end: u64| {
         let mut account = Account::begin(0);
         account.leave(10, Leaves::Blocked(WAIT_POLL));
         account.wake(30);
         account.enter(40);
         account.end(end).map(|parts| [parts[0], parts[1], parts[BLOCKED + WAIT_POLL as usize]])
     };
-    let check = |end, expected| assert_eq!(told(end), expected, "{end}");
+    let check = |end, expected| assert_eq!(reported(end), expected, "{end}");
     check(45, Some([15, 10, 20]));
     check(40, Some([10, 10, 20]));
     check(35, Some([10, 5, 20]));
@@ -73,7 +73,7 @@ fn what_came_behind_the_end_is_taken_back() {
 }
 
 #[test]
-fn further_back_than_the_newest_phases_nothing_is_told() {
+fn further_back_than_the_newest_phases_nothing_is_reported() {
     let mut account = Account::begin(0);
     account.leave(10, Leaves::Ready);
     account.enter(20);

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use obi::capture::discover::container;
 use obi::kubernetes::frame::{Frames, Prefix};
-use obi::kubernetes::message::{self, Told, Watched};
+use obi::kubernetes::message::{self, PodEvent, Watched};
 use obi::kubernetes::pod::image;
 use obi::kubernetes::workload::workload;
 use obi::kubernetes::{Pod, PodUid, Pods};
@@ -46,9 +46,9 @@ fuzz_target!(|input: &[u8]| {
                         Ok(Watched::Gone(sent)) => pods.gone(&sent.object, 2),
                         _ => {}
                     },
-                    Prefix::Grpc => match message::told(bytes) {
-                        Ok(Told::Put(sent)) => check(sent.object, &pods),
-                        Ok(Told::Gone(sent)) => pods.gone(&sent.object, 2),
+                    Prefix::Grpc => match message::pod_event(bytes) {
+                        Ok(PodEvent::Put(sent)) => check(sent.object, &pods),
+                        Ok(PodEvent::Gone(sent)) => pods.gone(&sent.object, 2),
                         _ => {}
                     },
                 },

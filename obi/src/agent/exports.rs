@@ -240,9 +240,9 @@ impl Running {
     fn replace(&mut self, next: Export) {
         let Export { mut exporter, .. } = std::mem::replace(&mut self.current, next);
         self.current.exporter.succeed(&mut exporter, unix_now());
-        let (ending, told) = watch::channel(());
+        let (ending, reported) = watch::channel(());
         self.ending = ending;
-        self.former.spawn(retire(exporter, told));
+        self.former.spawn(retire(exporter, reported));
         while self.former.try_join_next().is_some() {}
     }
 }

@@ -82,8 +82,8 @@ impl Kernel {
                         && close.n_aside > 0
                     {
                         let open = self.exchanges.open_streams(close.header.exchange);
-                        for told in content::take(&mut self.maps.contents, close, &open) {
-                            self.exchanges.accept(&Event::Frame(&told, &[]), outlet);
+                        for reported in content::take(&mut self.maps.contents, close, &open) {
+                            self.exchanges.accept(&Event::Frame(&reported, &[]), outlet);
                         }
                     }
                     self.exchanges.accept(&event, outlet);
@@ -169,7 +169,7 @@ impl Kernel {
         if n_ignored != before
             && let Err(error) = self.maps.n_ignored.set(0, u32::try_from(n_ignored).unwrap_or(u32::MAX), 0)
         {
-            tracing::warn!(n_ignored, %error, "failed to tell the kernel how many processes to ignore");
+            tracing::warn!(n_ignored, %error, "failed to set in the kernel how many processes to ignore");
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) fn start(config: &Kubernetes) -> io::Result<Option<Started>> {
     let patience = plan.patience();
     let (stop, stopped) = oneshot::channel::<()>();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let told = pods.clone();
+    let reported = pods.clone();
     let work = move || {
         // What comes over the network is read without privileges.
         if let Err(error) = privilege::give_up() {
@@ -46,7 +46,7 @@ pub(super) fn start(config: &Kubernetes) -> io::Result<Option<Started>> {
         runtime.block_on(async {
             tokio::select! {
                 _ = stopped => {}
-                () = plan.run(&told) => {}
+                () = plan.run(&reported) => {}
             }
         });
         runtime.shutdown_background();

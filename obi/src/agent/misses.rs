@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn many_within_a_minute_are_told_of_now_and_then() {
+    fn many_within_a_minute_are_reported_of_now_and_then() {
         let start = Instant::now();
         let mut misses = Misses::default();
         let mut check = |seconds, total, expected: Option<u64>| {

@@ -297,8 +297,8 @@ impl Sink for Outlet {
         span.peer = self.peer_by_address(exchange);
         let ended: Ended<'_> = room::ended(exchange, route_number(&span));
         self.causes.ended(&ended);
-        let is_told = self.keeps_accounts && span.kind == SpanKind::Server && is_request(&span);
-        span.spent = match is_told {
+        let is_reported = self.keeps_accounts && span.kind == SpanKind::Server && is_request(&span);
+        span.spent = match is_reported {
             false => None,
             true => Some(self.spent(exchange, &ended, span.spent.take())),
         };

@@ -111,7 +111,7 @@ pub(super) struct Tell {
     /// Spans handed over that have not been looked at.
     waiting: Arc<AtomicUsize>,
     /// Spans, and other messages, that found no room.
-    untold: u64,
+    unreported: u64,
     /// Traces whose samples stay, until they have been sent.
     kept: Option<Vec<[u8; 16]>>,
 }
@@ -204,8 +204,8 @@ impl Prepared {
         let (types, missing) = types(&config, &profiler);
         let on = types.iter().map(|of| (of.row().name, "on".into()));
         let off = missing.iter().map(|(kind, reason)| (kind.row().name, Arc::clone(reason)));
-        let told = on.chain(off).collect();
-        let rhythm = Rhythm { types: told, hertz: config.frequency, interval: config.interval };
+        let states = on.chain(off).collect();
+        let rhythm = Rhythm { types: states, hertz: config.frequency, interval: config.interval };
         let (notices, noticed) = sync_channel(NOTICES);
         let (reports, reported) = sync_channel(NOTICES);
         let (jobs, asked) = sync_channel(JOBS);
@@ -246,7 +246,7 @@ impl Prepared {
         let spawned = [spawn("profile", move || sampler.run())?, spawn("namer", move || namer.run(&asked))?];
         let handle = Handle::new(questions, Arc::new(move || bell.ring()), missing);
         let (reports, spans) = (reported, Vec::new());
-        let tell = Tell { notices, reports, view, programs, spans, waiting, untold: 0, kept: None };
+        let tell = Tell { notices, reports, view, programs, spans, waiting, unreported: 0, kept: None };
         Ok(Started { tell, handle, running: spawned, exports: exported })
     }
 }
@@ -303,7 +303,7 @@ impl Tell {
             return;
         }
         if self.spans.len() + self.waiting.load(Ordering::Relaxed) >= SPANS {
-            self.untold += 1;
+            self.unreported += 1;
             return;
         }
         self.spans.push(Ended {
@@ -339,7 +339,7 @@ impl Tell {
         self.waiting.fetch_add(n, Ordering::Relaxed);
         if self.notices.try_send(Notice::Ended(spans)).is_err() {
             self.waiting.fetch_sub(n, Ordering::Relaxed);
-            self.untold += n as u64;
+            self.unreported += n as u64;
         }
     }
 
@@ -361,7 +361,7 @@ impl Tell {
     /// What profiling does and costs.
     pub(super) fn view(&self) -> View {
         let mut view = View::clone(&self.view.load());
-        view.failures.push(("pipeline_untold", self.untold));
+        view.failures.push(("pipeline_untold", self.unreported));
         view
     }
 
@@ -371,6 +371,6 @@ impl Tell {
     }
 
     fn tell(&mut self, notice: Notice) {
-        self.untold += u64::from(self.notices.try_send(notice).is_err());
+        self.unreported += u64::from(self.notices.try_send(notice).is_err());
     }
 }

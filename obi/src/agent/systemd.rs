@@ -73,7 +73,7 @@ async fn feed(limit: Duration, beat: &Beat, mut tell: impl FnMut()) {
 /// A datagram into the socket's buffer: it does not wait for systemd to read it.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("failed to tell systemd `{}`: {error}", states[0]);
+        tracing::warn!("failed to notify systemd of `{}`: {error}", states[0]);
     }
 }
 
@@ -85,16 +85,16 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pipeline_that_stands_still_is_not_called_alive() {
-        let (beat, told) = (Beat::default(), Cell::new(0));
-        let feeding = feed(Duration::from_secs(8), &beat, || told.set(told.get() + 1));
+        let (beat, reported) = (Beat::default(), Cell::new(0));
+        let feeding = feed(Duration::from_secs(8), &beat, || reported.set(reported.get() + 1));
         let living = async {
             for _ in 0..5 {
                 beat.strike();
                 tokio::time::sleep(Duration::from_secs(2)).await;
             }
-            let alive = told.get();
+            let alive = reported.get();
             tokio::time::sleep(Duration::from_secs(60)).await;
-            (alive, told.get())
+            (alive, reported.get())
         };
         let (alive, later) = tokio::select! {
             // Of two that are due at the same moment the beat comes first.

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_of_familiar_programs_are_told_when_they_have_lived() {
+    fn processes_of_familiar_programs_are_reported_when_they_have_lived() {
         let (notices, received) = sync_channel(8);
         let hasher = RandomState::default();
         let (now, plain) = (Instant::now(), Program::of(&hasher, "/bin/plain", "/a"));
@@ -221,7 +221,7 @@ mod tests {
         };
         let check = |watch: &mut Watch, after: Duration, expected: &[(u32, bool)]| {
             watch.tick(now + after, |tgid| tgid != 3);
-            let told: Vec<_> = received
+            let reported: Vec<_> = received
                 .try_iter()
                 .map(|notice| match notice {
                     Notice::Begun { tgid, .. } => (tgid, false),
@@ -229,7 +229,7 @@ mod tests {
                     Notice::Uncovered { tgid, .. } => (tgid, false),
                 })
                 .collect();
-            assert_eq!(told, expected, "after {after:?}");
+            assert_eq!(reported, expected, "after {after:?}");
         };
         watch.begun(1, ("/bin/other", "/a"), now);
         watch.begun(2, ("/bin/plain", "/b"), now);

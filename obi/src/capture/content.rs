@@ -65,16 +65,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_is_told_as_of_a_reset_stream() {
+    fn what_is_found_is_reported_as_of_a_reset_stream() {
         let header = event_header { exchange: 7 << ORDINAL_BITS, time: 90, ..event_header::default() };
         let close = close_event { header, ..close_event::default() };
         let known = stream_data { bytes: 20, messages: 2, last: 60, stream: 5, ..stream_data::default() };
         for (found, messages) in [(known, 2), (stream_data { unknown: 1, ..known }, MESSAGES_UNKNOWN)] {
-            let told = record(&close, &key(&close, 5, true), &found);
-            assert_eq!((told.header.kind, told.header.flags), (EVENT_FRAME, FRAME_APART));
-            assert_eq!((told.header.exchange, told.header.time), (7 << ORDINAL_BITS, 90));
-            assert_eq!((told.stream, told.sent, told.type_, told.flags, told.length), (5, 1, 0, 0, 0));
-            assert_eq!((told.body_bytes, told.messages, told.arrival), (20, messages, 60));
+            let reported = record(&close, &key(&close, 5, true), &found);
+            assert_eq!((reported.header.kind, reported.header.flags), (EVENT_FRAME, FRAME_APART));
+            assert_eq!((reported.header.exchange, reported.header.time), (7 << ORDINAL_BITS, 90));
+            assert_eq!(
+                (reported.stream, reported.sent, reported.type_, reported.flags, reported.length),
+                (5, 1, 0, 0, 0)
+            );
+            assert_eq!((reported.body_bytes, reported.messages, reported.arrival), (20, messages, 60));
         }
     }
 }

@@ -260,7 +260,7 @@ impl<N: Naming> Processes<N> {
         affected
     }
 
-    /// Whoever names the processes.
+    /// Names the processes.
     #[must_use]
     pub fn naming(&self) -> &N {
         &self.naming

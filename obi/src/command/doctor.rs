@@ -43,7 +43,7 @@ pub struct DoctorArgs {
     /// `pid_namespace`, `not_seen`, `tls`, `waiting`, `profiles`, `spool`
     #[arg(long)]
     pub json: bool,
-    /// Tell of this process only: whether it is watched, its pod, what it is called and why, where its TLS is read
+    /// Only this process: whether it is watched, its pod, what it is called and why, where its TLS is read
     #[arg(long, value_name = "PID")]
     pub pid: Option<u32>,
     /// The configuration file (YAML) that `obi run` would get; `capture.hooks` and `capture.btf` matter here

@@ -346,21 +346,21 @@ fn title(args: &ProfileArgs) -> String {
 /// How far it has come, on standard error.
 struct Progress {
     whole: Duration,
-    told: Option<u64>,
+    reported: Option<u64>,
 }
 
 impl Progress {
     fn new(whole: Duration) -> Self {
-        Self { whole, told: None }
+        Self { whole, reported: None }
     }
 
     fn show(&mut self, passed: Duration) {
         let seconds = passed.as_secs();
-        let is_first = self.told.is_none();
-        if self.told == Some(seconds) || self.whole.is_zero() {
+        let is_first = self.reported.is_none();
+        if self.reported == Some(seconds) || self.whole.is_zero() {
             return;
         }
-        self.told = Some(seconds);
+        self.reported = Some(seconds);
         let mut out = std::io::stderr();
         // A failed write is ignored: it is only progress.
         let _ = if out.is_terminal() {

@@ -64,7 +64,7 @@ pub struct Sampling {
     /// Share of traces, 0 to 1. Default: `1`. Example: `0.05`.
     #[serde(deserialize_with = "share")]
     pub ratio: f64,
-    /// Do as the caller did where `traceparent` tells, and use `ratio` for traces that begin here only. Default: `true`.
+    /// Do as the caller did where `traceparent` says it, and use `ratio` for traces that begin here only. Default: `true`.
     /// Example: `false`.
     pub parent_based: bool,
 }

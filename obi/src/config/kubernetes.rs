@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::export::{period, write_period};
 use super::value::{self, Metadata, PeerNames};
 
-/// Section `kubernetes`. Processes in pods are told by their control groups; what the pods are called is asked for.
+/// Section `kubernetes`. Control groups say which processes are in pods; what the pods are called is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Kubernetes {

@@ -25,7 +25,7 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spool {
-    /// Bytes of all files together, 16 MiB to 16 TiB, or 0 for no spool; the oldest file of whoever has most gives way. A
+    /// Bytes of all files together, 16 MiB to 16 TiB, or 0 for no spool; the oldest file of the destination that has most gives way. A
     /// twentieth of the file system stays free in any case. Default: `0`. Example: `1 GiB`.
     #[serde(deserialize_with = "bytes")]
     pub bytes: u64,

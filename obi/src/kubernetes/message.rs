@@ -61,7 +61,7 @@ pub enum Watched<T> {
 
 /// An event of the kubelet's stream.
 #[derive(Debug)]
-pub enum Told {
+pub enum PodEvent {
     /// The pod is there, in this form.
     Put(Box<Sent<Pod>>),
     /// It is no more.
@@ -177,13 +177,13 @@ pub fn list<T: Object>(bytes: &[u8], mut take: impl FnMut(T)) -> Result<String, 
 ///
 /// # Errors
 /// When the bytes are no such message.
-pub fn told(bytes: &[u8]) -> Result<Told, Error> {
+pub fn pod_event(bytes: &[u8]) -> Result<PodEvent, Error> {
     let RawPodsEvent { kind, pod: bytes } = RawPodsEvent::decode(bytes)?;
     Ok(match kind {
-        1 | 2 => Told::Put(Box::new(pod(&bytes)?)),
-        3 => Told::Gone(Box::new(pod(&bytes)?)),
-        4 => Told::Complete,
-        _ => Told::Other,
+        1 | 2 => PodEvent::Put(Box::new(pod(&bytes)?)),
+        3 => PodEvent::Gone(Box::new(pod(&bytes)?)),
+        4 => PodEvent::Complete,
+        _ => PodEvent::Other,
     })
 }
 

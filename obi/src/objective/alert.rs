@@ -147,35 +147,35 @@ mod tests {
         fires: impl Fn(u64) -> bool,
         seconds: std::ops::Range<u64>,
     ) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for second in seconds {
             let firing = if fires(second) { vec![alert("shop", second)] } else { Vec::new() };
             lifecycle.observe(firing, second * SECOND);
             for alert in lifecycle.due(second * SECOND) {
                 let start = alert.starts_at / SECOND;
                 let end = alert.resolved_at.map_or("-".to_owned(), |at| (at / SECOND).to_string());
-                told.push(format!("{second}: {start} to {end}"));
+                reported.push(format!("{second}: {start} to {end}"));
             }
         }
-        told
+        reported
     }
 
     #[test]
-    fn an_incident_is_told_as_prometheus_tells_it() {
+    fn an_incident_is_reported_as_prometheus_tells_it() {
         let mut lifecycle = Lifecycle::default();
-        let told = story(&mut lifecycle, |second| (10..150).contains(&second), 0..2_000);
+        let reported = story(&mut lifecycle, |second| (10..150).contains(&second), 0..2_000);
         assert_eq!(
-            told[..5],
+            reported[..5],
             ["10: 10 to -", "70: 10 to -", "130: 10 to -", "150: 10 to 150", "210: 10 to 150"]
         );
-        assert_eq!((told.len(), told.last().unwrap().as_str()), (4 + 14, "990: 10 to 150"));
+        assert_eq!((reported.len(), reported.last().unwrap().as_str()), (4 + 14, "990: 10 to 150"));
         assert_eq!(lifecycle.alerts().count(), 0);
     }
 
     #[test]
     fn another_incident_has_another_start() {
-        let told = story(&mut Lifecycle::default(), |second| second == 5 || second == 8, 0..20);
-        assert_eq!(told, ["5: 5 to -", "6: 5 to 6", "8: 8 to -", "9: 8 to 9"]);
+        let reported = story(&mut Lifecycle::default(), |second| second == 5 || second == 8, 0..20);
+        assert_eq!(reported, ["5: 5 to -", "6: 5 to 6", "8: 8 to -", "9: 8 to 9"]);
     }
 
     #[test]
@@ -183,10 +183,10 @@ mod tests {
         let mut before = Lifecycle::default();
         story(&mut before, |_| true, 10..30);
         let kept: Vec<Alert> = before.alerts().cloned().collect();
-        let told = story(&mut Lifecycle::restore(kept.clone()), |second| second < 95, 33..100);
-        assert_eq!(told, ["33: 10 to -", "93: 10 to -", "95: 10 to 95"]);
-        let told = story(&mut Lifecycle::restore(kept), |_| false, 33..40);
-        assert_eq!(told, ["33: 10 to 33"], "what ended while we were away is resolved");
+        let reported = story(&mut Lifecycle::restore(kept.clone()), |second| second < 95, 33..100);
+        assert_eq!(reported, ["33: 10 to -", "93: 10 to -", "95: 10 to 95"]);
+        let reported = story(&mut Lifecycle::restore(kept), |_| false, 33..40);
+        assert_eq!(reported, ["33: 10 to 33"], "what ended while we were away is resolved");
     }
 
     #[test]

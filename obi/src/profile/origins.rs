@@ -20,7 +20,7 @@ pub(super) struct OriginId(u32);
 #[derive(Debug)]
 struct Slot {
     origin: Arc<Origin>,
-    is_told: bool,
+    is_reported: bool,
     /// Samples that hold it, and one for being the process's present one.
     users: u32,
 }
@@ -65,7 +65,7 @@ impl Origins {
     pub(super) fn is_called(&mut self, pid: u32, origin: Arc<Origin>) {
         let id = self.current.get(&pid).copied();
         match id.and_then(|id| self.slots[id as usize].as_mut()) {
-            Some(slot) if !slot.is_told => (slot.origin, slot.is_told) = (origin, true),
+            Some(slot) if !slot.is_reported => (slot.origin, slot.is_reported) = (origin, true),
             // Reported again, as it may be named anew: of older samples nothing else was known either.
             Some(slot) => slot.origin = origin,
             None => {}
@@ -75,8 +75,8 @@ impl Origins {
     /// What came from the process since `time` is of something else; returns what it was. What has no name yet gets
     /// that of what follows: a shell's child, sampled before it became its program.
     pub(super) fn renews(&mut self, pid: u32, time: u64) -> Option<OriginId> {
-        let is_told = |id: &u32| self.slots[*id as usize].as_ref().is_some_and(|slot| slot.is_told);
-        let id = self.current.get(&pid).copied().filter(is_told)?;
+        let is_reported = |id: &u32| self.slots[*id as usize].as_ref().is_some_and(|slot| slot.is_reported);
+        let id = self.current.get(&pid).copied().filter(is_reported)?;
         self.current.remove(&pid);
         if let Some(older) = self.former.insert(pid, Former { id, until: time }) {
             self.release(OriginId(older.id));
@@ -117,7 +117,7 @@ impl Origins {
     }
 
     fn add(&mut self, pid: u32, users: u32) -> u32 {
-        let slot = Slot { origin: Arc::new(Origin { pid, ..Origin::default() }), is_told: false, users };
+        let slot = Slot { origin: Arc::new(Origin { pid, ..Origin::default() }), is_reported: false, users };
         let id = match self.free.pop() {
             Some(id) => id,
             None => {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_told_late_holds_for_earlier_samples_and_not_across_exec() {
+    fn a_name_reported_late_holds_for_earlier_samples_and_not_across_exec() {
         let mut origins = Origins::default();
         let (first, asks) = origins.of(7, 10);
         let (second, asks_again) = origins.of(7, 20);
@@ -163,7 +163,7 @@ mod tests {
             let (a, _) = origins.of(pid, 1);
             let (b, _) = origins.of(pid, 2);
             if pid % 3 == 0 {
-                origins.is_called(pid, origin(pid, "told"));
+                origins.is_called(pid, origin(pid, "reported"));
             }
             if pid % 2 == 0 {
                 origins.renews(pid, 3);
@@ -171,7 +171,7 @@ mod tests {
             origins.release(a);
             origins.release(b);
         }
-        assert!(origins.former.len() == 16, "every sixth was told and renewed");
+        assert!(origins.former.len() == 16, "every sixth was reported and renewed");
         origins.forget(3 + UNDER_WAY);
         assert_eq!(origins.former.len(), 16);
         origins.forget(4 + UNDER_WAY);

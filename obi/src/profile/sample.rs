@@ -32,7 +32,7 @@ pub struct Mapping {
 impl Mapping {
     /// The range that a profile from elsewhere gives, as `(start, end)`. Both are 0 if no address lies in it: so do
     /// OTLP and pprof say that a range is not known, and receivers take nothing else for one.
-    pub fn told_range(start: u64, end: u64) -> (u64, u64) {
+    pub fn reported_range(start: u64, end: u64) -> (u64, u64) {
         if start < end { (start, end) } else { (0, 0) }
     }
 }

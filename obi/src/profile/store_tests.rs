@@ -144,7 +144,7 @@ fn an_export_waits_for_spans_but_not_for_ever() {
 }
 
 #[test]
-fn losses_are_told_with_the_time_they_fall_in() {
+fn losses_are_reported_with_the_time_they_fall_in() {
     let mut store = Store::<u64>::new(1 << 20);
     for (time, n) in [(10, 0), (20, 3), (30, 4), (20 + SECOND, 5)] {
         store.lose(SampleKind::Cpu, time, n);
@@ -164,7 +164,7 @@ fn samples_around_an_exec_belong_to_the_program_of_their_time() {
     store.is_called(7, origin(7, "before"));
     // Taken in the next program, but read before the exec was reported.
     assert!(!store.push(taken(40, 0, 7, &[2])).1);
-    assert!(store.renews(7, 30), "somebody has to say what it is now");
+    assert!(store.renews(7, 30), "what it is now has to be said again");
     // And one of the former program that was still waiting for its places.
     assert!(!store.push(taken(20, 0, 7, &[3])).1);
     assert!(!store.push(taken(50, 0, 7, &[4])).1);
@@ -339,7 +339,7 @@ proptest! {
 }
 
 #[test]
-fn versions_are_told_apart() {
+fn versions_are_reported_apart() {
     use crate::span::{Instance, Resource};
     let resource = |version: &str| {
         let mut resource = Resource::default();

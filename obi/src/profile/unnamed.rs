@@ -37,7 +37,7 @@ const REASONS: [(&str, &str); 17] = [
     ("python unlinked", "Python functions unknown: the innermost one was just being called"),
     ("python apart", "what of the interpreter runs these functions is not known"),
     ("java no method", "callers unknown: a frame of Java's interpreter is not as expected"),
-    ("java no code", "callers unknown: code that the JVM does not tell of"),
+    ("java no code", "callers unknown: code that the JVM does not list"),
     ("java no caller", "callers unknown: a frame of Java's compiled code is not as expected"),
     ("node no function", "JavaScript functions unknown: a frame of V8's code is not as expected"),
     ("node not known", "JavaScript functions unknown: the process is too new, or obi doctor --pid says why"),

@@ -233,27 +233,27 @@ mod tests {
 
     #[test]
     fn without_a_block_nothing_is_known() {
-        let told = head(block(1, 2, CAUSE_BASES | CAUSE_WAITS_MANY), 1, 0);
-        assert_eq!(Answerer::of_head(&told), Some(Answerer { tid: 9, waits_many: true }));
+        let reported = head(block(1, 2, CAUSE_BASES | CAUSE_WAITS_MANY), 1, 0);
+        assert_eq!(Answerer::of_head(&reported), Some(Answerer { tid: 9, waits_many: true }));
         let expected = Cause { candidate: 7, waits_many: true, ..Cause::default() };
-        assert_eq!(Cause::of_head(&told, None), expected);
+        assert_eq!(Cause::of_head(&reported, None), expected);
         let named = Cause { candidate: 7, by_runtime: true, ..Cause::default() };
         for (candidate, is_started) in [(7, false), (STARTED | 7, true)] {
             let block = cause { candidate, ..block(1, 2, CAUSE_RUNTIME) };
             assert_eq!(Cause::of_head(&head(block, 1, 0), None), Cause { is_started, ..named });
         }
-        let untold = head_event { header: event_header { flags: 0, ..told.header }, ..told };
-        let beside = head_event { lead: 24, ..told };
-        assert_eq!(Cause::of_head(&beside, None), Cause::of_head(&told, None));
-        let behind = head_event { lead: 25, ..told };
-        for head in [untold, behind] {
+        let unreported = head_event { header: event_header { flags: 0, ..reported.header }, ..reported };
+        let beside = head_event { lead: 24, ..reported };
+        assert_eq!(Cause::of_head(&beside, None), Cause::of_head(&reported, None));
+        let behind = head_event { lead: 25, ..reported };
+        for head in [unreported, behind] {
             assert_eq!(Cause::of_head(&head, Some(Side::Server)), Cause::default());
             assert_eq!(Answerer::of_head(&head), None);
         }
     }
 
     #[test]
-    fn streams_are_told_apart_from_bytes() {
+    fn streams_are_reported_apart_from_bytes() {
         let mut frame =
             frame_event { stream: 3, cause: block(100, 900, CAUSE_BASES), ..frame_event::default() };
         assert_eq!(Cause::of_frame(&frame, Some(Side::Client)), Cause::default());

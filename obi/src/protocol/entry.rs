@@ -34,7 +34,7 @@ pub(super) struct Entry {
     cause: Cause,
     answerer: Option<Answerer>,
     /// Who takes exchanges knows of it, and waits to hear more.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
     pub(super) side: Option<Side>,
     endpoints: Option<Endpoints>,
     encrypted: bool,

@@ -252,7 +252,7 @@ impl Exchanges {
         let entry = self.table.entry(slot);
         if let Some(begun) = entry.begun() {
             sink.begun(&begun);
-            entry.is_told = true;
+            entry.is_reported = true;
         }
     }
 
@@ -416,7 +416,7 @@ impl Exchanges {
                 Some(_) if upgrade == Some(Upgrade::Http2) => {}
                 Some(exchange) => {
                     sink.exchange(&exchange);
-                    self.table.entry(slot).is_told = false;
+                    self.table.entry(slot).is_reported = false;
                 }
                 None => sink.lost(entry_loss(loss::UNPARSABLE, entry)),
             }

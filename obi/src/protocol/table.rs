@@ -118,7 +118,7 @@ impl Table {
 
     fn note_forgotten(&mut self, slot: usize) {
         let entry = &mut self.entries[slot];
-        if std::mem::take(&mut entry.is_told) {
+        if std::mem::take(&mut entry.is_reported) {
             self.forgotten.push(entry.number);
         }
     }

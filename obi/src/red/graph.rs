@@ -382,7 +382,7 @@ mod tests {
     /// `client>server type total/failed served/called` of every edge.
     #[track_caller]
     fn check(graph: &Graph, expected: &[&str]) {
-        let told = |edge: &Arc<Edge>| {
+        let reported = |edge: &Arc<Edge>| {
             let (served, called) = (edge.served.buckets.count(), edge.called.buckets.count());
             let (client, server) = (&edge.client[0], &edge.server[0]);
             format!(
@@ -390,7 +390,7 @@ mod tests {
                 edge.connection_type, edge.total, edge.failed
             )
         };
-        assert_eq!(graph.to_vec().iter().map(told).collect::<Vec<_>>(), expected);
+        assert_eq!(graph.to_vec().iter().map(reported).collect::<Vec<_>>(), expected);
     }
 
     const CLIENT: SpanKind = SpanKind::Client;

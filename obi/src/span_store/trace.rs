@@ -215,11 +215,11 @@ mod tests {
     }
 
     #[test]
-    fn trees_are_told_from_the_top() {
+    fn trees_are_reported_from_the_top() {
         let check = |spans: Vec<Stored>, expected: &[(u8, usize, bool)]| {
-            let told: Vec<_> =
+            let reported: Vec<_> =
                 tree(spans).iter().map(|it| (it.stored.span.span_id[0], it.depth, it.is_cut)).collect();
-            assert_eq!(told, expected);
+            assert_eq!(reported, expected);
         };
         check(vec![], &[]);
         check(

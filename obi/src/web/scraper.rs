@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn scrapers_are_told_apart_by_address_and_agent() {
+    fn scrapers_are_reported_apart_by_address_and_agent() {
         let (mut scrapers, now, cursor) = (Scrapers::default(), Instant::now(), cursors(5));
         let mut check = |address: &str, agent: &str, given: usize, expected: Option<usize>| {
             let address = address.parse().expect("test addresses");

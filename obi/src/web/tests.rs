@@ -198,7 +198,7 @@ async fn errors_are_json_and_name_what_is_wrong() {
 }
 
 #[tokio::test]
-async fn a_trace_is_told_from_its_first_span_on() {
+async fn a_trace_is_reported_from_its_first_span_on() {
     let app = app(true);
     let found = get(&app, "/api/v1/traces").await.json();
     let [trace] = &found["traces"].as_array().unwrap()[..] else { panic!("one trace: {found}") };

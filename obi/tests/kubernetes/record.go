@@ -41,7 +41,7 @@ func watched(kind, object string, raw []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, uint32(len(bytes))), bytes...)
 }
 
-func told(kind pods.EventType, pod *v1.Pod) []byte {
+func reported(kind pods.EventType, pod *v1.Pod) []byte {
 	e := &pods.WatchPodsEvent{Type: kind}
 	if pod != nil {
 		e.Pod = must(pod.Marshal())
@@ -208,6 +208,6 @@ func main() {
 	// A bookmark is an empty object of its kind: its metadata stands where a pod's does.
 	write("api_services.bin", join(append(known, bookmark("202", true))...))
 	write("api_slices.bin", join(append(parts, bookmark("302", true))...))
-	write("kubelet_initial.bin", join(told(pods.EventType_ADDED, own), told(pods.EventType_ADDED, pending), told(pods.EventType_INITIAL_SYNC_COMPLETE, nil)))
-	write("kubelet_changes.bin", join(told(pods.EventType_MODIFIED, runs), told(pods.EventType_DELETED, least)))
+	write("kubelet_initial.bin", join(reported(pods.EventType_ADDED, own), reported(pods.EventType_ADDED, pending), reported(pods.EventType_INITIAL_SYNC_COMPLETE, nil)))
+	write("kubelet_changes.bin", join(reported(pods.EventType_MODIFIED, runs), reported(pods.EventType_DELETED, least)))
 }

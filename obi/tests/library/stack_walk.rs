@@ -55,15 +55,15 @@ fn every_sample_is_worth_its_own_period_and_lost_ones_are_counted() {
             std::thread::sleep(Duration::from_millis(10));
         }
         // Some of what is read below was sampled behind a loss.
-        let (mut seen, enough) = (0, counts().told + 100);
+        let (mut seen, enough) = (0, counts().reported + 100);
         loop {
-            let before = counts().told;
+            let before = counts().reported;
             while let Some(record) = maps.stacks.next() {
                 let event = StackSample::decode(&record).unwrap().event;
                 assert_eq!((u32::from(event.kind), event.value), (SAMPLE_CPU, period), "{event:?}");
                 seen += 1;
             }
-            assert!(seen <= counts().told, "{flavour:?}: {seen} of {:?}", counts());
+            assert!(seen <= counts().reported, "{flavour:?}: {seen} of {:?}", counts());
             if seen >= before.max(enough) {
                 break;
             }

@@ -109,14 +109,14 @@ fn streams(c: &mut Connection, nth: u32) -> Vec<Record> {
         c.headers(Server, stream(1), false, &ok),
         c.data_end(Server, stream(1), 9, 0),
         c.headers(Server, stream(2), false, &ok),
-        c.told(Server, stream(2), 9, 0),
+        c.reported(Server, stream(2), 9, 0),
         c.reset(Client, stream(2), 5),
         c.headers(Client, stream(3), false, &call),
         c.headers(Client, stream(4), false, &call),
         c.headers(Server, stream(3), false, &rpc_ok),
         c.data_end(Client, stream(3), 9, 1),
         c.headers(Server, stream(3), true, &[("grpc-status", "0")]),
-        c.told(Client, stream(4), 9, 1),
+        c.reported(Client, stream(4), 9, 1),
         c.reset(Client, stream(4), 8),
     ]
     .concat()

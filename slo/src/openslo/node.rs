@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_yaml_is_told_with_its_line() {
+    fn what_is_no_yaml_is_reported_with_its_line() {
         let check = |text: &str, line: u32| {
             let error = parse(text).expect_err(text);
             assert_eq!(error.line, line, "{text}: {error}");

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn selectors_are_told_from_queries() {
+    fn selectors_are_reported_from_queries() {
         let check = |query: &str, expected: bool| assert_eq!(is_selector(query), expected, "{query}");
         check("http_requests_total", true);
         check("job:requests:total", true);

@@ -235,7 +235,7 @@ fn run(agent: SocketAddr, planned: &Planned) -> Vec<String> {
         Err(too_little) => return vec![too_little],
     };
     let Variant { language, flags, .. } = built.variant;
-    let mut told = |built: &Built, truth: &Truth, samples: &[Sampled]| {
+    let mut reported = |built: &Built, truth: &Truth, samples: &[Sampled]| {
         let verdict = judge(&built.tree, &built.variant, truth, samples);
         note(&format!(
             "{:?} {:?} {:?}: {} samples, by path {:?}, {} on the way, {} outside, {:?} inlined, {} wrong",
@@ -252,11 +252,11 @@ fn run(agent: SocketAddr, planned: &Planned) -> Vec<String> {
         verdict.wrong.iter().for_each(|why| note(why));
         wrong.extend(verdict.wrong.iter().map(|why| format!("{language:?} {flags:?} {event:?}: {why}")));
     };
-    told(built, &truth, &samples);
+    reported(built, &truth, &samples);
     if let Some(next) = next {
         running.await_next().unwrap();
         match record(agent, next, &mut running) {
-            Ok((truth, samples)) => told(next, &truth, &samples),
+            Ok((truth, samples)) => reported(next, &truth, &samples),
             Err(too_little) => return vec![too_little],
         }
         check_apart(agent, built, next, begun);

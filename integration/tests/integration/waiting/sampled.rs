@@ -121,22 +121,22 @@ fn waits_of_functions_add_up(serving: &Serving, functions: &[(&str, &str)], seed
             folded.iter().filter(|(stack, _)| which(stack)).map(|(_, seconds)| seconds).sum::<f64>()
         };
         let (said, marked) = (sum(&is_in), sum(&is_marked));
-        let (told, chance) = truth[*task];
+        let (reported, chance) = truth[*task];
         note(&format!(
-            "{}: {function}: {said:.4} s and {marked:.4} s marked, itself {told:.4} s, chance {chance:.4} s",
+            "{}: {function}: {said:.4} s and {marked:.4} s marked, itself {reported:.4} s, chance {chance:.4} s",
             serving.service
         ));
         assert!(marked == 0.0 || *task == "child", "{function}: {marked} s without callers: {folded:?}");
         assert!(
-            (said + marked - told).abs() <= off() * told + chance,
-            "{function}: {said} s of {told} s: {folded:?}"
+            (said + marked - reported).abs() <= off() * reported + chance,
+            "{function}: {said} s of {reported} s: {folded:?}"
         );
     }
-    let (said, told) =
+    let (said, reported) =
         (profile["off_cpu_seconds"].as_f64().unwrap(), truth.values().map(|(sum, _)| sum).sum::<f64>());
     let chance = truth.values().map(|(_, chance)| chance * chance).sum::<f64>().sqrt();
-    note(&format!("{}: all: {said:.4} s, itself {told:.4} s, chance {chance:.4} s", serving.service));
-    assert!((said - told).abs() <= off() * told + chance, "{said} s of {told} s: {profile}");
+    note(&format!("{}: all: {said:.4} s, itself {reported:.4} s, chance {chance:.4} s", serving.service));
+    assert!((said - reported).abs() <= off() * reported + chance, "{said} s of {reported} s: {profile}");
     // Running and waiting is both.
     let wall =
         settled(&agent, &path(serving, since, "type=wall&route=/spend/%7Bid%7D/%7Btasks%7D&format=json"));
@@ -206,9 +206,12 @@ fn a_wait_for_a_lock_names_the_request_that_held_it() {
             assert!(waits.contains(";[waiting: lock];[at 0x"), "{stack}");
         }
     }
-    let (told, chance) = waited(answers.values(), THRESHOLD)["want"];
-    note(&format!("waits for a lock: {all:.4} s, itself {told:.4} s, of a known holder {named:.4} s"));
-    assert!((all - told).abs() <= off() * told + chance, "{all} s of {told} s, chance {chance}: {profile}");
+    let (reported, chance) = waited(answers.values(), THRESHOLD)["want"];
+    note(&format!("waits for a lock: {all:.4} s, itself {reported:.4} s, of a known holder {named:.4} s"));
+    assert!(
+        (all - reported).abs() <= off() * reported + chance,
+        "{all} s of {reported} s, chance {chance}: {profile}"
+    );
     assert!(named >= NAMED * all && all > 0.2, "{named} s of {all} s have a holder: {folded:?}");
 }
 
@@ -226,7 +229,7 @@ fn page_faults_are_those_of_functions() {
         let tasks = path.rsplit('/').next().unwrap().split('-');
         tasks.map(|task| task.split_once('.').unwrap().1.parse::<f64>().unwrap()).sum::<f64>()
     };
-    let told: f64 = answers.keys().map(pages).sum();
+    let reported: f64 = answers.keys().map(pages).sum();
     let begun = Instant::now();
     loop {
         let profile: Value =
@@ -236,11 +239,11 @@ fn page_faults_are_those_of_functions() {
             .filter(|listed| listed["function"] == "touch")
             .map(|listed| listed["total_count"].as_f64().unwrap())
             .sum();
-        if (said - told).abs() <= 0.05 * told + CHANCE * (PERIOD * told).sqrt() && said > 0.0 {
-            note(&format!("page faults: {said}, pages touched {told}"));
+        if (said - reported).abs() <= 0.05 * reported + CHANCE * (PERIOD * reported).sqrt() && said > 0.0 {
+            note(&format!("page faults: {said}, pages touched {reported}"));
             return;
         }
-        assert!(begun.elapsed() < patience(Duration::from_secs(10)), "{said} of {told}: {profile}");
+        assert!(begun.elapsed() < patience(Duration::from_secs(10)), "{said} of {reported}: {profile}");
         thread::sleep(Duration::from_millis(300));
     }
 }

@@ -63,7 +63,7 @@ enum cursor_flag {
 	CURSOR_NOTED = 4096,       /* the note of this response's request has been taken */
 	CURSOR_RESYNCED = 8192,    /* this head was found while looking for one: it must prove itself */
 	CURSOR_EARLY = 16384,      /* this response came before its request's head was complete */
-	CURSOR_TOLD = 32768,       /* something of this message, or of a response interim to it, has been submitted */
+	CURSOR_REPORTED = 32768,       /* something of this message, or of a response interim to it, has been submitted */
 };
 
 enum scan_result {
@@ -86,12 +86,12 @@ enum upgrade {
 	UPGRADE_POSTGRES = 5,
 	UPGRADE_POSTGRES_JOINED = 6,
 	UPGRADE_REDIS = 7,
-	UPGRADE_UNTOLD = 8,  /* with one of them: the exchange that agreed to it was lost */
+	UPGRADE_UNREPORTED = 8,  /* with one of them: the exchange that agreed to it was lost */
 };
 
 /* What is known of a response before its head, and stays across interim ones. */
 #define CURSOR_KEPT \
-	(CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT | CURSOR_EARLY | CURSOR_TOLD)
+	(CURSOR_NOTED | CURSOR_ORPHAN | CURSOR_LOST | CURSOR_METHOD_HEAD | CURSOR_METHOD_CONNECT | CURSOR_EARLY | CURSOR_REPORTED)
 
 /* A line that decides about framing: its beginning, and its end, the newline last. */
 struct framing_line {

@@ -96,12 +96,12 @@ __noinline int javascript_frame(u32 zero)
 		s->v8.failed = GUEST_NO_FUNCTION;
 		if (s->v8.is_strange) {
 			mark(s, GUEST_NO_FUNCTION);
-			s->v8.has_told = 1;
+			s->v8.has_reported = 1;
 		}
 		return 0;
 	}
 	if (word)
-		s->v8.has_told = 1;
+		s->v8.has_reported = 1;
 	add(s, word ? word : native);
 	return 1;
 }

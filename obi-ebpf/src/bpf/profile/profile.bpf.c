@@ -113,7 +113,7 @@ struct sample {
 	struct jvm_walk jvm;
 	struct v8_walk v8;
 	u32 n_addresses;
-	u32 is_told;    /* 1: the interpreter's frames that the native frame in hand runs are recorded */
+	u32 is_reported;    /* 1: the interpreter's frames that the native frame in hand runs are recorded */
 	struct stack_event event;
 	u64 address[STACK_FRAMES_KERNEL + STACK_FRAMES_USER]; /* directly behind the event */
 };
@@ -195,8 +195,8 @@ static __always_inline long walk_frame(struct sample *s)
 		return w->ended && g->state != GUEST_DUE;
 	}
 	wrong = find_entry(w, looked_up(w));
-	if (wrong == STACK_COMPLETE && w->entry.flags & MAPPING_EVAL && !s->is_told) {
-		s->is_told = 1;
+	if (wrong == STACK_COMPLETE && w->entry.flags & MAPPING_EVAL && !s->is_reported) {
+		s->is_reported = 1;
 		if (g->state == GUEST_UNSEEN)
 			guest_first(0);
 		else if (g->state == GUEST_WAITING)
@@ -204,7 +204,7 @@ static __always_inline long walk_frame(struct sample *s)
 		guest_frames(0);
 		return 0;
 	}
-	s->is_told = 0;
+	s->is_reported = 0;
 	if (may_be_java(s, wrong) && java_frame(0))
 		return w->ended && !has_rest(s);
 	if (may_be_javascript(s, wrong)) {
@@ -228,7 +228,7 @@ static __always_inline int tell(struct sample *s)
 	/* On the way up, once or a few times: a wake-up costs more than the sample. */
 	u64 beyond = bpf_ringbuf_query(&stacks, BPF_RB_AVAIL_DATA) - (setting ? setting->wakeup_bytes : 0);
 	u64 flags = beyond < WAKEUP_WINDOW ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
-	if (!s->v8.has_told)
+	if (!s->v8.has_reported)
 		mark(s, s->v8.failed);
 	bytes = s->n_addresses * 8;
 	s->event.end = s->walk.ended && s->guest.state != GUEST_DUE ? s->walk.end : STACK_TOO_DEEP;
@@ -238,7 +238,7 @@ static __always_inline int tell(struct sample *s)
 	if (bytes > sizeof(s->address))
 		bytes = sizeof(s->address);
 	/* Its time is lost with it: the CPU's next sample may be of another process, which has not spent it. */
-	count(bpf_ringbuf_output(&stacks, &s->event, sizeof(s->event) + bytes, flags) ? PROFILE_LOST : PROFILE_TOLD);
+	count(bpf_ringbuf_output(&stacks, &s->event, sizeof(s->event) + bytes, flags) ? PROFILE_LOST : PROFILE_REPORTED);
 	return 0;
 }
 
@@ -263,9 +263,9 @@ static __always_inline void begin_walk(struct sample *s, u32 tgid)
 	s->jvm.state = JVM_UNSEEN;
 	s->jvm.failed = GUEST_NO_FAILURE;
 	s->v8.state = V8_UNSEEN;
-	s->v8.has_told = 0;
+	s->v8.has_reported = 0;
 	s->v8.failed = GUEST_NO_FAILURE;
-	s->is_told = 0;
+	s->is_reported = 0;
 }
 
 /* What every record of a sample begins with: the current thread, at this time. */

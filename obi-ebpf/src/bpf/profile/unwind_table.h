@@ -238,7 +238,7 @@ struct v8 {
 
 /* What became of the times a CPU was looked at. Index of the map `profile_count`, by CPU. */
 enum profile_count {
-	PROFILE_TOLD = 0,    /* a record went to the agent */
+	PROFILE_REPORTED = 0,    /* a record went to the agent */
 	PROFILE_LOST = 1,    /* no room in the ring buffer */
 	PROFILE_IDLE = 2,    /* nothing ran */
 	PROFILE_SELF = 3,    /* the agent ran */

@@ -36,7 +36,7 @@ enum {
 
 struct v8_walk {
 	u8 state;       /* enum v8_state */
-	u8 has_told;    /* 1: functions of this sample have been recorded, or that one of them cannot be */
+	u8 has_reported;    /* 1: functions of this sample have been recorded, or that one of them cannot be */
 	u8 is_strange;  /* 1: the frame in hand refers to something that is no function where its function should be */
 	u8 failed;      /* enum guest_failure: why functions may be missing */
 	u16 type;       /* read from a map */

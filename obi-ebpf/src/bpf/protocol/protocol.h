@@ -68,7 +68,7 @@ SHARED int begin_protocol(struct connection *k, struct segment *s)
 	u32 to;
 	if (!k || !s)
 		return 0;
-	to = s->detail & ~UPGRADE_UNTOLD;
+	to = s->detail & ~UPGRADE_UNREPORTED;
 	switch (to) {
 	case UPGRADE_HTTP2:
 		upgrade_to_http2(k, s);

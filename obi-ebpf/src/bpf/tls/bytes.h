@@ -21,7 +21,7 @@ int tls_exit(struct pt_regs *ctx)
 	struct tls_frame frame = {};
 	struct tls_times at = {};
 	s64 n = call_exits(ctx, &frame, &at);
-	return n ? told(ctx, &frame, n, at) : 0;
+	return n ? reported(ctx, &frame, n, at) : 0;
 }
 
 static __always_inline int tell_move(struct pt_regs *ctx, u64 layout, u32 kind)
@@ -29,7 +29,7 @@ static __always_inline int tell_move(struct pt_regs *ctx, u64 layout, u32 kind)
 	struct tls_frame frame = {};
 	struct tls_times at = {};
 	s64 n = moves_now(ctx, layout, kind, &frame);
-	return n ? told(ctx, &frame, n, at) : 0;
+	return n ? reported(ctx, &frame, n, at) : 0;
 }
 
 SEC("uprobe")
@@ -68,7 +68,7 @@ int tls_bytes(struct pt_regs *ctx)
 		n = record_received(ctx, &frame);
 		break;
 	}
-	return n ? told(ctx, &frame, n, at) : 0;
+	return n ? reported(ctx, &frame, n, at) : 0;
 }
 
 #endif

@@ -168,7 +168,7 @@ static __always_inline int move_plain(void *ctx, struct tls_connection *t, const
 
 /* === calls === */
 
-/* Where the next call of the thread is to be kept, or NULL when it must go untold. */
+/* Where the next call of the thread is to be kept, or NULL when it must go unreported. */
 static __always_inline struct tls_frame *begin_call(struct tls_call *call, u64 stack)
 {
 	/* A call without a lower stack pointer is not inside: the calls in hand have ended unseen. */
@@ -261,7 +261,7 @@ SEC("uprobe")
 int tls_typed_read_enter(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
-	struct tls_frame frame = { .kind = (u32)TLS_ARGUMENT_2(ctx) == 23 ? TLS_CALL_RECEIVE : TLS_CALL_TOLD };
+	struct tls_frame frame = { .kind = (u32)TLS_ARGUMENT_2(ctx) == 23 ? TLS_CALL_RECEIVE : TLS_CALL_REPORTED };
 	frame.buffer = TLS_ARGUMENT_3(ctx);
 	return enter_call(ctx, &frame);
 }
@@ -271,7 +271,7 @@ SEC("uprobe")
 int tls_uncork_enter(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
-	struct tls_frame frame = { .kind = TLS_CALL_TOLD };
+	struct tls_frame frame = { .kind = TLS_CALL_REPORTED };
 	return enter_call(ctx, &frame);
 }
 
@@ -354,7 +354,7 @@ static __always_inline s64 bytes_of(struct pt_regs *ctx, const struct tls_frame 
 }
 
 /* The call in hand has moved `n` bytes. */
-static __always_inline int told(void *ctx, const struct tls_frame *frame, s64 n, struct tls_times at)
+static __always_inline int reported(void *ctx, const struct tls_frame *frame, s64 n, struct tls_times at)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct tls_key key = { .object = frame->object, .tgid = tgid };
@@ -420,17 +420,17 @@ APART s64 call_exits(struct pt_regs *ctx, struct tls_frame *frame, struct tls_ti
 	*frame = *frame_at(call, depth + 1);
 	at->arrival = call->arrival;
 	at->sent = call->sent;
-	if (frame->kind >= TLS_CALL_HANDSHAKE || frame->told)
+	if (frame->kind >= TLS_CALL_HANDSHAKE || frame->reported)
 		return 0;
 	if (depth)
 		around = frame_at(call, depth);
-	if (around && around->kind == TLS_CALL_TOLD && around->object == frame->object)
+	if (around && around->kind == TLS_CALL_REPORTED && around->object == frame->object)
 		return 0;
 	if (frame->kind == TLS_CALL_SEND && !frame->count)
 		find_unsent(frame, TLS_RESULT(ctx));
 	n = bytes_of(ctx, frame);
 	if (n && around && around->object == frame->object && around->kind == frame->kind)
-		around->told = 1;
+		around->reported = 1;
 	return n;
 }
 

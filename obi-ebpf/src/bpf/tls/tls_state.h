@@ -66,7 +66,7 @@ enum tls_call_kind {
 	TLS_CALL_RECEIVE = 0, /* as `sending` elsewhere */
 	TLS_CALL_SEND = 1,
 	TLS_CALL_HANDSHAKE = 2, /* as the next one, it moves no bytes that are to be reported */
-	TLS_CALL_TOLD = 3,      /* what is sent inside has been reported: bytes that were gathered before */
+	TLS_CALL_REPORTED = 3,      /* what is sent inside has been reported: bytes that were gathered before */
 	TLS_CALL_RECORD = 4,    /* (rustls) no call that has begun: a record is being made */
 };
 
@@ -78,7 +78,7 @@ struct tls_frame {
 	u64 stack; /* stack pointer at its probe: calls inside it have lower ones */
 	u64 begun; /* when, of one that sends: encryption takes its time */
 	u32 kind;
-	u16 told;  /* 1: its bytes have been reported by a call inside it */
+	u16 reported;  /* 1: its bytes have been reported by a call inside it */
 	u16 collected; /* 1: as in struct tls_connection */
 };
 

@@ -95,10 +95,10 @@ APART int end_account(const struct connection *k, u64 exchange, u64 time)
 /* The same; what is lost is counted here, where fewer functions call each other. Returns FLAG_TIMES or 0. */
 static __always_inline u32 tell_times(const struct connection *k, u64 exchange, u64 time)
 {
-	int told = end_account(k, exchange, time);
-	if (told >= 0)
-		return told;
-	tally_add(k->tgid, TALLY_TIMES_LOST << 8 | (u32)-told, 1);
+	int reported = end_account(k, exchange, time);
+	if (reported >= 0)
+		return reported;
+	tally_add(k->tgid, TALLY_TIMES_LOST << 8 | (u32)-reported, 1);
 	return 0;
 }
 

@@ -51,7 +51,7 @@ struct Process {
     unread: Vec<Arc<Function>>,
     unchecked: Vec<Arc<Function>>,
     /// Samples with functions, and those that the kernel found no thread for.
-    told: u64,
+    reported: u64,
     lost: u64,
     /// Functions whose memory was used again have been seen: it is looked at more often.
     is_fickle: bool,
@@ -122,7 +122,7 @@ impl Guests {
     /// A frame of a function was sampled.
     pub(super) fn see(&mut self, tgid: u32, object: Object, now: u64) -> Arc<Function> {
         let process = self.processes.entry(tgid).or_insert_with(|| Process::new(0));
-        process.told += 1;
+        process.reported += 1;
         let lease = if process.is_fickle { FICKLE_FOR } else { CHECKED_FOR };
         if let Some(seen) = process.functions.get_mut(&object) {
             let is_old = now.saturating_sub(seen.checked) >= lease;
@@ -246,7 +246,7 @@ impl Process {
             functions: HashMap::default(),
             unread: Vec::new(),
             unchecked: Vec::new(),
-            told: 0,
+            reported: 0,
             lost: 0,
             is_fickle: false,
         }
@@ -254,7 +254,7 @@ impl Process {
 
     /// Nothing of it was ever right.
     fn unfit(&self) -> Option<Unfit> {
-        if self.lost >= LOST && self.told == 0 {
+        if self.lost >= LOST && self.reported == 0 {
             let kind = self.opened.as_ref().map(|opened| opened.kind());
             return Some(if kind == Some(Kind::Cpython) { Unfit::NoThread } else { Unfit::NoFrame });
         }

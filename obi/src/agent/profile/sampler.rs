@@ -101,7 +101,7 @@ pub(super) struct State {
     /// Records whose addresses have no places yet, the oldest first.
     unsettled: VecDeque<Box<[u64]>>,
     /// Spans that were reported, with the time since when: they wait for samples taken before.
-    told: VecDeque<(u64, Vec<Ended>)>,
+    reported: VecDeque<(u64, Vec<Ended>)>,
     seen: AllCounts,
     samples: u64,
     undecodable: u64,
@@ -154,7 +154,7 @@ impl Sampler {
         let now = monotonic_ns();
         loop {
             match self.notices.try_recv() {
-                Ok(Notice::Ended(spans)) => self.state.told.push_back((now, spans)),
+                Ok(Notice::Ended(spans)) => self.state.reported.push_back((now, spans)),
                 Ok(Notice::Called(pid, origin)) => self.store.is_called(pid, origin),
                 Ok(Notice::Kept(traces)) => self.store.keep_traces(&traces),
                 Ok(Notice::Renewed(pid, time)) => {
@@ -304,7 +304,7 @@ impl Sampler {
         }
         let makes = places.iter().any(makes_code);
         match self.state.makers.get(&pid) {
-            Some(is_told) if *is_told || !makes => return,
+            Some(is_reported) if *is_reported || !makes => return,
             Some(_) => {}
             None if self.state.makers.len() >= MAKERS => {
                 // Each process gets a new job when it is seen again.
@@ -313,8 +313,8 @@ impl Sampler {
             None => {}
         }
         self.forget_outdated();
-        let is_told = makes && self.ask(Job::Observe(pid));
-        self.state.makers.insert(pid, is_told);
+        let is_reported = makes && self.ask(Job::Observe(pid));
+        self.state.makers.insert(pid, is_reported);
     }
 
     /// Nothing is asked of code that was another process's: it is forgotten before.
@@ -331,10 +331,10 @@ impl Sampler {
         };
         let oldest = self.state.unsettled.iter().filter_map(|words| time_of(words)).min().unwrap_or(u64::MAX);
         let clock = self.state.clock.get_or_insert_with(Clock::now);
-        while let Some((since, _)) = self.state.told.front()
+        while let Some((since, _)) = self.state.reported.front()
             && (all || *since < oldest)
         {
-            let Some((_, spans)) = self.state.told.pop_front() else { break };
+            let Some((_, spans)) = self.state.reported.pop_front() else { break };
             self.waiting.fetch_sub(spans.len(), Ordering::Relaxed);
             for span in &spans {
                 let (samples, nanoseconds) = self.store.ended(span).of(SampleKind::Cpu);
@@ -425,7 +425,7 @@ impl Sampler {
             self.store.lose(SampleKind::OffCpu, now, lost(counts.waits.lost, seen.waits.lost));
             let faults = lost(counts.page_faults.lost, seen.page_faults.lost);
             self.store.lose(SampleKind::PageFaults, now, faults);
-            let walked = lost(counts.waits.told, seen.waits.told);
+            let walked = lost(counts.waits.reported, seen.waits.reported);
             releases::adapt(&mut self.profiler, walked);
             self.state.seen = counts;
         }

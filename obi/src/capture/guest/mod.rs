@@ -1,7 +1,7 @@
 //! Interpreters in processes: which one, where it keeps its frames, what proves it.
 //!
 //! In: a file that a process maps ([`recognise`]), then that process's memory ([`examine`](Build::examine)). Out:
-//! ranges of code that [`mapping`](super::mapping) marks, [`Told`] for the kernel's walk, and a [`Layout`] for the
+//! ranges of code that [`mapping`](super::mapping) marks, [`ForKernel`] for the kernel's walk, and a [`Layout`] for the
 //! reader of names. What does not prove itself switches the interpreter off for that process, with a reason; the native
 //! walk never depends on it. Everything that is read is anybody's. Refuses to know names and samples.
 #![forbid(unsafe_code)]
@@ -54,14 +54,14 @@ pub struct Known {
     /// Which version.
     pub version: String,
     /// For the kernel's walk.
-    pub told: Told,
+    pub for_kernel: ForKernel,
     /// For the thread that reads names.
     pub layout: Layout,
 }
 
 /// What the kernel's walk needs of a process; `tgid` is to be set.
 #[derive(Debug, Clone, Copy)]
-pub enum Told {
+pub enum ForKernel {
     /// CPython's threads and frames.
     Cpython(guest),
     /// Where HotSpot has its code.
@@ -191,16 +191,16 @@ impl Build {
             Self::Cpython(build) => {
                 let python::Known { guest, layout } = build.examine(memory, bias)?;
                 let version = build.version.to_string();
-                Ok(Known { version, told: Told::Cpython(guest), layout: Layout::Cpython(layout) })
+                Ok(Known { version, for_kernel: ForKernel::Cpython(guest), layout: Layout::Cpython(layout) })
             }
             Self::HotSpot(build) => {
                 let hotspot::Known { version, jvm, layout } = build.examine(memory, bias)?;
-                Ok(Known { version, told: Told::HotSpot(jvm), layout: Layout::HotSpot(layout) })
+                Ok(Known { version, for_kernel: ForKernel::HotSpot(jvm), layout: Layout::HotSpot(layout) })
             }
             Self::V8(build) => {
                 let v8::Known { v8, layout } = build.examine();
                 let version = build.version.clone();
-                Ok(Known { version, told: Told::V8(v8), layout: Layout::V8(layout) })
+                Ok(Known { version, for_kernel: ForKernel::V8(v8), layout: Layout::V8(layout) })
             }
         }
     }
@@ -218,7 +218,7 @@ impl Build {
     }
 }
 
-impl Told {
+impl ForKernel {
     /// The same of a process with this number.
     #[must_use]
     pub fn of(self, tgid: u32) -> Self {

@@ -31,7 +31,7 @@ pub struct Backing {
     file: ArcSwapOption<ExecutableFile>,
     /// When it was last found to be what its name means, `CLOCK_MONOTONIC` nanoseconds.
     confirmed: AtomicU64,
-    /// Somebody was asked whether it still is.
+    /// A thread was asked whether it still is.
     confirming: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ pub enum Kind {
 pub enum State {
     /// Nobody has looked.
     New = 0,
-    /// Somebody was asked to look.
+    /// A thread was asked to look.
     Asked = 1,
     /// It is known.
     Open = 2,
@@ -89,7 +89,7 @@ impl Backing {
         self.file.load()
     }
 
-    /// Whoever wanted it opened could not ask.
+    /// The thread that wanted it opened could not ask.
     pub(super) fn not_asked(&self) {
         self.set_state(State::New);
     }

@@ -100,7 +100,7 @@ impl ExecutableFile {
     }
 
     /// The open file, unless it has been let go. Reads must say their offset (`read_at`): the descriptor is shared.
-    /// Whoever keeps it keeps the file's file system busy.
+    /// What keeps it keeps the file's file system busy.
     #[must_use]
     pub fn handle(&self) -> Option<Arc<File>> {
         self.descriptor.load_full()

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::file::ExecutableFile;
 use super::space::Mapping;
-use crate::capture::guest::{Build, Kind, Told, Unfit};
+use crate::capture::guest::{Build, ForKernel, Kind, Unfit};
 use crate::capture::program::profile::{Guest, Jvm, V8};
 use aya::maps::{HashMap as KernelMap, MapData};
 use foldhash::fast::RandomState;
@@ -46,7 +46,7 @@ pub struct Fares {
 #[derive(Debug, Clone)]
 pub struct Found {
     /// For the kernel's walk.
-    pub told: Told,
+    pub for_kernel: ForKernel,
     /// Which version.
     pub version: Arc<str>,
 }
@@ -62,11 +62,11 @@ pub struct Maps {
 }
 
 impl Maps {
-    fn insert(&mut self, tgid: u32, told: Told) -> bool {
-        match told.of(tgid) {
-            Told::Cpython(guest) => self.guests.insert(tgid, Guest(guest), 0).is_ok(),
-            Told::HotSpot(jvm) => self.jvms.insert(tgid, Jvm(jvm), 0).is_ok(),
-            Told::V8(v8) => self.v8s.insert(tgid, V8(v8), 0).is_ok(),
+    fn insert(&mut self, tgid: u32, reported: ForKernel) -> bool {
+        match reported.of(tgid) {
+            ForKernel::Cpython(guest) => self.guests.insert(tgid, Guest(guest), 0).is_ok(),
+            ForKernel::HotSpot(jvm) => self.jvms.insert(tgid, Jvm(jvm), 0).is_ok(),
+            ForKernel::V8(v8) => self.v8s.insert(tgid, V8(v8), 0).is_ok(),
         }
     }
 
@@ -96,7 +96,7 @@ enum State {
     Asked,
     /// Once more from this time on.
     Again(u64),
-    On(Told),
+    On(ForKernel),
     Off(Unfit),
 }
 
@@ -113,7 +113,7 @@ impl Interpreters {
     }
 
     /// A process runs a program `since` this time and maps this now; `parent` is who it was forked from.
-    pub(super) fn told(&mut self, tgid: u32, since: u64, parent: u32, mappings: &[Arc<Mapping>]) {
+    pub(super) fn reported(&mut self, tgid: u32, since: u64, parent: u32, mappings: &[Arc<Mapping>]) {
         let found = mappings.iter().find_map(|mapping| of(mapping));
         let Some((file, bias)) = found else { return self.gone_if_other(tgid, since) };
         let is_same = |known: &Interpreter| (known.since, known.file, known.bias) == (since, file.id, bias);
@@ -129,8 +129,8 @@ impl Interpreters {
         };
         // A fork has its parent's memory, and samples come before anybody has looked.
         let inherited = self.known.get(&parent).filter(|known| (known.file, known.bias) == (file.id, bias));
-        if let Some(State::On(told)) = inherited.map(|known| &known.state) {
-            self.maps.insert(tgid, *told);
+        if let Some(State::On(reported)) = inherited.map(|known| &known.state) {
+            self.maps.insert(tgid, *reported);
         }
         if let Some(build) = &build {
             self.wants.push(Examine { tgid, since, build: Arc::clone(build), bias });
@@ -143,9 +143,13 @@ impl Interpreters {
     pub(super) fn examined(&mut self, tgid: u32, since: u64, found: Result<Found, Unfit>, now: u64) {
         let Some(known) = self.known.get_mut(&tgid).filter(|known| known.since == since) else { return };
         known.state = match found {
-            Ok(Found { told, version }) => {
+            Ok(Found { for_kernel, version }) => {
                 known.version = version;
-                if self.maps.insert(tgid, told) { State::On(told) } else { State::Off(Unfit::Full) }
+                if self.maps.insert(tgid, for_kernel) {
+                    State::On(for_kernel)
+                } else {
+                    State::Off(Unfit::Full)
+                }
             }
             Err(Unfit::NotBegun) => State::Again(now + AGAIN),
             Err(unfit) => {

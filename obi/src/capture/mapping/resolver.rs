@@ -108,12 +108,12 @@ pub struct Resolver {
     next_mark: u64,
     /// Processes whose lists are still to be read in this round: the side-band does not report what is unmapped.
     round: Vec<u32>,
-    counts: ToldCounts,
+    counts: ReportedCounts,
 }
 
 /// How telling the kernel side goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct ToldCounts {
+struct ReportedCounts {
     blocks: u64,
     full: u64,
     refused: u64,
@@ -182,7 +182,7 @@ impl Resolver {
             next_sweep: now + SECOND,
             next_mark: now + BETWEEN_MARKS,
             round: Vec::new(),
-            counts: ToldCounts::default(),
+            counts: ReportedCounts::default(),
         })
     }
 
@@ -363,7 +363,7 @@ impl Resolver {
             if before == 0 && process.sampled == 0 && !is_familiar(process.mappings(), now) {
                 continue;
             }
-            self.interpreters.told(tgid, process.since(), process.parent(), process.mappings());
+            self.interpreters.reported(tgid, process.since(), process.parent(), process.mappings());
             let builder = &self.builder;
             let entries = entries(process.mappings(), |file| {
                 if file.is_due(now, ASK_AGAIN) {
@@ -371,14 +371,14 @@ impl Resolver {
                 }
             });
             let put = self.blocks.put(tgid, &entries, before);
-            let told = put.unwrap_or_else(|error| {
+            let reported = put.unwrap_or_else(|error| {
                 tracing::debug!(tgid, %error, "mappings did not go into the kernel");
                 self.counts.full += 1;
                 0
             });
-            process.blocks = told;
-            self.counts.blocks = self.counts.blocks + u64::from(told) - u64::from(before);
-            if told == 0 {
+            process.blocks = reported;
+            self.counts.blocks = self.counts.blocks + u64::from(reported) - u64::from(before);
+            if reported == 0 {
                 self.make_room();
             }
         }
@@ -386,8 +386,8 @@ impl Resolver {
 
     /// The process that was not sampled for the longest is given no more, until it is sampled again.
     fn make_room(&mut self) {
-        let told = self.processes.iter().filter(|(_, process)| process.blocks > 0);
-        let Some(tgid) = told.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| tgid) else {
+        let reported = self.processes.iter().filter(|(_, process)| process.blocks > 0);
+        let Some(tgid) = reported.min_by_key(|(_, process)| process.sampled).map(|(tgid, _)| tgid) else {
             return;
         };
         let Some(process) = self.processes.get_mut(tgid) else { return };

@@ -64,7 +64,7 @@ pub struct Mapped<'a> {
     pub device: (u32, u32),
     /// Inode; 0 for what is no file.
     pub inode: u64,
-    /// Tells apart files that had one inode after each other; 0: not known.
+    /// Distinguishes files that had one inode after each other; 0: not known.
     pub generation: u64,
     /// Path inside the process's root, or what the kernel calls it: `//anon`, `[vdso]`.
     pub path: &'a str,

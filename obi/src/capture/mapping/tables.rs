@@ -309,7 +309,7 @@ impl Builder {
         Ok(Self { orders, added, _thread: thread })
     }
 
-    /// Asks for a file's tables. Whoever asks does so once a while for each file, so the queue is bounded by the files.
+    /// Asks for a file's tables. Each asker does so once a while for each file, so the queue is bounded by the files.
     pub fn add(&self, request: Request) {
         // It has ended only if it panicked; then nothing is to be had.
         let _ = self.orders.send(Order::Add(request));

@@ -15,7 +15,7 @@ use obi_ebpf::{Flavour, WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
 
 use super::maps::try_storage;
 use super::parallel::in_parallel;
-use super::table::{Entry, Hook, Need, programs, schedule, told};
+use super::table::{Entry, Hook, Need, programs, reported, schedule};
 use super::user::UserPrograms;
 use super::{LoadError, Settings, is_in_storage, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
@@ -72,7 +72,7 @@ impl Loaded {
             false => Cow::Borrowed(object),
         };
         let wakeup_bytes = u64::from(settings.ring_bytes) / 8;
-        let preemption = told(set, flavour, settings.preemption);
+        let preemption = reported(set, flavour, settings.preemption);
         let [tells_given, follows_databases, is_preempted] =
             [settings.tells_given, settings.follows_databases, preemption == Preemption::Programs]
                 .map(u32::from);

@@ -14,8 +14,8 @@ use std::os::fd::{AsFd as _, OwnedFd};
 
 use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
 use obi_ebpf::{
-    Flavour, PROFILE_BUSY, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_SELF,
-    PROFILE_TOLD, guest, jvm, mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key, v8,
+    Flavour, PROFILE_BUSY, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_REPORTED,
+    PROFILE_SELF, guest, jvm, mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key, v8,
     wait_setting,
 };
 
@@ -133,7 +133,7 @@ pub struct ProfileMaps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProfileCounts {
     /// Records in the ring.
-    pub told: u64,
+    pub reported: u64,
     /// No room in the ring; their value is in the CPU's next record.
     pub lost: u64,
     /// Nothing ran.
@@ -338,7 +338,7 @@ impl Counts {
         }
         let sum = |index: u32| sums[index as usize];
         Ok(ProfileCounts {
-            told: sum(PROFILE_TOLD),
+            reported: sum(PROFILE_REPORTED),
             lost: sum(PROFILE_LOST),
             idle: sum(PROFILE_IDLE),
             own: sum(PROFILE_SELF),

@@ -109,7 +109,7 @@ pub fn programs(set: HookSet, preemption: Preemption) -> impl Iterator<Item = En
 /// What an object is to know of preemption: the portable one of `syscall` has only the usual programs. No kernel that
 /// needs it preempts them (7.2 is the first); what 5.11 to 5.16 skip of them when they preempt themselves is missed.
 #[must_use]
-pub fn told(set: HookSet, flavour: Flavour, preemption: Preemption) -> Preemption {
+pub fn reported(set: HookSet, flavour: Flavour, preemption: Preemption) -> Preemption {
     match (set, flavour) {
         (HookSet::Syscall, Flavour::Portable) => Preemption::None,
         _ => preemption,
@@ -353,7 +353,7 @@ mod tests {
             let mut there: BTreeMap<&str, _> =
                 object.programs.iter().map(|(name, program)| (name.as_str(), &program.section)).collect();
             let preemptions = [Preemption::None, Preemption::Kernel, Preemption::Programs];
-            let known = preemptions.into_iter().filter(|it| *it == told(set, *flavour, *it));
+            let known = preemptions.into_iter().filter(|it| *it == reported(set, *flavour, *it));
             let entries = known.flat_map(|preemption| programs(set, preemption));
             let entries = entries.chain(schedule(*flavour).iter().copied());
             let entries: BTreeMap<&str, Entry> = entries.map(|entry| (entry.name, entry)).collect();

@@ -115,7 +115,7 @@ fn a_forced_set_is_used_or_nothing() {
 }
 
 #[test]
-fn when_none_is_left_the_reasons_are_told() {
+fn when_none_is_left_the_reasons_are_reported() {
     let check = |support: &Support, refused: &[HookSet], expected: &str| {
         assert_eq!(choose(support, refused).unwrap_err().to_string(), expected);
     };

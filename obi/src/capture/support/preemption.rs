@@ -34,7 +34,7 @@ struct Facts {
 
 /// What a kernel that preempts itself does to the programs of a set.
 ///
-/// Trampolines only keep a program on its processor (`__bpf_prog_enter_recur()`). Whoever calls a tracepoint holds
+/// Trampolines only keep a program on its processor (`__bpf_prog_enter_recur()`). The caller of a tracepoint holds
 /// preemption off, until 7.0, which protects the callers by an SRCU of their own instead. So do system calls, until
 /// their tracepoints may fault (`trace_call_bpf_faultable()`). Kprobes run with preemption off everywhere.
 pub(super) fn of(set: HookSet, types: &KernelTypes) -> Preemption {

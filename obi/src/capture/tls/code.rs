@@ -104,7 +104,7 @@ impl<'a> Function<'a> {
                 return (live && (in_fourth || in_fifth)).then_some(InnerCall { target, fifth: !in_fourth });
             }
             let moved = in_fourth && is_move(instruction, fifth_argument, count);
-            // Whoever keeps a copy needs it after the call: then the call is of something on the way.
+            // Code that keeps a copy needs it after the call: then the call is of something on the way.
             if !moved && [buffer, length, count, fifth_argument].iter().any(|kept| reads(instruction, *kept))
             {
                 return None;

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_told_apart() {
+    fn programs_are_reported_apart() {
         let hasher = foldhash::quality::RandomState::default();
         let of = |executable, cgroup| Program::of(&hasher, executable, cgroup);
         assert_eq!(of("/bin/a", "/x"), of("/bin/a", "/x"));

@@ -124,7 +124,7 @@ impl Finder {
         }
     }
 
-    /// Whoever sets it ends a look at a process with many files.
+    /// Setting it ends a look at a process with many files.
     #[must_use]
     pub fn stopping(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.stopping)

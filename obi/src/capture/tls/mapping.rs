@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_executed_file_is_told_once() {
+    fn every_executed_file_is_reported_once() {
         fn check(text: &str, expected: &[(&str, u64, u64, &str)]) {
             let found = mappings(text.as_bytes());
             let found: Vec<_> = found

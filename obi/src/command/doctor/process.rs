@@ -249,10 +249,10 @@ impl About {
         let known = self.resource.get("k8s.pod.name").and_then(serde_json::Value::as_str);
         let source = self.kubernetes.as_ref().map_or("none", |view| view.source);
         match known {
-            Some(name) => format!("{name} ({uid}), told by: {source}"),
+            Some(name) => format!("{name} ({uid}), by: {source}"),
             None => {
                 let error = self.kubernetes.as_ref().map_or("", |view| &view.error);
-                format!("{uid}, which no source has told of ({source}) {error}").trim_end().to_owned()
+                format!("{uid}, which no source has reported ({source}) {error}").trim_end().to_owned()
             }
         }
     }
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_of_ours_is_told_of() {
+    fn a_process_of_ours_is_reported_of() {
         let mut child = std::process::Command::new("/bin/sleep")
             .arg("60")
             .env_clear()

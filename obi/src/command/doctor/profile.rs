@@ -24,7 +24,7 @@ pub(super) struct Profiles {
     /// Why nothing is sampled.
     pub(super) error: Option<String>,
     /// The kernel reports what processes map, as it changes.
-    mappings_are_told: bool,
+    mappings_are_reported: bool,
     /// Functions of the kernel have names.
     kernel_names: bool,
     /// `kernel.perf_event_paranoid`: above 0, sampling every process takes `CAP_PERFMON`.
@@ -60,12 +60,12 @@ impl Profiles {
                 cpus: profiler.n_cpus(),
                 object: Some(flavour_name(profiler.flavour())),
                 error: None,
-                mappings_are_told: true,
+                mappings_are_reported: true,
                 kernel_names: !Symbols::open(Bounds::default()).statistics().kernel_is_hidden,
                 perf_event_paranoid,
             },
             Err(error) => {
-                Self { mappings_are_told: true, ..none(format!("{:#}", anyhow::Error::from(error))) }
+                Self { mappings_are_reported: true, ..none(format!("{:#}", anyhow::Error::from(error))) }
             }
         }
     }

@@ -127,11 +127,11 @@ impl Report {
 
     pub(super) fn json(&self) -> serde_json::Result<String> {
         let mut report = serde_json::to_value(self)?;
-        let told = |what: &str, why: &str| json!({ "what": what, "why": why });
-        report["not_seen"] = NOT_SEEN.iter().map(|(what, why)| told(what, why)).collect();
+        let reported = |what: &str, why: &str| json!({ "what": what, "why": why });
+        report["not_seen"] = NOT_SEEN.iter().map(|(what, why)| reported(what, why)).collect();
         for (set, written) in self.sets.iter().zip(report["sets"].as_array_mut().into_iter().flatten()) {
             let blind_spots = set.support.not_seen.iter();
-            written["not_seen"] = blind_spots.map(|spot| told(spot.what(), spot.consequence())).collect();
+            written["not_seen"] = blind_spots.map(|spot| reported(spot.what(), spot.consequence())).collect();
         }
         Ok(format!("{report:#}\n"))
     }

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_kept_and_told() {
+    fn the_ratio_is_kept_and_reported() {
         let mut sampler = warmed(0.25, true);
         let mut rng = fastrand::Rng::with_seed(7);
         let n_kept = (0..40_000).filter(|_| match sampler.decide(&root(rng.u64(..))) {

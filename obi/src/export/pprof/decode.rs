@@ -180,7 +180,7 @@ impl Reader {
         for (place, mapping) in profile.mapping.iter().enumerate() {
             let ids = self.note.build_ids.get(place);
             let id = |id: Option<&String>| id.map_or_else(Arc::default, |id| Arc::from(id.as_str()));
-            let (start, end) = Mapping::told_range(mapping.memory_start, mapping.memory_limit);
+            let (start, end) = Mapping::reported_range(mapping.memory_start, mapping.memory_limit);
             let read = Mapping {
                 start,
                 end,

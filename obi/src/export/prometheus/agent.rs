@@ -80,10 +80,10 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
     out.counter(("obi_unknown_parents", help, None), unknown)?;
 
     let untimed = stats.lost_times.iter().map(|(reason, counter)| ([("reason", *reason)], shown(counter)));
-    let help = "Requests of which it is not told where the time of their threads went, though it was booked";
+    let help = "Requests without the times of their threads, though these were booked";
     out.counter(("obi_lost_times", help, None), untimed)?;
 
-    let help = "Forks, execs and exits that were lost; what they told is read from /proc";
+    let help = "Forks, execs and exits that were lost; what they said is read from /proc";
     out.counter(("obi_lost_process_events", help, None), [([], stats.lost_process_events)])?;
     let help = "Times that a process was not read in time; what it did has the name known until then";
     out.counter(("obi_late_processes", help, None), [([], stats.late_processes)])?;
@@ -338,9 +338,9 @@ fn write_profile(out: &mut Families<'_>, profile: &Profile) -> fmt::Result {
 }
 
 fn write_kubernetes(out: &mut Families<'_>, kubernetes: &Kubernetes) -> fmt::Result {
-    let help = "Who tells the names of pods: kubelet, api, logs or none";
+    let help = "What gives the names of pods: kubelet, api, logs or none";
     out.info("obi_kubernetes_source", help, &[("source", kubernetes.source)])?;
-    let help = "Whether pods are told as they come and go: 0 while names are as of the last news";
+    let help = "Whether pods are reported as they come and go: 0 while names are as of the last news";
     out.gauge(("obi_kubernetes_live", help, None), u64::from(kubernetes.live))?;
     let header = ("obi_kubernetes_pods", "Pods of this node whose names are known", None);
     let mut family = out.family(header, MetricType::Gauge)?;
@@ -382,7 +382,7 @@ fn write_received(out: &mut Families<'_>, received: &Receive) -> fmt::Result {
     by(("obi_received_passed_items", help, None), "signal", &received.passed)?;
     let help = "Received spans that wait for the exchange they may belong to";
     out.gauge(("obi_received_waiting_spans", help, None), received.waiting as u64)?;
-    let help = "Captured spans that wait to be exported, since an SDK may tell of the same event";
+    let help = "Captured spans that wait to be exported, since an SDK may report the same event";
     out.gauge(("obi_received_held_spans", help, None), received.held as u64)?;
     let help = "Memory of what was received and is still here";
     out.gauge(("obi_received", help, Some(&BYTES)), received.bytes)

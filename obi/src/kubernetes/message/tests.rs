@@ -14,8 +14,8 @@ const GONE: &[u8] = include_bytes!("../../../tests/kubernetes/api_gone.bin");
 const LIST: &[u8] = include_bytes!("../../../tests/kubernetes/api_list.bin");
 const SERVICES: &[u8] = include_bytes!("../../../tests/kubernetes/api_services.bin");
 const SLICES: &[u8] = include_bytes!("../../../tests/kubernetes/api_slices.bin");
-const TOLD: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_initial.bin");
-const TOLD_CHANGES: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_changes.bin");
+const REPORTED: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_initial.bin");
+const REPORTED_CHANGES: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_changes.bin");
 
 fn shown(sent: &Sent<Pod>) -> String {
     let Pod { name, addresses, is_ending, .. } = &sent.object;
@@ -39,11 +39,11 @@ fn events(prefix: Prefix, pieces: &[&[u8]]) -> String {
                     Watched::Refused { code, message } => format!("refused {code} {message}"),
                     Watched::Other => "other".to_owned(),
                 },
-                Prefix::Grpc => match told(bytes).unwrap() {
-                    Told::Put(sent) => format!("put {}", shown(&sent)),
-                    Told::Gone(sent) => format!("gone {}", shown(&sent)),
-                    Told::Complete => "complete".to_owned(),
-                    Told::Other => "other".to_owned(),
+                Prefix::Grpc => match pod_event(bytes).unwrap() {
+                    PodEvent::Put(sent) => format!("put {}", shown(&sent)),
+                    PodEvent::Gone(sent) => format!("gone {}", shown(&sent)),
+                    PodEvent::Complete => "complete".to_owned(),
+                    PodEvent::Other => "other".to_owned(),
                 },
             };
             writeln!(lines, "{line}").unwrap();
@@ -69,10 +69,10 @@ fn streams_tell_the_same_wherever_they_are_cut() {
                    put cart-5d4f8c7b9-x2x4z 104 2 true\ngone cart-5d4f8c7b9-x2x4z 104 2 true\n";
     check(Prefix::Length, CHANGES, changes);
     check(Prefix::Length, GONE, "refused 410 too old resource version: 1 (2)\n");
-    let told = "put etcd-node-a 90 0 false\nput cart-5d4f8c7b9-x2x4z 101 0 false\ncomplete\n";
-    check(Prefix::Grpc, TOLD, told);
+    let reported = "put etcd-node-a 90 0 false\nput cart-5d4f8c7b9-x2x4z 101 0 false\ncomplete\n";
+    check(Prefix::Grpc, REPORTED, reported);
     let changes = "put cart-5d4f8c7b9-x2x4z 103 2 false\ngone cart-5d4f8c7b9-x2x4z  0 false\n";
-    check(Prefix::Grpc, TOLD_CHANGES, changes);
+    check(Prefix::Grpc, REPORTED_CHANGES, changes);
 }
 
 fn objects<T: Object>(bytes: &[u8]) -> Vec<T> {
@@ -183,7 +183,7 @@ fn a_static_pod_is_the_nodes_and_has_no_address() {
 proptest! {
     #[test]
     fn any_bytes_are_read(bytes in any::<Vec<u8>>()) {
-        let _ = (pod(&bytes), watched::<Pod>(&bytes), told(&bytes), list(&bytes, |_: Pod| ()));
+        let _ = (pod(&bytes), watched::<Pod>(&bytes), pod_event(&bytes), list(&bytes, |_: Pod| ()));
         let _ = (watched::<Service>(&bytes), watched::<Slice>(&bytes), Slice::decode(&bytes));
     }
 

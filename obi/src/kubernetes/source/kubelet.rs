@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use super::{Broken, gone, live, names, put};
 use crate::kubernetes::Pods;
 use crate::kubernetes::frame::{Frames, Prefix};
-use crate::kubernetes::message::{self, Told};
+use crate::kubernetes::message::{self, PodEvent};
 
 /// Until the connection stands, and until all pods that are there have been sent.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -115,14 +115,14 @@ impl Kubelet {
 
 /// Whether the message says that all has been sent. One that cannot be read is counted: the next one may be well.
 fn accept(bytes: &[u8], pods: &Pods) -> bool {
-    match message::told(bytes) {
-        Ok(Told::Put(sent)) => put(pods, sent.object),
-        Ok(Told::Gone(sent)) => gone(pods, &sent.object),
-        Ok(Told::Complete) => {
+    match message::pod_event(bytes) {
+        Ok(PodEvent::Put(sent)) => put(pods, sent.object),
+        Ok(PodEvent::Gone(sent)) => gone(pods, &sent.object),
+        Ok(PodEvent::Complete) => {
             live(pods, "kubelet");
             return true;
         }
-        Ok(Told::Other) => {}
+        Ok(PodEvent::Other) => {}
         Err(error) => {
             pods.counts().undecodable.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(%error, "a message of the kubelet is passed over");

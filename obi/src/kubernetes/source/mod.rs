@@ -193,7 +193,7 @@ fn ended(pods: &Pods, source: &'static str, broken: &Broken, said: &mut String) 
     Counts::add(&pods.counts().failures, 1);
     let error = broken.to_string();
     if *said != error {
-        tracing::warn!(source, %error, "pods are not told; names that are known stay");
+        tracing::warn!(source, %error, "pods are not reported; names that are known stay");
         said.clone_from(&error);
     }
     pods.set_state(|state| state.error = error);

@@ -24,8 +24,8 @@ const GONE: &[u8] = include_bytes!("../../../tests/kubernetes/api_gone.bin");
 const LIST: &[u8] = include_bytes!("../../../tests/kubernetes/api_list.bin");
 const SERVICES: &[u8] = include_bytes!("../../../tests/kubernetes/api_services.bin");
 const SLICES: &[u8] = include_bytes!("../../../tests/kubernetes/api_slices.bin");
-const TOLD: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_initial.bin");
-const TOLD_CHANGES: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_changes.bin");
+const REPORTED: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_initial.bin");
+const REPORTED_CHANGES: &[u8] = include_bytes!("../../../tests/kubernetes/kubelet_changes.bin");
 
 const CART: &str = "4f4f5e6e-02ab-4c1d-9a0b-0123456789ab";
 const STREAM: &str = "application/vnd.kubernetes.protobuf;stream=watch";
@@ -217,7 +217,7 @@ async fn a_server_that_cannot_begin_a_watch_with_what_is_there_is_asked_for_a_li
 }
 
 #[tokio::test]
-async fn refusals_are_told_and_never_the_token() {
+async fn refusals_are_reported_and_never_the_token() {
     async fn check(answer: Answer, expected: &str, wait: Option<u64>) {
         let (address, _requests) = serve(vec![answer]);
         let (mut api, _folder) = api(&address);
@@ -287,8 +287,8 @@ impl hyper::body::Body for Frames {
 
 #[tokio::test]
 async fn the_kubelet_tells_its_pods() {
-    let whole = [TOLD, TOLD_CHANGES].concat();
-    let answers = vec![(TOLD.to_vec(), 1, "0"), (whole, 7, "0"), (Vec::new(), 1, "9")];
+    let whole = [REPORTED, REPORTED_CHANGES].concat();
+    let answers = vec![(REPORTED.to_vec(), 1, "0"), (whole, 7, "0"), (Vec::new(), 1, "9")];
     let (kubelet, folder) = kubelet(answers);
     let pods = Pods::default();
     let broken = kubelet.follow(&pods).await;

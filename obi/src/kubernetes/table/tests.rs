@@ -86,7 +86,7 @@ fn what_is_not_heard_is_not_claimed() {
 }
 
 #[test]
-fn only_what_is_new_is_told() {
+fn only_what_is_new_is_reported() {
     let pods = Pods::default();
     pods.put(pod(1, ""), 1);
     assert_eq!(pods.take_changed(), HashSet::from([uid(1)]));

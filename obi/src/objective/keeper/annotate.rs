@@ -12,10 +12,10 @@ impl Keeper {
     pub(super) fn firing_alerts(&self, now: u64) -> Vec<Alert> {
         let firing = self.engine.firing(time(now));
         self.mark_firing(&firing);
-        firing.iter().map(|alert| self.told(alert, &self.tracked[alert.objective])).collect()
+        firing.iter().map(|alert| self.reported(alert, &self.tracked[alert.objective])).collect()
     }
 
-    fn told(&self, alert: &slo::alert::Alert, tracked: &Tracked) -> Alert {
+    fn reported(&self, alert: &slo::alert::Alert, tracked: &Tracked) -> Alert {
         let mut labels = alert.labels();
         // Agents of several machines may judge the same objective, each by what it sees.
         labels.insert("instance".to_owned(), self.instance.clone());

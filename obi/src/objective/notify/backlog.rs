@@ -127,24 +127,24 @@ mod tests {
     }
 
     #[test]
-    fn an_incident_that_was_over_before_it_could_be_told_is_told_all_the_same() {
+    fn an_incident_that_was_over_before_it_could_be_reported_is_reported_all_the_same() {
         let mut backlog = Backlog::default();
         backlog.push(vec![alert("a", 1, None)]);
         backlog.next(0, BATCH);
         backlog.failed();
         backlog.push(vec![alert("a", 1, Some(2)), alert("b", 1, None)]);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for second in 0..100 {
             for line in shown(&backlog.next(second * SECOND, BATCH)) {
-                told.push(format!("{second}: {line}"));
+                reported.push(format!("{second}: {line}"));
             }
             backlog.done(second * SECOND);
         }
-        assert_eq!(told, ["0: a fires", "1: b fires", "60: a over"]);
+        assert_eq!(reported, ["0: a fires", "1: b fires", "60: a over"]);
     }
 
     #[test]
-    fn an_end_that_follows_a_told_beginning_is_told_at_once() {
+    fn an_end_that_follows_a_reported_beginning_is_reported_at_once() {
         let mut backlog = Backlog::default();
         backlog.push(vec![alert("a", 1, None)]);
         backlog.next(0, BATCH);

@@ -150,10 +150,10 @@ mod tests {
                 serde_json::from_slice(&webhook(&alert(resolved_at), "http://h:1/")).unwrap();
             assert_eq!((&message["version"], &message["status"]), (&json!("4"), &json!(status)));
             assert_eq!(message["commonLabels"], json!({"slo": "shop"}));
-            let told = &message["alerts"][0];
-            assert_eq!((&told["status"], &told["endsAt"]), (&json!(status), &json!(ends_at)));
-            assert_eq!(told["generatorURL"], "http://h:1/slos/shop");
-            assert_eq!(told["fingerprint"].as_str().unwrap().len(), 16);
+            let reported = &message["alerts"][0];
+            assert_eq!((&reported["status"], &reported["endsAt"]), (&json!(status), &json!(ends_at)));
+            assert_eq!(reported["generatorURL"], "http://h:1/slos/shop");
+            assert_eq!(reported["fingerprint"].as_str().unwrap().len(), 16);
         }
         check(None, "firing", "0001-01-01T00:00:00Z");
         check(Some(1_700_000_060_000_000_000), "resolved", "2023-11-14T22:14:20Z");

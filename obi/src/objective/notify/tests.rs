@@ -103,8 +103,11 @@ async fn every_manager_gets_every_message_and_webhooks_what_changed() {
         let taken = fake.await_taken(1).await;
         assert_eq!((taken[0].0.as_str(), slos(&taken[0].1)), (path, vec!["a".to_owned(), "b".to_owned()]));
     }
-    let told = hook.await_taken(2).await;
-    assert_eq!((told[0].0.as_str(), &told[1].1["alerts"][0]["labels"]["slo"]), ("/hook", &Value::from("b")));
+    let reported = hook.await_taken(2).await;
+    assert_eq!(
+        (reported[0].0.as_str(), &reported[1].1["alerts"][0]["labels"]["slo"]),
+        ("/hook", &Value::from("b"))
+    );
     let stats = notifier.peers().stats();
     assert_eq!(stats.iter().map(|peer| peer.dropped).sum::<u64>(), 0);
     assert!(stats.iter().all(|peer| !peer.peer.contains("secret")), "{stats:?}");

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_addresses_are_told_from_none() {
+    fn hidden_addresses_are_reported_from_none() {
         let hidden =
             Functions::read("0000000000000000 T _stext\n0000000000000000 t do_one\n".as_bytes()).unwrap();
         assert!(hidden.is_hidden() && hidden.find(0xffff_ffff_8100_0000).is_none());

@@ -224,7 +224,7 @@ impl Http2 {
         let stream = &mut self.streams[slot];
         if let Some(begun) = stream.begun(&self.connections[stream.connection]) {
             sink.begun(&begun);
-            stream.is_told = true;
+            stream.is_reported = true;
         }
     }
 
@@ -362,7 +362,7 @@ impl Http2 {
         match stream.exchange(connection, end) {
             Some(exchange) => {
                 sink.exchange(&exchange);
-                stream.is_told = false;
+                stream.is_reported = false;
             }
             None => sink.lost(stream_loss(loss::RECORDS_MISSING, connection)),
         }

@@ -49,7 +49,7 @@ pub(super) struct Stream {
     tid: u32,
     cause: Cause,
     /// Who takes exchanges knows of it, and waits to hear more.
-    pub(super) is_told: bool,
+    pub(super) is_reported: bool,
     arrival: u64,
     started: u64,
     pub(super) text: RequestText,

@@ -61,8 +61,8 @@ impl Streams {
     }
 
     pub(super) fn release(&mut self, slot: u32, connection: &mut Connection) {
-        let Stream { id, connection: at, previous, next, is_told, .. } = self[slot];
-        if is_told {
+        let Stream { id, connection: at, previous, next, is_reported, .. } = self[slot];
+        if is_reported {
             self.forgotten.push(stream::number(connection.number, id));
         }
         match previous {

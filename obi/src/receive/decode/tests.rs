@@ -82,9 +82,9 @@ fn json_of_the_specification_is_read() {
     let received = &batch.spans[0];
     assert_eq!((received.role, received.span.parent_span_id), (Role::Client, None));
     assert_eq!(received.span.trace_id[..2], [0x5b, 0x8e]);
-    let mut told = Vec::new();
-    received.span.attributes(|name, value| told.push(format!("{name}={value}")));
-    assert_eq!(told, ["n=7", "d=0.5"]);
+    let mut reported = Vec::new();
+    received.span.attributes(|name, value| reported.push(format!("{name}={value}")));
+    assert_eq!(reported, ["n=7", "d=0.5"]);
 }
 
 #[test]

@@ -48,8 +48,8 @@ fn put(joins: &mut Joins<u8>, span: &Span, held: bool, now: u64) {
 }
 
 /// What was found, in short.
-fn told(found: Vec<Found<u8>>) -> Vec<String> {
-    let mut told: Vec<String> = found
+fn reported(found: Vec<Found<u8>>) -> Vec<String> {
+    let mut reported: Vec<String> = found
         .into_iter()
         .map(|found| match found {
             Found::Pair(pair, is_out) => {
@@ -59,8 +59,8 @@ fn told(found: Vec<Found<u8>>) -> Vec<String> {
             Found::Out(held) => format!("out {held}"),
         })
         .collect();
-    told.sort();
-    told
+    reported.sort();
+    reported
 }
 
 #[test]
@@ -74,22 +74,23 @@ fn both_ends_are_known_by_the_wire() {
     for span in [(Role::Server, 11, 9), (Role::Client, 12, 13), (Role::Client, 15, 13)] {
         assert!(joins.received(received(span.0, span.1, span.2, "a", SECOND), 0).is_none());
     }
-    assert_eq!(told(joins.tick(FIRST_LOOK - 1)), [""; 0]);
-    assert_eq!(told(joins.tick(FIRST_LOOK)), ["1=11 false", "2=12 false"]);
+    assert_eq!(reported(joins.tick(FIRST_LOOK - 1)), [""; 0]);
+    assert_eq!(reported(joins.tick(FIRST_LOOK)), ["1=11 false", "2=12 false"]);
     assert_eq!((joins.present_id([1; 8]), joins.present_id([3; 8])), ([11; 8], [3; 8]));
     assert_eq!(joins.counts(), (1, 0));
-    let looks: Vec<_> = (2..=u64::from(LOOKS)).flat_map(|nth| told(joins.tick(nth * FIRST_LOOK))).collect();
+    let looks: Vec<_> =
+        (2..=u64::from(LOOKS)).flat_map(|nth| reported(joins.tick(nth * FIRST_LOOK))).collect();
     assert_eq!(looks, ["alone 15"]);
-    assert_eq!(told(joins.tick(HELD + SECOND)), [""; 0], "the SDK's spans have gone out instead");
+    assert_eq!(reported(joins.tick(HELD + SECOND)), [""; 0], "the SDK's spans have gone out instead");
 }
 
 #[test]
 fn an_exchange_may_come_after_its_span() {
     let mut joins = Joins::default();
     joins.received(received(Role::Server, 11, 9, "a", SECOND), 0);
-    assert_eq!(told(joins.tick(FIRST_LOOK)), [""; 0]);
+    assert_eq!(reported(joins.tick(FIRST_LOOK)), [""; 0]);
     put(&mut joins, &captured(SpanKind::Server, 1, Some(9), "a"), true, FIRST_LOOK);
-    assert_eq!(told(joins.tick(2 * FIRST_LOOK)), ["1=11 false"]);
+    assert_eq!(reported(joins.tick(2 * FIRST_LOOK)), ["1=11 false"]);
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn of_a_proxy_and_its_service_the_right_one_is_taken() {
         put(&mut joins, &captured(SpanKind::Server, 1, Some(9), "a"), true, 0);
         put(&mut joins, &captured(SpanKind::Server, 2, Some(9), "b"), true, 0);
         joins.received(received(Role::Server, 11, 9, service, start), 0);
-        assert_eq!(told(joins.tick(FIRST_LOOK)), [expected], "{service} {start}");
+        assert_eq!(reported(joins.tick(FIRST_LOOK)), [expected], "{service} {start}");
     }
 }
 
@@ -111,13 +112,13 @@ fn what_no_sdk_tells_of_goes_out_after_a_while_and_is_known_longer() {
     put(&mut joins, &captured(SpanKind::Server, 1, Some(9), "a"), true, 0);
     put(&mut joins, &captured(SpanKind::Server, 2, Some(8), "a"), true, 0);
     joins.hold(3, SECOND);
-    assert_eq!((told(joins.tick(HELD - 1)), joins.counts()), (vec![], (0, 3)));
-    assert_eq!(told(joins.tick(HELD)), ["out 1", "out 2"]);
+    assert_eq!((reported(joins.tick(HELD - 1)), joins.counts()), (vec![], (0, 3)));
+    assert_eq!(reported(joins.tick(HELD)), ["out 1", "out 2"]);
     joins.received(received(Role::Server, 11, 9, "a", SECOND), HELD);
-    assert_eq!(told(joins.tick(HELD + SECOND)), ["1=11 true", "out 3"]);
-    assert_eq!(told(joins.tick(KNOWN)), [""; 0]);
+    assert_eq!(reported(joins.tick(HELD + SECOND)), ["1=11 true", "out 3"]);
+    assert_eq!(reported(joins.tick(KNOWN)), [""; 0]);
     joins.received(received(Role::Server, 12, 8, "a", SECOND), KNOWN);
-    let late: Vec<_> = (1..=10).flat_map(|nth| told(joins.tick(KNOWN + nth * FIRST_LOOK))).collect();
+    let late: Vec<_> = (1..=10).flat_map(|nth| reported(joins.tick(KNOWN + nth * FIRST_LOOK))).collect();
     assert_eq!(late, ["alone 12"]);
     assert_eq!((joins.counts(), joins.captured.len()), ((0, 0), 0));
 }
@@ -128,7 +129,7 @@ fn only_processes_that_may_have_an_sdk_are_waited_for() {
     assert!(joins.holds(1, 0) && joins.holds(1, YOUNG - 1) && !joins.holds(1, YOUNG));
     put(&mut joins, &captured(SpanKind::Server, 1, Some(9), "a"), false, YOUNG);
     joins.received(received(Role::Server, 11, 9, "a", SECOND), YOUNG);
-    assert_eq!(told(joins.tick(YOUNG + FIRST_LOOK)), ["1=11 true"]);
+    assert_eq!(reported(joins.tick(YOUNG + FIRST_LOOK)), ["1=11 true"]);
     assert!(joins.holds(1, YOUNG + SILENT) && !joins.holds(1, YOUNG + FIRST_LOOK + SILENT));
     for pid in 0..2 * PROCESSES {
         joins.holds(u32::try_from(pid).unwrap(), 0);

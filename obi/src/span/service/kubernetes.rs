@@ -129,9 +129,9 @@ impl Cluster {
             let id = format!("{}.{}.{}", pod.namespace, pod.name, container.name);
             attributes.text("service.instance.id", &clean(&id));
         }
-        let is_told =
+        let is_reported =
             !pod.annotation(VERSION).is_empty() || self.use_labels && !pod.labels.version.is_empty();
-        if !is_told {
+        if !is_reported {
             attributes.text(VERSION, &clean(&version));
         }
     }

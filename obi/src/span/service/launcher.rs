@@ -6,7 +6,7 @@ use super::program::stem;
 
 /// Where a launcher's arguments name what to run.
 #[derive(Debug, Clone, Copy)]
-enum Told {
+enum NamedBy {
     /// As `module:attribute` or a module anywhere among its options (WSGI and ASGI servers).
     Module,
     /// As the value of one of these options.
@@ -15,40 +15,40 @@ enum Told {
     Script(&'static [&'static str]),
 }
 
-const LAUNCHERS: [(&str, Told); 24] = [
-    ("gunicorn", Told::Module),
-    ("uvicorn", Told::Module),
-    ("hypercorn", Told::Module),
-    ("daphne", Told::Module),
-    ("granian", Told::Module),
-    ("waitress-serve", Told::Module),
-    ("waitress", Told::Module),
-    ("sanic", Told::Module),
-    ("celery", Told::Option(&["-A", "--app"])),
-    ("flask", Told::Option(&["-A", "--app"])),
-    ("uwsgi", Told::Option(&["-w", "--module", "--wsgi", "--wsgi-file", "--file"])),
-    ("streamlit", Told::Script(&["run"])),
-    ("fastapi", Told::Script(&["run", "dev"])),
-    ("coverage", Told::Script(&["run"])),
-    ("bundle", Told::Script(&["exec"])),
-    ("ts-node", Told::Script(&[])),
-    ("tsx", Told::Script(&[])),
-    ("nodemon", Told::Script(&[])),
-    ("plackup", Told::Script(&[])),
-    ("starman", Told::Script(&[])),
-    ("hypnotoad", Told::Script(&[])),
-    ("morbo", Told::Script(&["daemon"])),
-    ("newrelic-admin", Told::Script(&["run-program"])),
-    ("uvicorn.main", Told::Module),
+const LAUNCHERS: [(&str, NamedBy); 24] = [
+    ("gunicorn", NamedBy::Module),
+    ("uvicorn", NamedBy::Module),
+    ("hypercorn", NamedBy::Module),
+    ("daphne", NamedBy::Module),
+    ("granian", NamedBy::Module),
+    ("waitress-serve", NamedBy::Module),
+    ("waitress", NamedBy::Module),
+    ("sanic", NamedBy::Module),
+    ("celery", NamedBy::Option(&["-A", "--app"])),
+    ("flask", NamedBy::Option(&["-A", "--app"])),
+    ("uwsgi", NamedBy::Option(&["-w", "--module", "--wsgi", "--wsgi-file", "--file"])),
+    ("streamlit", NamedBy::Script(&["run"])),
+    ("fastapi", NamedBy::Script(&["run", "dev"])),
+    ("coverage", NamedBy::Script(&["run"])),
+    ("bundle", NamedBy::Script(&["exec"])),
+    ("ts-node", NamedBy::Script(&[])),
+    ("tsx", NamedBy::Script(&[])),
+    ("nodemon", NamedBy::Script(&[])),
+    ("plackup", NamedBy::Script(&[])),
+    ("starman", NamedBy::Script(&[])),
+    ("hypnotoad", NamedBy::Script(&[])),
+    ("morbo", NamedBy::Script(&["daemon"])),
+    ("newrelic-admin", NamedBy::Script(&["run-program"])),
+    ("uvicorn.main", NamedBy::Module),
 ];
 
 /// The application that this launcher is to run; `None` when it is no launcher or its arguments name none.
 pub(super) fn application(launcher: &str, arguments: &[String]) -> Option<String> {
-    let (_, told) = LAUNCHERS.iter().find(|(name, _)| *name == launcher)?;
-    let name = match told {
-        Told::Module => named_module(arguments)?,
-        Told::Option(options) => value_of(arguments, options)?,
-        Told::Script(words) => {
+    let (_, reported) = LAUNCHERS.iter().find(|(name, _)| *name == launcher)?;
+    let name = match reported {
+        NamedBy::Module => named_module(arguments)?,
+        NamedBy::Option(options) => value_of(arguments, options)?,
+        NamedBy::Script(words) => {
             let mut positional =
                 arguments.iter().map(String::as_str).filter(|argument| !argument.starts_with('-'));
             let first = positional.next()?;

@@ -325,8 +325,8 @@ proptest! {
         let found = Facts { executable, command, directory: "/".to_owned(), ..Facts::default() };
         let name = name_of(&found);
         prop_assert!(!name.is_empty() && name.len() <= NAME_BYTES);
-        let told = found.command.iter().any(|argument| argument.contains(&name));
-        prop_assert!(told || !["python3", "java", "node"].contains(&name.as_str()), "{found:?}");
+        let reported = found.command.iter().any(|argument| argument.contains(&name));
+        prop_assert!(reported || !["python3", "java", "node"].contains(&name.as_str()), "{found:?}");
     }
 }
 

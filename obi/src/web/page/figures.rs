@@ -233,9 +233,9 @@ mod tests {
             }));
         }
         let red = registry.snapshot();
-        let told: Vec<_> =
+        let reported: Vec<_> =
             rows(&red).iter().map(|row| (row.kind, row.figures.requests, row.figures.errors)).collect();
-        assert_eq!(told, [(SpanKind::Server, 2, 1), (SpanKind::Client, 1, 1)]);
+        assert_eq!(reported, [(SpanKind::Server, 2, 1), (SpanKind::Client, 1, 1)]);
         let id = rows(&red)[0].service.id;
         for (kind, expected) in [(SpanKind::Server, 2), (SpanKind::Client, 1)] {
             let list = operations(&red, id, kind);

@@ -155,7 +155,7 @@ fn values(html: &str, attribute: &str) -> Vec<String> {
 }
 
 /// Text of the elements that say what they are.
-fn told(html: &str, what: &str) -> Vec<String> {
+fn reported(html: &str, what: &str) -> Vec<String> {
     let begin = format!("data-is=\"{what}\">");
     let parts = html.split(&begin).skip(1);
     parts.map(|part| part.split('<').next().unwrap().to_owned()).collect()
@@ -316,7 +316,7 @@ async fn numbers_are_the_snapshots_own() {
     let red = registry.snapshot();
     let app = app(spans.clone(), Some(view("shop")));
     let overview = get(&app, "/").await.body;
-    let mut requests = told(&overview, "requests");
+    let mut requests = reported(&overview, "requests");
     requests.sort();
     assert_eq!(requests, shown(&red));
     assert_eq!(requests, ["7", "7", "7", "7"]);
@@ -327,19 +327,22 @@ async fn numbers_are_the_snapshots_own() {
         "{overview}"
     );
     let service = get(&app, "/services/shop/shopcart").await.body;
-    assert_eq!(told(&service, "requests"), ["7", "7", "7", "7"], "tiles and operations of both sides");
+    assert_eq!(reported(&service, "requests"), ["7", "7", "7", "7"], "tiles and operations of both sides");
     let agent = get(&app, "/agent").await.body;
-    assert_eq!((told(&agent, "seen"), told(&agent, "lost")), (vec!["28".to_owned()], vec!["3".to_owned()]));
-    assert_eq!(told(&agent, "series"), [red.series().to_string()]);
+    assert_eq!(
+        (reported(&agent, "seen"), reported(&agent, "lost")),
+        (vec!["28".to_owned()], vec!["3".to_owned()])
+    );
+    assert_eq!(reported(&agent, "series"), [red.series().to_string()]);
     assert!(agent.contains("1,234") && agent.contains("ring_full") && agent.contains("1.00 MiB"), "{agent}");
     let map = get(&app, "/map").await.body;
     let mut calls: Vec<_> = red.edges.iter().map(|edge| edge.total.to_string()).collect();
     calls.sort();
-    let mut drawn = told(&map, "calls");
+    let mut drawn = reported(&map, "calls");
     drawn.sort();
     assert_eq!(drawn, calls);
     let slo = get(&app, "/slos/shopslo").await.body;
-    assert_eq!(told(&slo, "bad"), ["10"]);
+    assert_eq!(reported(&slo, "bad"), ["10"]);
     assert!(slo.contains("of 100 allowed in 100,000 events") && slo.contains("14.4"), "{slo}");
 }
 

@@ -189,7 +189,7 @@ async fn a_metric_leads_to_the_profile_of_its_request() {
 }
 
 #[tokio::test]
-async fn cpu_time_by_route_is_told_with_its_error() {
+async fn cpu_time_by_route_is_reported_with_its_error() {
     let app = app();
     let metrics = text(&app, "/metrics", "text/plain").await;
     let value = |name: &str| {
@@ -313,7 +313,7 @@ async fn without_samples_there_is_a_reason() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_told_from_what_is_idle() {
+async fn what_is_not_there_is_reported_from_what_is_idle() {
     let app = app();
     for query in
         ["span=00000000000000ff", "trace=000000000000000000000000000000ff", "pid=9&span=0202020202020202"]

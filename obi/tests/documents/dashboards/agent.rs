@@ -88,7 +88,7 @@ fn coverage() -> Row {
             lines(
                 (
                     "Lost exchanges",
-                    "Exchanges that were seen to begin and could not be told whole, by stage and reason",
+                    "Exchanges that were seen to begin and could not be reported whole, by stage and reason",
                 ),
                 (Unit::PerSecond, 8),
                 [line(rate("obi_lost_total", CHOSEN, "stage, reason"), "{{stage}} {{reason}}")],

@@ -69,7 +69,7 @@ impl Folder {
 
 /// An address that a process has printed, and the time when it was right.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     pub(crate) tgid: u32,
     pub(crate) address: u64,
     pub(crate) time: u64,
@@ -98,12 +98,12 @@ impl Program {
     }
 
     /// Its next line: process, address, time.
-    pub(crate) fn told(&mut self) -> Told {
+    pub(crate) fn reported(&mut self) -> Reported {
         let mut line = String::new();
         self.says.read_line(&mut line).unwrap();
         let numbers: Vec<u64> = line.split_whitespace().map(|number| number.parse().unwrap()).collect();
         let [tgid, address, time] = numbers[..] else { panic!("`{line}`") };
-        Told { tgid: u32::try_from(tgid).unwrap(), address, time }
+        Reported { tgid: u32::try_from(tgid).unwrap(), address, time }
     }
 
     /// Ends it and takes note of its end.
@@ -144,44 +144,44 @@ impl Agent {
         Self { resolver, released: Vec::new() }
     }
 
-    pub(crate) fn resolve(&mut self, told: Told) -> Resolved {
+    pub(crate) fn resolve(&mut self, reported: Reported) -> Resolved {
         let released = &mut self.released;
         self.resolver.advance(&mut |files| {
             assert!(files.iter().all(|file| file.handle().is_some()), "there is time to read them");
             released.extend(files.iter().map(|file| file.id));
         });
-        let Told { tgid, address, time } = told;
+        let Reported { tgid, address, time } = reported;
         self.resolver.resolve(Sampled { tgid, address: address + 1, is_return: true, time })
     }
 
     /// Once its list is read, if it is.
-    pub(crate) fn settled(&mut self, told: Told) -> Resolved {
+    pub(crate) fn settled(&mut self, reported: Reported) -> Resolved {
         self.until(|agent| {
-            Some(agent.resolve(told)).filter(|resolved| !matches!(resolved, Resolved::Pending))
+            Some(agent.resolve(reported)).filter(|resolved| !matches!(resolved, Resolved::Pending))
         })
     }
 
-    pub(crate) fn place(&mut self, told: Told) -> Place {
-        self.until(|agent| match agent.resolve(told) {
+    pub(crate) fn place(&mut self, reported: Reported) -> Place {
+        self.until(|agent| match agent.resolve(reported) {
             Resolved::Place(place) => Some(place),
             _ => None,
         })
     }
 
     /// The file there, once it is open.
-    pub(crate) fn file(&mut self, told: Told) -> (Place, Arc<ExecutableFile>) {
-        self.until(|agent| match agent.resolve(told) {
+    pub(crate) fn file(&mut self, reported: Reported) -> (Place, Arc<ExecutableFile>) {
+        self.until(|agent| match agent.resolve(reported) {
             Resolved::Place(place) => place.mapping.file().map(|file| (place, file)),
             _ => None,
         })
     }
 
     /// A sample of it is taken.
-    pub(crate) fn sample(&mut self, told: Told) {
-        let header = event_header { tgid: told.tgid, time: told.time, ..event_header::default() };
+    pub(crate) fn sample(&mut self, reported: Reported) {
+        let header = event_header { tgid: reported.tgid, time: reported.time, ..event_header::default() };
         let (kind, end) = (SAMPLE_CPU as u8, STACK_NO_PROCESS as u8);
         let event = stack_event { header, kind, n_user: 1, end, ..stack_event::default() };
-        let address = told.address | 1 << STACK_EXACT_BIT;
+        let address = reported.address | 1 << STACK_EXACT_BIT;
         let words: Vec<u64> = [event.as_bytes(), address.as_bytes()]
             .concat()
             .chunks(8)

@@ -72,9 +72,9 @@ proptest! {
 
 #[test]
 fn a_range_without_addresses_is_no_range() {
-    let check = |told: (u64, u64), expected: (u64, u64)| {
+    let check = |reported: (u64, u64), expected: (u64, u64)| {
         let mut selection = random(3, 20);
-        let mapping = Arc::new(Mapping { start: told.0, end: told.1, ..Mapping::default() });
+        let mapping = Arc::new(Mapping { start: reported.0, end: reported.1, ..Mapping::default() });
         for sample in &mut selection.samples {
             let frames = sample.stack.frames.iter();
             let frames = frames.map(|frame| Frame { mapping: Some(Arc::clone(&mapping)), ..frame.clone() });
@@ -88,7 +88,7 @@ fn a_range_without_addresses_is_no_range() {
             let frames = || read.samples.iter().flat_map(|sample| &sample.stack.frames);
             let mappings: Vec<&Arc<Mapping>> = frames().filter_map(|frame| frame.mapping.as_ref()).collect();
             assert!(!mappings.is_empty());
-            assert!(mappings.iter().all(|mapping| (mapping.start, mapping.end) == expected), "{told:x?}");
+            assert!(mappings.iter().all(|mapping| (mapping.start, mapping.end) == expected), "{reported:x?}");
         }
     };
     check((0x1000, 0x1001), (0x1000, 0x1001));

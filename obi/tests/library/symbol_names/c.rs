@@ -8,7 +8,7 @@ use obi::profile::symbol::kernel::{Functions, Kernel};
 use obi::profile::symbol::{Bounds, File, Place, Symbols};
 use obi::profile::{Fidelity, Runtime};
 
-use super::program::{Names, Told, Workshop, addr2line, mangled, told, word};
+use super::program::{Names, Reported, Workshop, addr2line, mangled, reported, word};
 
 /// A chain of functions, the innermost inlined twice; their names.
 fn source(depth: usize) -> (String, Vec<String>, String) {
@@ -71,12 +71,12 @@ fn every_address(workshop: &Workshop, program: &str, names: &[String]) -> Vec<u6
     starts.flat_map(|start| (0..24).map(move |offset| start + offset)).collect()
 }
 
-fn compare(workshop: &Workshop, program: &str, addresses: &[u64]) -> Vec<Told> {
+fn compare(workshop: &Workshop, program: &str, addresses: &[u64]) -> Vec<Reported> {
     let theirs = addr2line(workshop, program, addresses);
     let mut ours = Names::of(&workshop.path(program));
     let mut inlined = Vec::new();
     for (address, theirs) in addresses.iter().zip(theirs) {
-        assert_eq!(told(&ours.at(*address)), theirs, "{program} at {address:#x}");
+        assert_eq!(reported(&ours.at(*address)), theirs, "{program} at {address:#x}");
         if theirs.len() > 1 {
             inlined.push(theirs);
         }

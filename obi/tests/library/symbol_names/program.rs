@@ -116,15 +116,15 @@ pub(crate) fn mangled(line: &Line) -> &str {
 }
 
 /// One function per address and depth: name, file without folders, line.
-pub(crate) type Told = Vec<(String, String, u32)>;
+pub(crate) type Reported = Vec<(String, String, u32)>;
 
 /// What `addr2line` says of addresses, the innermost function first.
-pub(crate) fn addr2line(workshop: &Workshop, program: &str, addresses: &[u64]) -> Vec<Told> {
+pub(crate) fn addr2line(workshop: &Workshop, program: &str, addresses: &[u64]) -> Vec<Reported> {
     let list: String = addresses.iter().map(|address| format!("{address:#x}\n")).collect();
     let list = workshop.write("addresses", &list);
     let command = format!("addr2line -a -f -i -e {program} < {}", list.display());
     let text = workshop.run("sh", ["-c", &command]);
-    let mut told: Vec<Told> = Vec::new();
+    let mut reported: Vec<Reported> = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
         assert!(line.starts_with("0x"), "{line}");
@@ -136,13 +136,13 @@ pub(crate) fn addr2line(workshop: &Workshop, program: &str, addresses: &[u64]) -
             let file = file.rsplit('/').next().unwrap_or(file).to_owned();
             calls.push((name.to_owned(), file, line.parse().unwrap_or(0)));
         }
-        told.push(calls);
+        reported.push(calls);
     }
-    told
+    reported
 }
 
 /// What we say, in the same form.
-pub(crate) fn told(symbol: &Symbol) -> Told {
+pub(crate) fn reported(symbol: &Symbol) -> Reported {
     let one = |line: &Line| {
         let file = line.file.rsplit('/').next().unwrap_or_default().to_owned();
         (mangled(line).to_owned(), file, line.line)

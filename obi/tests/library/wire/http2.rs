@@ -200,7 +200,7 @@ impl Connection {
     }
 
     /// What a stream had carried one way, reported before it ends otherwise. `arrival`: when the last of it passed.
-    pub fn told(&mut self, from: From, stream: u32, body_bytes: u64, messages: u32) -> Vec<Record> {
+    pub fn reported(&mut self, from: From, stream: u32, body_bytes: u64, messages: u32) -> Vec<Record> {
         let frame = Frame { kind: DATA, stream, body_bytes, messages, ..Frame::default() };
         let sequences = self.sequences;
         let records = self.records(from, &frame, FRAME_APART);

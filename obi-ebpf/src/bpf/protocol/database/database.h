@@ -38,7 +38,7 @@ static const struct prefix POSTGRES_START = {
 enum postgres_action {
 	POSTGRES_REFUSED = 0, /* there is no such message */
 	POSTGRES_HOPPED,
-	POSTGRES_TOLD,        /* without its payload */
+	POSTGRES_REPORTED,        /* without its payload */
 	POSTGRES_TEXT,        /* a statement's text */
 	POSTGRES_SHORT,       /* a name, a tag or a status */
 	POSTGRES_NAMES,       /* two names, and behind them values, which stay */
@@ -61,7 +61,7 @@ static __always_inline u8 postgres_action(u8 type, bool from_client)
 		if (letter & (LETTER('E') | LETTER('C')))
 			return POSTGRES_SHORT;
 		if (letter & (LETTER('S') | LETTER('F') | LETTER('c') | LETTER('f')))
-			return POSTGRES_TOLD;
+			return POSTGRES_REPORTED;
 		return letter & client_hopped ? POSTGRES_HOPPED : POSTGRES_REFUSED;
 	}
 	if (letter & server_hopped || (type >= '1' && type <= '3'))
@@ -71,7 +71,7 @@ static __always_inline u8 postgres_action(u8 type, bool from_client)
 	if (letter & LETTER('E'))
 		return POSTGRES_ERROR;
 	if (letter & (LETTER('s') | LETTER('I')))
-		return POSTGRES_TOLD;
+		return POSTGRES_REPORTED;
 	return letter & LETTER('W') ? POSTGRES_REPLICATION : POSTGRES_REFUSED;
 }
 

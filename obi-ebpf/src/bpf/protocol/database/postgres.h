@@ -181,7 +181,7 @@ SHARED int postgres_begins(struct connection *k, struct segment *s)
 		f->flags = action; /* what is copied is decided where the payload begins */
 	else if (action == POSTGRES_TEXT || action == POSTGRES_SHORT)
 		f->copy = postgres_copy(k, s, action);
-	if (action > POSTGRES_TOLD && (f->flags || f->copy))
+	if (action > POSTGRES_REPORTED && (f->flags || f->copy))
 		c->mode = MODE_FRAME_COPY;
 	else if (action > POSTGRES_HOPPED)
 		tell_frame(k, s, FRAME_FIRST_PIECE | FRAME_LAST_PIECE);

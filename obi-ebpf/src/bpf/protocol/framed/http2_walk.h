@@ -145,7 +145,7 @@ static __always_inline void upgrade_to_http2(struct connection *k, const struct 
 	begin_direction(&k->cursor[s->sending & 1], MODE_FRAME, false);
 	k->protocol = PROTOCOL_HTTP2;
 	k->last_stream = 1;
-	k->n_opened = !(s->detail & UPGRADE_UNTOLD) && !is_answered(k);
+	k->n_opened = !(s->detail & UPGRADE_UNREPORTED) && !is_answered(k);
 }
 
 /* Frames cannot be followed: what passes until one is found again is a gap, which the agent sees in the sequence. */

@@ -38,7 +38,7 @@ static __always_inline void lose_response(struct connection *k, const struct cur
 	const struct cursor *request = request_cursor(k);
 	bool begun = k->n_requests == k->n_responses && request->mode == MODE_HEAD && request->flags & CURSOR_PIECES;
 	tally_lost(k, loss, 1);
-	if (pending(k) || response->flags & CURSOR_TOLD || begun)
+	if (pending(k) || response->flags & CURSOR_REPORTED || begun)
 		forget(exchange_number(k, k->n_responses));
 }
 

@@ -265,12 +265,12 @@ static __always_inline u32 response_complete(struct connection *k, struct segmen
 static __always_inline void leave_head(struct connection *k, struct segment *s, u32 flags)
 {
 	struct cursor *c = cursor_of(k, s);
-	bool told = !(c->flags & (CURSOR_LOST | CURSOR_ORPHAN));
+	bool reported = !(c->flags & (CURSOR_LOST | CURSOR_ORPHAN));
 	u8 mode = c->mode, upgrade = c->upgrade;
 	k->flags |= CONNECTION_HTTP;
 	count_open(k);
 	if (flags & FLAG_TUNNEL) {
-		come_to(s, OUTCOME_LEFT, told ? upgrade : upgrade | UPGRADE_UNTOLD); /* behind its record */
+		come_to(s, OUTCOME_LEFT, reported ? upgrade : upgrade | UPGRADE_UNREPORTED); /* behind its record */
 	} else if (flags & FLAG_INTERIM) {
 		u16 kept = c->flags & CURSOR_KEPT;
 		cursor_reset(c, MODE_START);
@@ -399,7 +399,7 @@ SHARED int finish_piece(struct connection *k, struct segment *s, struct head_eve
 			fill_cause(k, s, (struct cause *)r->carry);
 			r->header.flags |= FLAG_CAUSE;
 		}
-		c->flags |= CURSOR_PIECES | CURSOR_TOLD;
+		c->flags |= CURSOR_PIECES | CURSOR_REPORTED;
 	}
 	c->unsent = 0;
 	c->head_bytes += n;

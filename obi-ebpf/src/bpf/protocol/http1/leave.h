@@ -83,7 +83,7 @@ static __always_inline void rejected(struct connection *k, struct segment *s)
 /* It is not HTTP/1: before what was taken for it ends. Returns whether anything does. */
 static __always_inline bool leave(struct connection *k, struct segment *s)
 {
-	u32 to = s->detail & ~UPGRADE_UNTOLD;
+	u32 to = s->detail & ~UPGRADE_UNREPORTED;
 	s->ending = (struct ending){ .time = s->time, .reason = CLOSE_ABANDONED, .loss = LOSS_FRAMING, .leaves = 1 };
 	/* A WebSocket needs an exchange that was reported, both ways. */
 	if (to == UPGRADE_WEBSOCKET && (s->detail != to || is_answered(k)))

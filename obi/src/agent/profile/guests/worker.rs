@@ -142,7 +142,7 @@ fn open(examine: &Examine) -> Result<(Found, Arc<Opened>), Unfit> {
     let memory = ProcessMemory::open(*tgid).map_err(|error| Unfit::Memory(error.to_string()))?;
     let known = build.examine(&memory, *bias)?;
     let (right, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
-    let found = Found { told: known.told, version: known.version.into() };
+    let found = Found { for_kernel: known.for_kernel, version: known.version.into() };
     let (tgid, layout, sources) = (*tgid, known.layout, Sources::default());
     Ok((found, Arc::new(Opened { tgid, memory, layout, sources, right, wrong })))
 }

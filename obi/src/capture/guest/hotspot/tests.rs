@@ -145,14 +145,17 @@ fn what_describes_itself_is_known() {
     let (build, memory) = jvm("17.0.9+9");
     let known = build.examine(&memory, 0).unwrap();
     assert_eq!(known.version, "17.0.9+9");
-    let told = known.jvm;
-    assert_eq!((told.code, told.code_bytes), (CODE, 0x10_0000));
-    assert_eq!((told.interpreter, told.interpreter_bytes), (CODE + 0x1000, 0x2000));
-    assert_eq!((told.const_method, told.bytecode, told.access), (8, 48, 40));
-    let heap = told.heap[0];
+    let reported = known.jvm;
+    assert_eq!((reported.code, reported.code_bytes), (CODE, 0x10_0000));
+    assert_eq!((reported.interpreter, reported.interpreter_bytes), (CODE + 0x1000, 0x2000));
+    assert_eq!((reported.const_method, reported.bytecode, reported.access), (8, 48, 40));
+    let heap = reported.heap[0];
     assert_eq!((heap.start, heap.bytes, heap.segments), (CODE, 0x10_0000, 0x6000));
-    assert_eq!((told.call_stub, told.segment_bits, told.block), (CODE + 0x80, 7, 16));
-    assert_eq!((told.method, told.method_header, told.frame_size, told.code_begin), (112, 352, 28, 32));
+    assert_eq!((reported.call_stub, reported.segment_bits, reported.block), (CODE + 0x80, 7, 16));
+    assert_eq!(
+        (reported.method, reported.method_header, reported.frame_size, reported.code_begin),
+        (112, 352, 28, 32)
+    );
     let compiled = known.layout.compiled.unwrap();
     assert_eq!((compiled.heaps[0], compiled.row), ((CODE, 0x10_0000, 0x6000), 16));
     assert_eq!(compiled.parts, Parts::Behind { rows: [268, 272], scopes: 120, methods: 260 });

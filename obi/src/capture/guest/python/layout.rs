@@ -154,8 +154,8 @@ fn byte(value: u32) -> u8 {
 fn described(version: Version, memory: &dyn Memory, runtime: u64) -> Result<guest, Unfit> {
     const PROOF: Unfit = Unfit::Proof("_Py_DebugOffsets");
     let word = |index: u64| memory.word(runtime.wrapping_add(8 * index)).ok_or(PROOF);
-    let told = word(1)?;
-    if word(0)? != COOKIE || told >> 16 != (3 << 8 | u64::from(version.minor)) {
+    let reported = word(1)?;
+    if word(0)? != COOKIE || reported >> 16 != (3 << 8 | u64::from(version.minor)) {
         return Err(PROOF);
     }
     // Where the groups of the thread's state and of frames begin.
@@ -277,8 +277,8 @@ mod tests {
     fn what_proves_itself_is_known() {
         let check = |minor: u8, key: [u32; 2], expected: Result<(u16, u16, u32), Unfit>| {
             let known = build(minor).examine(&memory(key, minor), 0);
-            let told = known.map(|known| (known.layout.name, known.guest.thread_id, known.guest.slot));
-            assert_eq!(told, expected, "3.{minor} {key:?}");
+            let reported = known.map(|known| (known.layout.name, known.guest.thread_id, known.guest.slot));
+            assert_eq!(reported, expected, "3.{minor} {key:?}");
         };
         check(11, [1, 3], Ok((100, 152, 0x310 + 56)));
         check(12, [1, 0], Ok((100, 136, 0x318)));

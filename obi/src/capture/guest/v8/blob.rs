@@ -47,13 +47,13 @@ impl Symbols {
 /// The code of a file with V8.
 pub(super) fn find(elf: &Elf, source: &dyn Source, wanted: &Wanted) -> Result<Range<u64>, Unfit> {
     let file = File { elf, source };
-    let told = |function: Option<u64>, bytes| file.returned(function?, bytes);
-    let told = told(wanted.blob.code, 8).zip(told(wanted.blob.size, 4));
+    let reported = |function: Option<u64>, bytes| file.returned(function?, bytes);
+    let reported = reported(wanted.blob.code, 8).zip(reported(wanted.blob.size, 4));
     let named = || {
         let found = symbol::find(elf, source, SHT_SYMTAB, &[CODE, SIZE]);
         file.code(found[0]?.address).zip(found[1].map(|symbol| symbol.address))
     };
-    let (code, size) = told.or_else(named).ok_or(Unfit::NoSymbol(CODE))?;
+    let (code, size) = reported.or_else(named).ok_or(Unfit::NoSymbol(CODE))?;
     let size = number(elf, source, size).and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
     let end = code.checked_add(size).filter(|_| BYTES.contains(&size) && file.is_code(code));
     end.map(|end| code..end).ok_or(Unfit::Proof(SIZE))

@@ -6,7 +6,7 @@ use obi_ebpf::MAPPING_EVAL;
 
 use super::*;
 
-fn told(entries: &[mapping_entry]) -> Vec<(u64, u64, u64, u32)> {
+fn reported(entries: &[mapping_entry]) -> Vec<(u64, u64, u64, u32)> {
     entries.iter().map(|entry| (entry.start, entry.end, entry.origin, entry.table)).collect()
 }
 
@@ -20,7 +20,7 @@ fn a_mapping_is_cut_along_its_tables() {
         let plain = mapping_entry { start: 0x1000, end: 0x2000, ..mapping_entry::default() };
         let mut entries = Vec::new();
         under_tables(plain, address, &spans, &mut entries);
-        assert_eq!(told(&entries), expected, "{address:#x} {spans:?}");
+        assert_eq!(reported(&entries), expected, "{address:#x} {spans:?}");
     }
     check(0x400, &[], &[(0x1000, 0x2000, 0, 0)]);
     check(0x400, &[(0x400, 0x1400, 7)], &[(0x1000, 0x2000, 0x1000, 7)]);
@@ -152,9 +152,9 @@ fn the_evaluating_function_is_marked_where_it_lies() {
     let check = |range: Range<u64>, expected: &[(u64, u64, u32, u32)]| {
         let mut entries = vec![entry(0x1000, 0x2000, 1), entry(0x2000, 0x3000, 2), entry(0x8000, 0x9000, 3)];
         flag(&mut entries, &range, MAPPING_EVAL);
-        let told: Vec<_> =
+        let reported: Vec<_> =
             entries.iter().map(|entry| (entry.start, entry.end, entry.table, entry.flags)).collect();
-        assert_eq!(told, expected, "{range:x?}");
+        assert_eq!(reported, expected, "{range:x?}");
     };
     let rest = (0x8000, 0x9000, 3, 0);
     check(

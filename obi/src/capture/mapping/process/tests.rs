@@ -22,7 +22,7 @@ fn path(processes: &Processes, tgid: u32, address: u64, time: u64) -> String {
 }
 
 #[test]
-fn an_exec_is_told_from_what_was_before_by_time() {
+fn an_exec_is_reported_from_what_was_before_by_time() {
     let mut processes = Processes::default();
     apply(&mut processes, 10, Event::Fork { parent: 1, tgid: 7 });
     map(&mut processes, 11, 7, 0x1000, "/a");
@@ -198,7 +198,7 @@ fn a_process_whose_end_was_lost_ends_when_it_is_not_found() {
 }
 
 #[test]
-fn who_is_gone_is_told() {
+fn who_is_gone_is_reported() {
     let mut processes = Processes::default();
     map(&mut processes, 5, 7, 0x1000, "/a");
     processes.take_wants();

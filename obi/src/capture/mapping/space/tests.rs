@@ -13,7 +13,7 @@ fn mapping(backings: &mut Backings, range: (u64, u64), path: &str, since: u64) -
     Mapping { start: range.0, end: range.1, offset: 0, backing: backings.of(&mapped), since }
 }
 
-fn told(space: &Space) -> Vec<(u64, u64, u64, &str)> {
+fn reported(space: &Space) -> Vec<(u64, u64, u64, &str)> {
     space.now().iter().map(|m| (m.start, m.end, m.offset, &*m.backing.path)).collect()
 }
 
@@ -29,7 +29,7 @@ fn what_a_new_mapping_overlaps_has_gone() {
             space.map(mapping(&mut backings, (*start, *end), path, 1));
         }
         space.map(mapping(&mut backings, (new.0, new.1), new.2, 2));
-        assert_eq!(told(&space), expected, "{known:?} {new:?}");
+        assert_eq!(reported(&space), expected, "{known:?} {new:?}");
     }
     check(&[], (10, 20, "/a"), &[(10, 20, 0, "/a")]);
     check(&[(10, 20, "/a")], (20, 30, "/b"), &[(10, 20, 0, "/a"), (20, 30, 0, "/b")]);
@@ -86,7 +86,7 @@ fn a_list_replaces_what_is_older() {
         .map(|(range, path)| mapping(&mut backings, range, path, 0))
         .into();
     assert!(space.replace(listed.clone(), 200));
-    assert_eq!(told(&space), [(10, 20, 0, "/a"), (50, 60, 0, "/later"), (70, 80, 0, "/ccc")]);
+    assert_eq!(reported(&space), [(10, 20, 0, "/a"), (50, 60, 0, "/later"), (70, 80, 0, "/ccc")]);
     assert!(Arc::ptr_eq(&kept, space.at(10).unwrap()));
     assert_eq!((path(space.find(35, 199)), path(space.find(35, 200))), ("/bb", "none"));
     assert!(!space.replace(listed, 200));

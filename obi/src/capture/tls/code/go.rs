@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_told_where_its_object_is_known() {
+    fn a_record_is_reported_where_its_object_is_known() {
         // mov %rax,0x30(%rsp): the home is above the frame, the frame pointer and the return address.
         const STORE: &[u8] = &[0x48, 0x89, 0x44, 0x24, 0x30];
         // test %rsi,%rsi; jne +1; nop

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_as_they_are() {
+    fn refusals_are_reported_as_they_are() {
         let check = |status: &str, body: &str, missing: usize, expected: &[&str]| {
             let error = refusal(status, body, missing);
             assert!(expected.iter().all(|part| error.contains(part)), "{error}");

@@ -230,7 +230,7 @@ impl Tables {
     }
 
     fn mapping(&self, mapping: &otlp::Mapping) -> Result<Mapping, DecodeError> {
-        let (start, end) = Mapping::told_range(mapping.memory_start, mapping.memory_limit);
+        let (start, end) = Mapping::reported_range(mapping.memory_start, mapping.memory_limit);
         let mut read = Mapping {
             start,
             end,

@@ -227,7 +227,7 @@ fn series_begin_with_zero_and_end_once() {
 }
 
 #[test]
-fn a_successor_goes_on_and_a_destination_that_goes_is_told() {
+fn a_successor_goes_on_and_a_destination_that_goes_is_reported() {
     let mut first = remote(Buckets::Both);
     let n_series = series(&first.write(&with(&["GET"]), NOW)).len();
     let mut next = remote(Buckets::Both);

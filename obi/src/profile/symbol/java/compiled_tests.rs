@@ -128,7 +128,7 @@ fn what_is_inlined_has_methods() {
 }
 
 #[test]
-fn what_does_not_prove_itself_is_not_told() {
+fn what_does_not_prove_itself_is_not_reported() {
     let check = |at: u64, bytes: &[u8]| {
         let mut memory = memory(BEHIND, false);
         put(&mut memory, at, bytes);

@@ -132,7 +132,7 @@ fn what_is_no_method_is_refused() {
 }
 
 #[test]
-fn what_is_not_told_is_left_out() {
+fn what_is_not_reported_is_left_out() {
     let mut silent = memory(b"shop/Cart");
     put(&mut silent, CONST_METHOD + 28, &[0]);
     put(&mut silent, CONSTANTS + 54, &[0, 0]);

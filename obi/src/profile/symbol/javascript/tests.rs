@@ -115,7 +115,7 @@ fn image(layout: &Layout, locals: u32) -> Image {
     image
 }
 
-fn told(code: Result<Code, Unnamed>) -> (String, String, u32) {
+fn reported(code: Result<Code, Unnamed>) -> (String, String, u32) {
     let code = code.unwrap();
     (code.name.to_string(), code.file.to_string(), code.line)
 }
@@ -129,7 +129,7 @@ fn a_function_has_its_name_its_file_and_the_line_where_it_begins() {
     for layout in [OLD, NEW] {
         for locals in [0, 1, 7] {
             let image = image(&layout, locals);
-            assert_eq!(told(image.read(&layout)), is("pay", "/srv/cart.js", 3), "{locals}");
+            assert_eq!(reported(image.read(&layout)), is("pay", "/srv/cart.js", 3), "{locals}");
             let symbol = image.read(&layout).unwrap().symbol();
             assert_eq!((symbol.lines.len(), symbol.runtime), (1, Runtime::V8));
             assert_eq!((symbol.lines[0].start_line, symbol.lines[0].line), (3, 0));
@@ -146,10 +146,10 @@ fn lines_that_v8_has_counted_are_believed() {
     for (index, end) in [3, 9, 15, 40].into_iter().enumerate() {
         image.number(ENDS + 16 + 8 * index as u64, end);
     }
-    assert_eq!(told(image.read(&NEW)).2, 4);
+    assert_eq!(reported(image.read(&NEW)).2, 4);
     // Of another type: its text is counted.
     image.object(ENDS, NEW.scope_type);
-    assert_eq!(told(image.read(&NEW)).2, 3);
+    assert_eq!(reported(image.read(&NEW)).2, 3);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn every_kind_of_text_is_read() {
         let mut image = image(&OLD, 0);
         let name = change(&mut image);
         image.word(SCOPE + 8 + 8 * 3, name);
-        assert_eq!(told(image.read(&OLD)).0, expected, "{kind}");
+        assert_eq!(reported(image.read(&OLD)).0, expected, "{kind}");
     };
     let at = TEXTS + 0x800;
     let length = |image: &mut Image, length: u32| image.put(at + 12, &length.to_le_bytes());
@@ -267,9 +267,9 @@ fn functions_of_the_language_have_a_name_alone() {
     let name = image.text(TEXTS + 0x900, "map");
     image.word(SHARED + 24, name);
     image.word(SHARED + 40, 0);
-    assert_eq!(told(image.read(&NEW)), is("map", "", 0));
+    assert_eq!(reported(image.read(&NEW)), is("map", "", 0));
     image.number(SHARED + 24, 9);
-    assert_eq!(told(image.read(&NEW)), is(ANONYMOUS, "", 0));
+    assert_eq!(reported(image.read(&NEW)), is(ANONYMOUS, "", 0));
 }
 
 #[test]

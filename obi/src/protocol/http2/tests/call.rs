@@ -32,14 +32,15 @@ fn remote_procedure_calls() {
     ];
     check(&records, &["Client 1 POST /s.S/M? 200 5/0 20-20-30  rpc Some(12)  None/Some(0) Some(2000000)"]);
     // The client gives up; so does its connection. Nothing was answered, or something, or how much is not known.
-    let begun: fn(&mut Connection) -> _ = |c| vec![c.told(Client, 1, 34, 2)];
-    let answered: fn(&mut Connection) -> _ =
-        |c| vec![c.headers(Server, 1, false, &RPC_OK), c.told(Client, 1, 34, 2), c.told(Server, 1, 51, 3)];
-    let untold: fn(&mut Connection) -> _ = |c| vec![c.headers(Server, 1, false, &RPC_OK)];
+    let begun: fn(&mut Connection) -> _ = |c| vec![c.reported(Client, 1, 34, 2)];
+    let answered: fn(&mut Connection) -> _ = |c| {
+        vec![c.headers(Server, 1, false, &RPC_OK), c.reported(Client, 1, 34, 2), c.reported(Server, 1, 51, 3)]
+    };
+    let unreported: fn(&mut Connection) -> _ = |c| vec![c.headers(Server, 1, false, &RPC_OK)];
     for (carried, bytes, messages) in [
         (begun, "none 34/0", "Some(2)/Some(0)"),
         (answered, "200 34/51", "Some(2)/Some(3)"),
-        (untold, "200 ?/?", "None/None"),
+        (unreported, "200 ?/?", "None/None"),
     ] {
         for is_reset in [true, false] {
             let mut c = Connection::server(7);

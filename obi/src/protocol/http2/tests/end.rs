@@ -122,12 +122,12 @@ fn ends_tell_what_was_carried() {
         let records = [
             c.at(20).headers(Client, 1, false, &POST),
             c.at(25).headers(Server, 1, false, &OK),
-            c.at(40).arrived(21).told(Client, 1, 70, u32::MAX),
-            c.at(40).arrived(30).told(Server, 1, 500, u32::MAX),
+            c.at(40).arrived(21).reported(Client, 1, 70, u32::MAX),
+            c.at(40).arrived(30).reported(Server, 1, 500, u32::MAX),
             if is_reset { c.at(40).reset(Client, 1, 8) } else { c.at(40).close(CLOSE_REMOTE, |_| {}) },
             // Of what is over, and of a connection that is not known.
-            c.told(Server, 1, 500, 0),
-            Connection::server(8).told(Server, 1, 500, 0),
+            c.reported(Server, 1, 500, 0),
+            Connection::server(8).reported(Server, 1, 500, 0),
         ];
         check(&records, &["Server 1 POST /p? 200 70/500 20-20-40 connection_closed"]);
     }
@@ -141,7 +141,7 @@ fn promised_bytes_make_a_response_whole() {
         let head = [(":status", "200"), ("content-length", length)];
         let mut records = vec![get(&mut c, 1), c.at(25).headers(Server, 1, false, &head)];
         if carried > 0 {
-            records.push(c.at(50).arrived(30).told(Server, 1, carried, 0));
+            records.push(c.at(50).arrived(30).reported(Server, 1, carried, 0));
         }
         records.push(end(&mut c));
         let expected = format!("Client 1 GET /a?k=REDACTED 200 0/{carried} 10-20-{expected}");

@@ -156,11 +156,11 @@ fn tunnels_end_with_their_heads() {
 #[test]
 fn a_header_block_that_is_not_copied_whole_is_marked() {
     let long = "x".repeat(300);
-    for (copied, told) in [(usize::MAX, ""), (120, " cut")] {
+    for (copied, reported) in [(usize::MAX, ""), (120, " cut")] {
         let mut c = Connection::server(7);
         c.copied = copied;
         let fields: Vec<(&str, &str)> = GET.into_iter().chain([("cookie", long.as_str())]).collect();
         let asked = c.at(20).arrived(10).headers(Client, 1, true, &fields);
-        check(&[asked, ok(&mut c, 1)], &[&format!("{GOT}{told}")]);
+        check(&[asked, ok(&mut c, 1)], &[&format!("{GOT}{reported}")]);
     }
 }

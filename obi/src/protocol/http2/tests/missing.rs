@@ -63,7 +63,7 @@ fn ends_that_may_have_been_missed() {
     let called = "Server 1 POST /s.S/M? None 0/0 20-20-30  rpc Some(0)  Some(0)/Some(0) Some(2000000)";
     check(&[asked, trailers], &[called]);
     // The trailers say what was carried, unless that passed unseen, too.
-    for (body_bytes, messages, told) in [
+    for (body_bytes, messages, reported) in [
         (42_750, 3, "0/42750 20-20-30  rpc Some(0)  Some(0)/Some(3)"),
         (u64::MAX, u32::MAX, "0/? 20-20-30  rpc Some(0)  Some(0)/None"),
     ] {
@@ -74,7 +74,7 @@ fn ends_that_may_have_been_missed() {
         let flags = END_HEADERS | END_STREAM;
         let trailers =
             c.at(30).frame(Server, &Frame { kind: HEADERS, flags, stream: 1, payload, body_bytes, messages });
-        check(&[asked, trailers], &[&format!("Server 1 POST /s.S/M? None {told} Some(2000000)")]);
+        check(&[asked, trailers], &[&format!("Server 1 POST /s.S/M? None {reported} Some(2000000)")]);
     }
     let mut c = Connection::server(7);
     let asked = get(&mut c, 1);
