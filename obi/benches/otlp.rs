@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use obi::config::export::{Compression, Export, OtlpDestination, Protocol, Signal};
-use obi::export::otlp::{Plan, Tap};
+use obi::export::otlp::{Plan, SpanExport};
 use obi::span::{AttributeValue, ClientEnd, Detail, Http, ServerEnd, Service, Span, SpanKind, Status};
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -40,9 +40,10 @@ fn main() {
     println!("OTLP, {bytes} bytes per span, CPU of the exporter, median of {ROUNDS}");
     row("encode with the generated types", || per_second(ENCODED / 4, || encode_generated(&spans)));
     row("sample, encode, gather", || {
-        let mut tap =
-            Plan::new(&export(SocketAddr::from(([127, 0, 0, 1], 1)), Compression::None), 1).unwrap().tap;
-        per_second(ENCODED, || offer(&mut tap, &mut spans))
+        let mut span_export = Plan::new(&export(SocketAddr::from(([127, 0, 0, 1], 1)), Compression::None), 1)
+            .unwrap()
+            .span_export;
+        per_second(ENCODED, || offer(&mut span_export, &mut spans))
     });
     for (name, compression) in [("gRPC, whole way", Compression::None), ("gRPC with gzip", Compression::Gzip)]
     {
@@ -71,11 +72,11 @@ fn per_second(n: usize, mut round: impl FnMut()) -> f64 {
     (rounds * DISTINCT) as f64 / (cpu() - before).as_secs_f64()
 }
 
-fn offer(tap: &mut Tap, spans: &mut [Span]) {
+fn offer(span_export: &mut SpanExport, spans: &mut [Span]) {
     for span in spans {
         let span = black_box(span);
-        let kept = tap.sample(span).expect("nothing is sampled away");
-        tap.push(span, kept);
+        let kept = span_export.sample(span).expect("nothing is sampled away");
+        span_export.push(span, kept);
     }
 }
 
@@ -83,20 +84,21 @@ fn offer(tap: &mut Tap, spans: &mut [Span]) {
 fn send(spans: &mut [Span], receiver: &Receiver, compression: Compression) -> f64 {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let (mut tap, exporter) = Plan::new(&export(receiver.address, compression), 1).unwrap().start();
+        let (mut span_export, exporter) =
+            Plan::new(&export(receiver.address, compression), 1).unwrap().start();
         let seen = receiver.n_spans.load(Ordering::Relaxed);
         let (before, begun) = (cpu(), Instant::now());
         let rounds = SENT / DISTINCT;
         for _ in 0..rounds {
-            offer(&mut tap, spans);
+            offer(&mut span_export, spans);
             // The queue is not to overflow: what is lost costs nothing.
-            while tap.lanes()[0].queued_items > 60_000 {
+            while span_export.lanes()[0].queued_items > 60_000 {
                 tokio::time::sleep(Duration::from_micros(200)).await;
             }
             tokio::task::yield_now().await;
         }
-        tap.flush();
-        drop(tap);
+        span_export.flush();
+        drop(span_export);
         exporter.finish(Duration::from_secs(60)).await;
         let (used, took) = (cpu() - before, begun.elapsed());
         let n = receiver.n_spans.load(Ordering::Relaxed) - seen;

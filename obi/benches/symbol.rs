@@ -7,7 +7,7 @@ use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use obi::capture::executable::elf::Elf;
 use obi::profile::symbol::kernel::{Functions, Kernel};
-use obi::profile::symbol::{self, Bounds, Place, Symbols};
+use obi::profile::symbol::{self, Bounds, CodeAddress, Symbols};
 
 fn main() {
     divan::main();
@@ -42,7 +42,7 @@ impl Program {
 
     fn name(&self, symbols: &mut Symbols, address: u64) {
         let file = symbol::File { id: 1, handle: Some(&self.file), path: self.path, root: Path::new("/") };
-        black_box(symbols.name(&Place::File { file, address }));
+        black_box(symbols.name(&CodeAddress::File { file, address }));
     }
 }
 
@@ -63,7 +63,7 @@ fn warm(bencher: Bencher<'_, '_>) {
 #[divan::bench(sample_count = 20)]
 fn warm_kernel(bencher: Bencher<'_, '_>) {
     let mut symbols = Symbols::open(Bounds::default());
-    let place = |at: u64| Place::Kernel(0xffff_ffff_8100_0000 + at % 4096 * 512);
+    let place = |at: u64| CodeAddress::Kernel(0xffff_ffff_8100_0000 + at % 4096 * 512);
     (0..4096).for_each(|at| {
         symbols.name(&place(at));
     });

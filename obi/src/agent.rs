@@ -17,7 +17,6 @@ mod kernel;
 mod kubernetes;
 mod load;
 mod misses;
-mod outlet;
 mod part;
 mod pipeline;
 mod process;
@@ -26,6 +25,7 @@ mod received;
 mod reload;
 mod room;
 mod route_state;
+mod span_pipeline;
 mod systemd;
 mod tally;
 mod tls;
@@ -43,10 +43,10 @@ use tokio::task::{JoinHandle as Task, spawn_blocking};
 
 use self::exports::{Export, Exports, Passing, Wanted};
 use self::load::{Inputs, Loaded};
-use self::outlet::Outlet;
 use self::pipeline::Pipeline;
 use self::received::Intake;
 use self::reload::{Exported, Reloader};
+use self::span_pipeline::SpanPipeline;
 use self::wait::Bell;
 use crate::capture::support::Support;
 use crate::clock::{Clock, monotonic_ns};
@@ -98,7 +98,7 @@ struct Opened {
 
 /// Everything that runs, to be ended.
 struct Running {
-    pipeline: JoinHandle<Outlet>,
+    pipeline: JoinHandle<SpanPipeline>,
     bell: Bell,
     ready: Arc<AtomicBool>,
     stopping: Arc<AtomicBool>,
@@ -144,10 +144,11 @@ impl Opened {
         let receive = receive.map(|(plan, inlets)| (plan.finding_requests(finds_requests), inlets));
         let (commands, asked) = mpsc::channel(COMMANDS);
         let stopping = Arc::new(AtomicBool::new(false));
-        let (tap, exporter) = plan.start();
+        let (span_export, exporter) = plan.start();
         let cluster = kubernetes::start(&config.kubernetes)
             .context("failed to start the thread for the names of pods")?;
-        let inputs = Inputs { commands: asked, reloads, tap, cluster, stopping: Arc::clone(&stopping) };
+        let inputs =
+            Inputs { commands: asked, reloads, span_export, cluster, stopping: Arc::clone(&stopping) };
         Ok((Self { exporter, replaced, objectives, reloader, web, receive, commands, stopping }, inputs))
     }
 
@@ -162,8 +163,8 @@ impl Opened {
         let sampling = sampling.map(|prepared| prepared.keeping(kept_bytes));
         let (profiles, selections) = match sampling.and_then(|prepared| prepared.start(Arc::clone(&wanted))) {
             Ok(profile::Started { tell, handle, running, exports }) => {
-                pipeline.outlet.profile = Some(tell);
-                pipeline.outlet.tap.link_profiles(true);
+                pipeline.span_pipeline.profile = Some(tell);
+                pipeline.span_pipeline.span_export.link_profiles(true);
                 parts.extend(running);
                 (handle, Some(exports))
             }
@@ -180,14 +181,14 @@ impl Opened {
         let url = web.url()?;
         announce(&pipeline, &url, &kept);
         let bell = pipeline.wait.bell();
-        let (beat, hook_set) = (pipeline.beat.clone(), pipeline.outlet.stats.hook_set);
+        let (beat, hook_set) = (pipeline.beat.clone(), pipeline.span_pipeline.stats.hook_set);
         let call = bell.clone();
         let handle = Handle::new(commands, Arc::new(move || call.ring()));
         let sampled = selections.map(|selections| exports::Profiles { selections, wanted });
         let (passed, receiving) = receive.map_or((None, None), |(plan, inlets)| {
             let wanted = Arc::new(Wanted::default());
             wanted.by(&exporter);
-            pipeline.outlet.intake = Some(Intake::new(inlets.batches, inlets.counts));
+            pipeline.span_pipeline.intake = Some(Intake::new(inlets.batches, inlets.counts));
             let (takes, call) = (Arc::clone(&wanted), bell.clone());
             let listeners = plan.start(Arc::new(move |kind| takes.has(kind)), Arc::new(move || call.ring()));
             (Some(Passing { requests: inlets.passed, wanted }), Some(listeners))
@@ -195,7 +196,7 @@ impl Opened {
         let (mut watching, mut view) = (None, objective::Handle::default());
         if !objectives.is_empty() {
             let (recorder, answers, running) = start_objectives(config, objectives, &web)?;
-            pipeline.outlet.objectives = Some(recorder);
+            pipeline.span_pipeline.objectives = Some(recorder);
             view = answers;
             watching = Some(running);
         }
@@ -286,12 +287,12 @@ impl Running {
         // Once it has really ended, no further exporter comes.
         let _ = self.reloading.await;
         let pipeline = self.pipeline;
-        let mut outlet = spawn_blocking(move || pipeline.join())
+        let mut span_pipeline = spawn_blocking(move || pipeline.join())
             .await?
             .map_err(|_| anyhow::anyhow!("the pipeline thread panicked"))?;
-        outlet.hand_over();
+        span_pipeline.hand_over();
         // A part ends when the last sender to it is dropped.
-        drop(outlet.profile.take());
+        drop(span_pipeline.profile.take());
         for part in self.parts {
             part.finish().await;
         }
@@ -301,8 +302,8 @@ impl Running {
         }
         // Questions under way are answered with the pipeline's last state, or refused.
         self.web.finish(LAST_ANSWERS).await;
-        self.exports.finish(&mut outlet, view).await;
-        drop(outlet);
+        self.exports.finish(&mut span_pipeline, view).await;
+        drop(span_pipeline);
         self.naming.finish().await;
         if let Some(cluster) = self.cluster {
             cluster.finish().await;
@@ -353,14 +354,14 @@ fn start_objectives(
 fn announce(pipeline: &Pipeline, url: &str, kept: &Kept) {
     match &pipeline.kernel {
         Some(kernel) => tracing::info!(
-            processes = pipeline.outlet.processes.table().watched(),
+            processes = pipeline.span_pipeline.processes.table().watched(),
             tls = kernel.tls.is_some(),
             "watching; what can be seen and not read, as TLS of Java and NSS, \
              is counted in obi_uncovered_connections_total"
         ),
         None => tracing::info!("nothing is captured; requests are counted from the spans that are sent"),
     }
-    if pipeline.outlet.profile.is_some() {
+    if pipeline.span_pipeline.profile.is_some() {
         tracing::info!("stacks sampled on every CPU; flame graphs on {url}/profiles");
     }
     tracing::info!("capabilities kept: {kept}; no others can be had any more");

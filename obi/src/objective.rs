@@ -7,22 +7,22 @@
 //!
 //! ```text
 //! pipeline ──counts, evidence──▶ objectives ──alerts──▶ a task per peer (notify)
-//! (record)                       (keeper)  ──chunks──▶ objectives-disk (writer)
+//! (record)                       (evaluator)  ──chunks──▶ objectives-disk (writer)
 //! ```
 //!
 //! - [`files`]: OpenSLO files to objectives. [`classify`]: which objectives a span counts for, and as what.
 //! - [`record`]: the pipeline's end. [`evidence`]: worst route and traces.
-//! - `keeper`: owns the engine; evaluates every second.
+//! - `evaluator`: owns the engine; evaluates every second.
 //! - [`alert`]: what is sent when. [`notify`]: how it gets there.
 //! - [`state`], [`writer`], [`identity`]: what survives, and what it is a count of. [`view`]: what readers see.
 #![forbid(unsafe_code)]
 
 pub mod alert;
 pub mod classify;
+mod evaluator;
 pub mod evidence;
 pub mod files;
 pub mod identity;
-mod keeper;
 pub mod notify;
 pub mod record;
 pub mod state;
@@ -37,7 +37,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use slo::{Engine, Objective, Time};
 
-use self::keeper::{Ingredients, Keeper};
+use self::evaluator::{Evaluator, Ingredients};
 use self::notify::Notifier;
 use self::record::Recorder;
 use self::view::View;
@@ -45,7 +45,7 @@ use self::writer::Writer;
 use crate::config::Slo;
 use crate::privilege;
 
-/// What the keeper is sent and asked.
+/// What the evaluator is sent and asked.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Events of the pipeline.
@@ -64,21 +64,21 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Asks for views, from any thread.
 #[derive(Debug, Clone, Default)]
 pub struct Handle {
-    keeper: Option<SyncSender<Message>>,
+    evaluator: Option<SyncSender<Message>>,
 }
 
 impl Handle {
     /// Whether there is anything to ask for.
     #[must_use]
     pub fn has_objectives(&self) -> bool {
-        self.keeper.is_some()
+        self.evaluator.is_some()
     }
 
     /// How it looks now; `None` when there are no objectives, or no answer comes in time. May wait.
     #[must_use]
     pub fn view(&self) -> Option<View> {
         let (reply, answer) = sync_channel(1);
-        self.keeper.as_ref()?.try_send(Message::Ask(reply)).ok()?;
+        self.evaluator.as_ref()?.try_send(Message::Ask(reply)).ok()?;
         answer.recv_timeout(TIMEOUT).ok()
     }
 }
@@ -95,7 +95,7 @@ impl Handle {
                 }
             }
         });
-        Self { keeper: Some(sender) }
+        Self { evaluator: Some(sender) }
     }
 }
 
@@ -119,7 +119,7 @@ pub struct Start<'a> {
     pub url: String,
 }
 
-/// Batches and questions on their way to the keeper.
+/// Batches and questions on their way to the evaluator.
 const MESSAGES: usize = 64;
 
 /// Reads what an earlier run has left and starts the threads. Needs a tokio runtime for the peers.
@@ -137,21 +137,21 @@ pub fn start(start: Start<'_>) -> anyhow::Result<(Recorder, Handle, Running)> {
     let (writer, left) = Writer::start(
         &start.config.state,
         Box::new(move |left, batch| {
-            keeper::add_up(&left, batch);
-            // When the keeper has ended meanwhile, it is on disk all the same.
+            evaluator::add_up(&left, batch);
+            // When the evaluator has ended meanwhile, it is on disk all the same.
             let _ = late.send(Message::Left(Box::new(left)));
         }),
     )?;
     let notifier = Notifier::start(&start.config.alertmanagers, &start.config.webhooks, &start.url)?;
     let instance = start.instance;
     let ingredients = Ingredients { engine, notifier, writer, firing, instance, messages };
-    let mut keeper = Keeper::new(ingredients);
-    keeper.restore(left);
+    let mut evaluator = Evaluator::new(ingredients);
+    evaluator.restore(left);
     let thread = std::thread::Builder::new().name("objectives".to_owned()).spawn(move || {
         privilege::give_up().expect("giving up needs no privilege");
-        keeper.run()
+        evaluator.run()
     })?;
-    let handle = Handle { keeper: Some(sender.clone()) };
+    let handle = Handle { evaluator: Some(sender.clone()) };
     Ok((recorder, handle, Running { sender, thread }))
 }
 
@@ -160,7 +160,7 @@ impl Running {
     pub async fn finish(self) {
         let Self { sender, thread } = self;
         let ended = tokio::task::spawn_blocking(move || {
-            // A keeper that has ended needs no message.
+            // A evaluator that has ended needs no message.
             let _ = sender.send(Message::Finish);
             thread.join()
         });

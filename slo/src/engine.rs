@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::account::{Account, Budget, Burn};
-use crate::alert::{Alert, Book, SavedArm, Transition};
+use crate::alert::{Alert, AlertTracker, SavedArm, Transition};
 use crate::classifiers::{Classifiers, Target};
 use crate::coverage::Coverage;
 use crate::indicator::Outcome;
@@ -34,7 +34,7 @@ pub struct Engine {
 #[derive(Clone, Debug)]
 struct Tracked {
     account: Account,
-    book: Book,
+    tracker: AlertTracker,
 }
 
 /// An objective at a moment.
@@ -56,7 +56,7 @@ impl Engine {
     /// Tracks those objectives that count events; queries to other systems are left out. `now` is the first heart beat.
     pub fn new(objectives: Vec<Objective>, now: Time) -> Self {
         let tracked = objectives.into_iter().filter(Objective::counts_events).map(|objective| Tracked {
-            book: Book::new(objective.arms.len()),
+            tracker: AlertTracker::new(objective.arms.len()),
             account: Account::new(objective, now),
         });
         let mut coverage = Coverage::default();
@@ -112,8 +112,8 @@ impl Engine {
         self.coverage.forget(now.minus(MEMORY));
         let mut transitions = Vec::new();
         for (objective, tracked) in self.tracked.iter_mut().enumerate() {
-            let Tracked { account, book } = tracked;
-            book.evaluate(objective, account, &self.coverage, now, &mut transitions);
+            let Tracked { account, tracker } = tracked;
+            tracker.evaluate(objective, account, &self.coverage, now, &mut transitions);
         }
         transitions
     }
@@ -132,15 +132,15 @@ impl Engine {
     /// Alerts that are firing, with their numbers at this moment.
     pub fn firing(&self, now: Time) -> Vec<Alert> {
         let alerts = self.tracked.iter().enumerate().flat_map(|(objective, tracked)| {
-            tracked.book.firing(objective, &tracked.account, &self.coverage, now)
+            tracked.tracker.firing(objective, &tracked.account, &self.coverage, now)
         });
         alerts.collect()
     }
 
     /// Whether an alert of this severity is firing, and since when.
     pub fn firing_since(&self, objective: usize, severity: &str) -> Option<Time> {
-        let book = &self.tracked.get(objective)?.book;
-        book.severities().iter().find(|(known, _)| known == severity).map(|(_, since)| *since)
+        let tracker = &self.tracked.get(objective)?.tracker;
+        tracker.severities().iter().find(|(known, _)| known == severity).map(|(_, since)| *since)
     }
 
     /// Everything about one objective.
@@ -161,7 +161,7 @@ impl Engine {
         let rate = windows.iter().find(|(window, _)| *window == recent).and_then(|(_, burn)| burn.rate);
         Some(Status {
             exhausted_in: account.exhausted_in(&budget, rate.unwrap_or(0.0)),
-            firing: tracked.book.firing(objective, account, &self.coverage, now),
+            firing: tracked.tracker.firing(objective, account, &self.coverage, now),
             counted: account.counted(),
             budget,
             windows,
@@ -190,7 +190,7 @@ impl Engine {
 
     /// States of all arms that are not at rest, to be kept over restarts.
     pub fn save_arms(&self) -> Vec<SavedArm> {
-        self.tracked.iter().flat_map(|tracked| tracked.book.save(&tracked.account)).collect()
+        self.tracked.iter().flat_map(|tracked| tracked.tracker.save(&tracked.account)).collect()
     }
 
     /// Takes over states that an earlier process kept. Returns those whose objective or arm is no more: where
@@ -202,7 +202,7 @@ impl Engine {
     fn restore_arm(&mut self, saved: &SavedArm) -> bool {
         let mut tracked = self.tracked.iter_mut();
         let named = tracked.find(|tracked| tracked.account.objective().name == saved.objective);
-        named.is_some_and(|Tracked { account, book }| book.restore(account, saved))
+        named.is_some_and(|Tracked { account, tracker }| tracker.restore(account, saved))
     }
 
     /// Bytes that counts take.

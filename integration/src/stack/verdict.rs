@@ -55,7 +55,7 @@ pub struct Verdict {
 }
 
 /// Where in the tree a stack is.
-enum Place {
+enum TreePosition {
     Leaf { path: usize, is_inlined: bool },
     OnTheWay,
     Outside,
@@ -71,15 +71,15 @@ pub fn judge(tree: &Tree, variant: &Variant, truth: &Truth, samples: &[Sampled])
         verdict.n += weight;
         squares += weight * weight;
         match place(tree, variant, sample) {
-            Ok(Place::Leaf { path, is_inlined }) => {
+            Ok(TreePosition::Leaf { path, is_inlined }) => {
                 verdict.by_path[path] += weight;
                 if inlined_name(leaf(tree, path), variant).is_some() {
                     verdict.inlined.1 += weight;
                     verdict.inlined.0 += if is_inlined { weight } else { 0.0 };
                 }
             }
-            Ok(Place::OnTheWay) => verdict.on_the_way += weight,
-            Ok(Place::Outside) => verdict.outside += weight,
+            Ok(TreePosition::OnTheWay) => verdict.on_the_way += weight,
+            Ok(TreePosition::Outside) => verdict.outside += weight,
             Err(why) => {
                 wrong += 1;
                 if wrong <= SHOWN {
@@ -138,7 +138,7 @@ fn nanoseconds(time: u64) -> f64 {
     time as f64
 }
 
-fn place(tree: &Tree, variant: &Variant, sample: &Sampled) -> Result<Place, String> {
+fn place(tree: &Tree, variant: &Variant, sample: &Sampled) -> Result<TreePosition, String> {
     // Root first.
     let frames: Vec<&Frame> = sample.frames.iter().rev().collect();
     if let Some(marker) = frames.iter().find(|frame| frame.name.starts_with('[') && frame.name.ends_with(']'))
@@ -151,7 +151,7 @@ fn place(tree: &Tree, variant: &Variant, sample: &Sampled) -> Result<Place, Stri
         // The main thread while others work, the runtime's own threads, and what a program does before it counts.
         return match frames.iter().find(|frame| is_of_tree(tree, frame)) {
             Some(frame) => Err(format!("{} without its driver", frame.name)),
-            None => Ok(Place::Outside),
+            None => Ok(TreePosition::Outside),
         };
     };
     check_root(&frames[..at], variant)?;
@@ -164,7 +164,7 @@ fn place(tree: &Tree, variant: &Variant, sample: &Sampled) -> Result<Place, Stri
         check_tail(tree, &rest[..entry])?;
         rest = &rest[entry + 1..];
         place = match descend(tree, variant, &mut rest, Some(path))? {
-            Place::Outside => Place::OnTheWay,
+            TreePosition::Outside => TreePosition::OnTheWay,
             place => place,
         };
     }
@@ -178,7 +178,7 @@ fn descend(
     variant: &Variant,
     rest: &mut &[&Frame],
     handler: Option<usize>,
-) -> Result<Place, String> {
+) -> Result<TreePosition, String> {
     let mut paths: Vec<usize> = match handler {
         Some(path) => vec![path],
         None => tree.roots().iter().map(|(path, _)| *path).collect(),
@@ -197,17 +197,17 @@ fn descend(
         (paths, depth, *rest) = (next, depth + 1, others);
     }
     if depth == 0 {
-        return Ok(Place::Outside);
+        return Ok(TreePosition::Outside);
     }
     let Some(path) = paths.iter().find(|path| tree.paths[**path].len() == depth) else {
-        return Ok(Place::OnTheWay);
+        return Ok(TreePosition::OnTheWay);
     };
     let inlined = inlined_name(leaf(tree, *path), variant);
     let is_inlined = inlined.is_some() && rest.first().map(|frame| &frame.name) == inlined.as_ref();
     if is_inlined {
         *rest = &rest[1..];
     }
-    Ok(Place::Leaf { path: *path, is_inlined })
+    Ok(TreePosition::Leaf { path: *path, is_inlined })
 }
 
 /// A function is in the file that it was compiled into, also when that is deleted.

@@ -55,9 +55,9 @@ fn documented_without(lacking: &str) -> Vec<&'static str> {
 }
 
 /// The agent's binary where user `nobody` may execute it.
-struct Place(TempDir);
+struct Sandbox(TempDir);
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
         use std::os::unix::fs::PermissionsExt as _;
         let folder = tempfile::tempdir().unwrap();
@@ -189,7 +189,7 @@ fn deployments_ask_for_the_documented_capabilities() {
 
 #[test]
 fn the_documented_capabilities_are_enough() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let mut agent = place.start(&documented(integration::hook::forced()));
     let (service, span) = span_of_a_request(&mut agent);
     assert_eq!(span.service.name, service, "named by its own environment, although it is another user's");
@@ -209,7 +209,7 @@ fn root_gives_up_all_but_the_minimum() {
 
 #[test]
 fn without_what_loads_programs_one_line_says_so() {
-    let place = Place::new();
+    let place = Sandbox::new();
     for (lacking, named) in [("bpf", "CAP_BPF"), ("perfmon", "CAP_PERFMON")] {
         // CAP_SYS_ADMIN would stand for either.
         let held: Vec<&str> = DOCUMENTED.into_iter().filter(|name| *name != lacking).collect();
@@ -221,7 +221,7 @@ fn without_what_loads_programs_one_line_says_so() {
 /// Starts without one capability, or says why not; returns what it said and the span of a request, with the name that
 /// the service gave itself.
 fn degraded(lacking: &str) -> (String, String, Span) {
-    let place = Place::new();
+    let place = Sandbox::new();
     let mut agent = place.start(&documented_without(lacking));
     let (service, span) = span_of_a_request(&mut agent);
     let kept = match lacking {
@@ -251,7 +251,7 @@ struct Named {
 /// are named.
 fn profiled(capabilities: &[&str]) -> (Agent, Named) {
     const ENOUGH: u64 = 50;
-    let agent = Place::new().start_with(Config::default().set("profile", "enabled", true), capabilities);
+    let agent = Sandbox::new().start_with(Config::default().set("profile", "enabled", true), capabilities);
     let start = |name: &str, arguments: &[&str]| {
         let mut command = Command::new(name);
         command.args(arguments);
@@ -293,7 +293,7 @@ fn profiles_take_no_more_than_is_documented() {
 /// Some programs are attached when they are first wanted, which is after everything has been given up.
 #[test]
 fn what_is_wanted_later_is_attached_without_privilege() {
-    let place = Place::new();
+    let place = Sandbox::new();
     let mut agent = place.start(&documented(integration::hook::forced()));
     let server = io_uring().unwrap();
     let shape = Shape { response_bytes: 1024, ..Shape::default() };
@@ -324,7 +324,7 @@ mod wide {
 
     #[test]
     fn without_admin_there_are_no_statistics() {
-        let place = Place::new();
+        let place = Sandbox::new();
         let without = documented(integration::hook::forced());
         if !without.contains(&"sys_admin") {
             let said = place.start(&without).stop().unwrap().stderr;
@@ -341,7 +341,7 @@ mod wide {
     fn without_search_services_have_no_name_of_their_own() {
         if integration::hook::forced() == Some(HookSet::Syscall) {
             // This set cannot even find its tracepoints, unless it may mount their file system.
-            let ended = Place::new().run(&documented_without("dac_read_search"));
+            let ended = Sandbox::new().run(&documented_without("dac_read_search"));
             assert!(ended.code == 1 && ended.stderr.contains("tracefs"), "{}", ended.stderr);
             return;
         }
@@ -364,7 +364,7 @@ mod wide {
 
     #[test]
     fn without_checkpoint_restore_deleted_files_are_not_read() {
-        let place = Place::new();
+        let place = Sandbox::new();
         let agent = place.start(&documented_without("checkpoint_restore"));
         assert_minimum(&agent, SYS_PTRACE | DAC_READ_SEARCH, None);
         let said = agent.stop().unwrap().stderr;

@@ -6,7 +6,7 @@ use obi::capture::guest::hotspot::{Compiled, Layout, Parts};
 use obi::capture::guest::memory::Piece;
 use obi::capture::guest::{Build, Kind, Reported, recognise};
 use obi::profile::symbol::function::{Code, Function, Object, Sources};
-use obi::profile::symbol::java::{COMPILATION, Place};
+use obi::profile::symbol::java::{COMPILATION, CompiledFrame};
 
 const COMPILED: Compiled = Compiled {
     heaps: [(0x100, 0x8000, 0), (0, 0, 0), (0, 0, 0)],
@@ -64,7 +64,7 @@ fuzz_target!(|input: (bool, bool, u16, u16, &[u8])| {
         assert!(jvm.interpreter_bytes <= jvm.code_bytes);
     }
     let layout = layout(is_new);
-    let place = Place { address: code.into(), compilation: method & COMPILATION, is_exact };
+    let place = CompiledFrame { address: code.into(), compilation: method & COMPILATION, is_exact };
     if let Some(scopes) = place.scopes(&memory, &layout) {
         assert!(scopes.methods.last().is_some_and(|(outermost, _)| *outermost == scopes.method));
     }

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Interval, MissedTickBehavior, interval_at};
 
-use super::outlet::Outlet;
+use super::span_pipeline::SpanPipeline;
 use crate::export::Metrics;
 use crate::export::otlp::Exporter;
 use crate::objective;
@@ -260,20 +260,20 @@ async fn retire(mut exporter: Exporter, mut ending: watch::Receiver<()>) {
 impl Exports {
     /// Exports the pipeline's last state, and that of objectives, and waits, not for long, until everything has been
     /// sent.
-    pub(super) async fn finish(self, outlet: &mut Outlet, objectives: Option<View>) {
+    pub(super) async fn finish(self, span_pipeline: &mut SpanPipeline, objectives: Option<View>) {
         // A task that has ended takes no message.
         let _ = self.stop.send(());
         let Ok(Running { current, mut former, ending }) = self.task.await else { return };
         let mut exporter = current.exporter;
         if exporter.wants_metrics() {
-            exporter.export(&outlet.registry.snapshot(), unix_now());
+            exporter.export(&span_pipeline.registry.snapshot(), unix_now());
         }
         if exporter.writes() {
-            let metrics = Metrics::take(&mut outlet.registry, &mut outlet.stats);
+            let metrics = Metrics::take(&mut span_pipeline.registry, &mut span_pipeline.stats);
             exporter.write_last(&Arc::new(with_all(metrics, objectives)), unix_now());
         }
-        // With the tap, the last way to queue spans is gone.
-        drop(std::mem::take(&mut outlet.tap));
+        // With the span_export, the last way to queue spans is gone.
+        drop(std::mem::take(&mut span_pipeline.span_export));
         drop(ending);
         let former = async { while former.join_next().await.is_some() {} };
         tokio::join!(exporter.finish(FLUSH), former);

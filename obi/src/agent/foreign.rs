@@ -10,7 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::outlet::Outlet;
+use super::span_pipeline::SpanPipeline;
 use crate::clock::monotonic_ns;
 use crate::receive::Received;
 use crate::receive::ends::{Call, End, Ends};
@@ -134,7 +134,7 @@ impl Foreign {
     }
 }
 
-impl Outlet {
+impl SpanPipeline {
     /// Counts a received span that was not captured, if it counts; whether it does.
     pub(super) fn count_foreign(&mut self, received: &Received) -> bool {
         let Some(mut foreign) = self.foreign.take() else { return false };

@@ -1,6 +1,6 @@
 //! The kernel side's end in the pipeline: records of the ring to exchanges, verdicts and questions back.
 //!
-//! In: kernel records, what was found out about processes. Out: exchanges, losses and lost time for the outlet; which
+//! In: kernel records, what was found out about processes. Out: exchanges, losses and lost time for the span_pipeline; which
 //! processes the kernel side ignores. There is none where nothing is captured. Refuses to know spans and series.
 
 use std::collections::HashSet;
@@ -12,12 +12,12 @@ use obi_ebpf::{
 };
 
 use super::misses::Misses;
-use super::outlet::Outlet;
 use super::process::News;
+use super::span_pipeline::SpanPipeline;
 use super::tally::Tallies;
 use super::tls::Watch;
 use crate::capture::content;
-use crate::capture::discover::Given;
+use crate::capture::discover::ExecArguments;
 use crate::capture::event::{Event, decode};
 use crate::capture::program::{ELEMENT_OVERHEAD, IgnoredProgram, Maps, Measured, Programs};
 use crate::clock::monotonic_ns;
@@ -62,7 +62,7 @@ impl Kernel {
     }
 
     /// Takes what is in the ring; how many records that were.
-    pub(super) fn take_records(&mut self, outlet: &mut Outlet) -> usize {
+    pub(super) fn take_records(&mut self, span_pipeline: &mut SpanPipeline) -> usize {
         let mut n_records = 0;
         while n_records < BATCH {
             let Some(record) = self.maps.events.next() else { break };
@@ -73,20 +73,24 @@ impl Kernel {
                     let is_whole = event.header.flags & GIVEN_CUT == 0;
                     Some((
                         *event,
-                        Given::new(bytes, (event.n_arguments as usize, event.n_path as usize), is_whole),
+                        ExecArguments::new(
+                            bytes,
+                            (event.n_arguments as usize, event.n_path as usize),
+                            is_whole,
+                        ),
                     ))
                 }
                 Ok(event) => {
-                    outlet.stats.receive(Stage::Protocol, 1);
+                    span_pipeline.stats.receive(Stage::Protocol, 1);
                     if let Event::Close(close) = &event
                         && close.n_aside > 0
                     {
                         let open = self.exchanges.open_streams(close.header.exchange);
                         for reported in content::take(&mut self.maps.contents, close, &open) {
-                            self.exchanges.accept(&Event::Frame(&reported, &[]), outlet);
+                            self.exchanges.accept(&Event::Frame(&reported, &[]), span_pipeline);
                         }
                     }
-                    self.exchanges.accept(&event, outlet);
+                    self.exchanges.accept(&event, span_pipeline);
                     None
                 }
                 Err(error) => {
@@ -96,32 +100,32 @@ impl Kernel {
             };
             drop(record);
             if let Some((event, given)) = process {
-                self.process(&event, given, outlet);
+                self.process(&event, given, span_pipeline);
             }
         }
-        outlet.stats.receive(Stage::Capture, n_records as u64);
-        self.take_news(outlet);
+        span_pipeline.stats.receive(Stage::Capture, n_records as u64);
+        self.take_news(span_pipeline);
         n_records
     }
 
     /// To be called when the ring was emptied after these were taken: their last records have been read.
-    pub(super) fn forget(&mut self, outlet: &mut Outlet) {
+    pub(super) fn forget(&mut self, span_pipeline: &mut SpanPipeline) {
         for number in self.forgotten.drain(..) {
-            self.exchanges.forget(number, outlet);
+            self.exchanges.forget(number, span_pipeline);
         }
     }
 
-    fn process(&mut self, event: &process_event, given: Given, outlet: &mut Outlet) {
-        let processes = &mut outlet.processes;
+    fn process(&mut self, event: &process_event, given: ExecArguments, span_pipeline: &mut SpanPipeline) {
+        let processes = &mut span_pipeline.processes;
         let tgid = event.header.tgid;
         match event.action {
             PROCESS_EXEC => {
                 processes.exec(tgid, event.exec_id, event.comm, given);
-                renewed(outlet, tgid, event.header.time);
+                renewed(span_pipeline, tgid, event.header.time);
             }
             PROCESS_FORK => {
                 processes.fork(tgid, event.exec_id, event.parent);
-                renewed(outlet, tgid, event.header.time);
+                renewed(span_pipeline, tgid, event.header.time);
             }
             PROCESS_EXIT => {
                 processes.exit(tgid, event.header.time);
@@ -132,18 +136,18 @@ impl Kernel {
     }
 
     /// Takes what was found out about processes: the kernel side learns whom not to watch, the TLS thread who began.
-    pub(super) fn take_news(&mut self, outlet: &mut Outlet) {
+    pub(super) fn take_news(&mut self, span_pipeline: &mut SpanPipeline) {
         let before = self.ignored.len();
-        for news in outlet.processes.news() {
+        for news in span_pipeline.processes.news() {
             let change = match news {
                 News::Verdict(change) => change,
                 News::Renamed(tgid) => {
-                    renewed(outlet, tgid, monotonic_ns());
+                    renewed(span_pipeline, tgid, monotonic_ns());
                     continue;
                 }
                 News::Began(tgid) => {
                     if let (Some(tls), Some((executable, cgroup))) =
-                        (&mut self.tls, outlet.processes.place(tgid))
+                        (&mut self.tls, span_pipeline.processes.place(tgid))
                     {
                         tls.begun(tgid, (&executable, &cgroup), Instant::now());
                     }
@@ -152,7 +156,7 @@ impl Kernel {
             };
             let result = if change.is_ignored() {
                 self.ignored.insert(change.tgid);
-                let program = outlet.processes.program(change.tgid);
+                let program = span_pipeline.processes.program(change.tgid);
                 self.maps.process.insert(change.tgid, IgnoredProgram(program), 0)
             } else if self.ignored.remove(&change.tgid) {
                 // Absent means watched; the kernel side may have dropped an ended process already.
@@ -186,43 +190,43 @@ impl Kernel {
     }
 
     /// Whose TLS is not read may have mapped its library meanwhile.
-    fn report_uncovered(&mut self, outlet: &mut Outlet) {
+    fn report_uncovered(&mut self, span_pipeline: &mut SpanPipeline) {
         for (tgid, connections) in self.tallies.uncovered_tls() {
-            if let (Some(tls), Some((executable, _))) = (&self.tls, outlet.processes.place(tgid)) {
+            if let (Some(tls), Some((executable, _))) = (&self.tls, span_pipeline.processes.place(tgid)) {
                 tls.uncovered(tgid, executable, connections);
             }
         }
     }
 
     /// To be called about once a second.
-    pub(super) fn keep_house(&mut self, outlet: &mut Outlet) {
+    pub(super) fn keep_house(&mut self, span_pipeline: &mut SpanPipeline) {
         self.attach_wanted();
         while self.forgotten.len() < FORGOTTEN
             && let Ok(number) = self.maps.forgotten.pop(0)
         {
             self.forgotten.push(number);
         }
-        self.tallies.read(&mut self.maps, outlet);
-        self.report_uncovered(outlet);
+        self.tallies.read(&mut self.maps, span_pipeline);
+        self.report_uncovered(span_pipeline);
         if let Some(tls) = &mut self.tls {
-            tls.tick(Instant::now(), |tgid| outlet.processes.table().is_running(tgid));
+            tls.tick(Instant::now(), |tgid| span_pipeline.processes.table().is_running(tgid));
         }
         let measured = self.programs.measure();
-        self.misses.read(&measured, &mut outlet.stats);
+        self.misses.read(&measured, &mut span_pipeline.stats);
         self.misses.warn(self.programs.set(), &measured);
-        self.exchanges.sweep(monotonic_ns(), EXCHANGE_AGE, outlet);
+        self.exchanges.sweep(monotonic_ns(), EXCHANGE_AGE, span_pipeline);
     }
 
     /// What only the kernel side has counted, before a scrape is answered.
-    pub(super) fn count(&mut self, outlet: &mut Outlet) {
-        self.tallies.read(&mut self.maps, outlet);
-        outlet.count_active(&mut self.exchanges);
+    pub(super) fn count(&mut self, span_pipeline: &mut SpanPipeline) {
+        self.tallies.read(&mut self.maps, span_pipeline);
+        span_pipeline.count_active(&mut self.exchanges);
     }
 
     /// What it costs: memory into the statistics, and what became of each program.
-    pub(super) fn measure(&mut self, outlet: &mut Outlet) -> Vec<Measured> {
-        let (capture, discover) = self.map_bytes(outlet);
-        let stats = &mut outlet.stats;
+    pub(super) fn measure(&mut self, span_pipeline: &mut SpanPipeline) -> Vec<Measured> {
+        let (capture, discover) = self.map_bytes(span_pipeline);
+        let stats = &mut span_pipeline.stats;
         stats.tls = self.tls.as_ref().map(Watch::view);
         stats.maps = vec![
             MapMemory { subsystem: "capture", bytes: capture },
@@ -234,9 +238,9 @@ impl Kernel {
     }
 
     /// Bytes of the maps of capture, and of those that say who is watched: as the kernel counts them, else estimated.
-    fn map_bytes(&mut self, outlet: &mut Outlet) -> (u64, u64) {
+    fn map_bytes(&mut self, span_pipeline: &mut SpanPipeline) -> (u64, u64) {
         let element = |n: usize, bytes: usize| n as u64 * (bytes as u64 + ELEMENT_OVERHEAD);
-        let counted = outlet.processes.map_bytes();
+        let counted = span_pipeline.processes.map_bytes();
         let maps = &self.maps;
         let connections = maps.global.get(&0, 0).map_or(0, |global| global.0.n_open);
         let connection_bytes = self.programs.connection_bytes();
@@ -262,8 +266,8 @@ impl Kernel {
 }
 
 /// The process runs another program: profiles look at it anew.
-fn renewed(outlet: &mut Outlet, tgid: u32, time: u64) {
-    if let Some(profile) = &mut outlet.profile {
+fn renewed(span_pipeline: &mut SpanPipeline, tgid: u32, time: u64) {
+    if let Some(profile) = &mut span_pipeline.profile {
         profile.renewed(tgid, time);
     }
 }

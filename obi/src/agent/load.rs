@@ -12,11 +12,11 @@ use tokio::sync::mpsc;
 
 use super::foreign::{Counting, Foreign};
 use super::kernel::Kernel;
-use super::outlet::Outlet;
 use super::pipeline::Pipeline;
 use super::reload::Reload;
 use super::room::Room;
 use super::route_state::RouteState;
+use super::span_pipeline::SpanPipeline;
 use super::systemd::Beat;
 use super::wait::Wait;
 use super::{kubernetes, process, profile, tls};
@@ -29,7 +29,7 @@ use crate::capture::support::blind_spot::BlindSpot;
 use crate::cause::{Causes, context::Ids};
 use crate::clock::{Clock, tick_ns};
 use crate::config::Config;
-use crate::export::otlp::Tap;
+use crate::export::otlp::SpanExport;
 use crate::privilege::{self, Kept};
 use crate::protocol::Exchanges;
 use crate::red::Registry;
@@ -45,7 +45,7 @@ use crate::web;
 pub(super) struct Inputs {
     pub(super) commands: mpsc::Receiver<web::Command>,
     pub(super) reloads: mpsc::Receiver<Reload>,
-    pub(super) tap: Tap,
+    pub(super) span_export: SpanExport,
     /// Who asks for the names of pods.
     pub(super) cluster: Option<kubernetes::Started>,
     pub(super) stopping: Arc<AtomicBool>,
@@ -93,19 +93,19 @@ fn with_capture(config: &Config, support: Support, mut inputs: Inputs) -> anyhow
     let sampling = profile::prepare(&config.profile, &settings, shared, support.types.as_ref());
     drop(support);
     return_memory();
-    let mut outlet = outlet(config, processes, &mut inputs, programs.sees_waits())?;
-    outlet.keep_accounts(programs.keeps_accounts());
+    let mut span_pipeline = span_pipeline(config, processes, &mut inputs, programs.sees_waits())?;
+    span_pipeline.keep_accounts(programs.keeps_accounts());
     let counts = config.receive.otlp.is_on() && config.receive.otlp.count;
-    outlet.foreign = counts.then(|| Foreign::new(Counting::Uncaptured, numbers));
-    outlet.stats.hook_set = programs.set().name();
-    outlet.stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
-    outlet.stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
+    span_pipeline.foreign = counts.then(|| Foreign::new(Counting::Uncaptured, numbers));
+    span_pipeline.stats.hook_set = programs.set().name();
+    span_pipeline.stats.hook_sets = verdicts.into_iter().map(hook_set_state).collect();
+    span_pipeline.stats.not_seen = not_seen.into_iter().map(BlindSpot::what).collect();
     let wait = Wait::new(&maps.events).context("failed to watch the ring buffer")?;
     let mut kernel = Kernel::new(programs, maps, exchanges(config));
-    let probing = prepare_probing(&mut kernel, &outlet);
+    let probing = prepare_probing(&mut kernel, &span_pipeline);
     let by_event = probing.as_ref().is_some_and(|prepared| !prepared.is_multi());
     let kept = privilege::reduce(by_event, || kernel.maps.n_ignored.get(&0, 0).map(|_| ()))?;
-    let (pipeline, cluster) = pipeline(Some(kernel), outlet, wait, inputs);
+    let (pipeline, cluster) = pipeline(Some(kernel), span_pipeline, wait, inputs);
     Ok(Loaded { pipeline, naming, probing, sampling, cluster, kept })
 }
 
@@ -118,12 +118,12 @@ fn without_capture(config: &Config, mut inputs: Inputs) -> anyhow::Result<Loaded
     let pods = inputs.cluster.as_ref().map(|cluster| cluster.pods.clone());
     let processes = Processes::new(config.discover.clone(), std::process::id(), services, Default::default());
     let (processes, naming) = process::prepare(processes, None, pods);
-    let mut outlet = outlet(config, processes, &mut inputs, false)?;
-    outlet.keep_accounts(Err(OFF.to_owned()));
-    outlet.foreign = Some(Foreign::new(Counting::All, numbers));
+    let mut span_pipeline = span_pipeline(config, processes, &mut inputs, false)?;
+    span_pipeline.keep_accounts(Err(OFF.to_owned()));
+    span_pipeline.foreign = Some(Foreign::new(Counting::All, numbers));
     let wait = Wait::for_bell().context("failed to make a bell")?;
     let kept = privilege::reduce(false, || Ok::<_, std::convert::Infallible>(()))?;
-    let (pipeline, cluster) = pipeline(None, outlet, wait, inputs);
+    let (pipeline, cluster) = pipeline(None, span_pipeline, wait, inputs);
     let sampling = Err(anyhow::anyhow!(OFF));
     Ok(Loaded { pipeline, naming, probing: None, sampling, cluster, kept })
 }
@@ -141,13 +141,13 @@ fn services(config: &Config, inputs: &Inputs) -> (Services, Numbers) {
 
 fn pipeline(
     kernel: Option<Kernel>,
-    outlet: Outlet,
+    span_pipeline: SpanPipeline,
     wait: Wait,
     inputs: Inputs,
 ) -> (Pipeline, Option<kubernetes::Started>) {
     let Inputs { commands, reloads, cluster, stopping, .. } = inputs;
     let (asked, beat) = (Vec::new(), Beat::default());
-    (Pipeline { kernel, outlet, commands, asked, reloads, wait, stopping, beat }, cluster)
+    (Pipeline { kernel, span_pipeline, commands, asked, reloads, wait, stopping, beat }, cluster)
 }
 
 fn settings(config: &Config, support: &Support) -> Settings {
@@ -175,19 +175,19 @@ fn exchanges(config: &Config) -> Exchanges {
     exchanges
 }
 
-fn outlet(
+fn span_pipeline(
     config: &Config,
     processes: process::Directory,
     inputs: &mut Inputs,
     sees_waits: bool,
-) -> anyhow::Result<Outlet> {
+) -> anyhow::Result<SpanPipeline> {
     let route_limit = config.metrics.route_limit as usize;
     let methods = KnownMethods::from_list(&config.trace.known_methods.join(","));
     let mut assembler = Assembler::new(methods, route_limit);
     let routes = assembler.routes_mut();
     routes.configure(Patterns::new(&config.trace.routes)?, route_limit);
     let route_state = RouteState::open(&config.trace.route_state, routes);
-    Ok(Outlet {
+    Ok(SpanPipeline {
         processes,
         causes: Causes::new(Ids::from_entropy(), config.trace.parents, sees_waits),
         room: Room::default(),
@@ -204,7 +204,7 @@ fn outlet(
             bytes: config.web.span_bytes as usize,
             kept_bytes: config.slo.evidence_bytes as usize / 2,
         }),
-        tap: std::mem::take(&mut inputs.tap),
+        span_export: std::mem::take(&mut inputs.span_export),
         stats: Stats::default(),
         clock: Clock::now(),
         spare: None,
@@ -219,7 +219,7 @@ fn outlet(
 }
 
 /// Probes the first TLS libraries, where that is wanted and possible.
-fn prepare_probing(kernel: &mut Kernel, outlet: &Outlet) -> Option<tls::Prepared> {
+fn prepare_probing(kernel: &mut Kernel, span_pipeline: &SpanPipeline) -> Option<tls::Prepared> {
     let programs = kernel.programs.take_user_programs()?;
     for (program, reason) in programs.skipped() {
         tracing::warn!(program, reason, "the kernel refuses a program at libraries: some of TLS is not read");
@@ -229,7 +229,7 @@ fn prepare_probing(kernel: &mut Kernel, outlet: &Outlet) -> Option<tls::Prepared
         tracing::warn!(reason, "TLS is not read: the kernel takes no program for it");
         return None;
     }
-    Some(tls::prepare(programs, outlet.processes.table().watched_processes()))
+    Some(tls::prepare(programs, span_pipeline.processes.table().watched_processes()))
 }
 
 /// Which set captures and why; what should have worked and did not.

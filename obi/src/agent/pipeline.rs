@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::kernel::{BATCH, Kernel};
-use super::outlet::Outlet;
 use super::process::Counts;
 use super::reload::Reload;
+use super::span_pipeline::SpanPipeline;
 use super::systemd::Beat;
 use super::wait::Wait;
 use crate::capture::program::Measured;
@@ -30,7 +30,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 pub(super) struct Pipeline {
     /// `None` where nothing is captured.
     pub(super) kernel: Option<Kernel>,
-    pub(super) outlet: Outlet,
+    pub(super) span_pipeline: SpanPipeline,
     pub(super) commands: mpsc::Receiver<Command>,
     /// Scrapes, and when they came: they wait for spans that wait for a little longer.
     pub(super) asked: Vec<(Command, u64)>,
@@ -43,7 +43,7 @@ pub(super) struct Pipeline {
 
 impl Pipeline {
     /// Runs until `stopping` is set; then takes what is still in the ring.
-    pub(super) fn run(mut self) -> Outlet {
+    pub(super) fn run(mut self) -> SpanPipeline {
         let mut next_round = Instant::now() + HOUSEKEEPING;
         let mut idle = false;
         loop {
@@ -54,42 +54,42 @@ impl Pipeline {
             if n_records < BATCH {
                 self.forget();
             }
-            self.outlet.exchange_with_profile();
+            self.span_pipeline.exchange_with_profile();
             if stopping || Instant::now() >= next_round {
                 self.keep_house();
                 next_round = Instant::now() + HOUSEKEEPING;
             }
-            self.outlet.settle();
+            self.span_pipeline.settle();
             if stopping {
                 self.take_records();
                 self.forget();
-                self.outlet.settle_all();
+                self.span_pipeline.settle_all();
             }
-            self.outlet.take_received(stopping);
-            self.outlet.tap.tick();
+            self.span_pipeline.take_received(stopping);
+            self.span_pipeline.span_export.tick();
             self.answer(stopping);
             if stopping {
-                let Outlet { assembler, route_state, .. } = &mut self.outlet;
+                let SpanPipeline { assembler, route_state, .. } = &mut self.span_pipeline;
                 route_state.finish(assembler.routes_mut());
-                self.outlet.tap.flush();
-                return self.outlet;
+                self.span_pipeline.span_export.flush();
+                return self.span_pipeline;
             }
         }
     }
 
     fn take_records(&mut self) -> usize {
-        self.kernel.as_mut().map_or(0, |kernel| kernel.take_records(&mut self.outlet))
+        self.kernel.as_mut().map_or(0, |kernel| kernel.take_records(&mut self.span_pipeline))
     }
 
     fn forget(&mut self) {
         if let Some(kernel) = &mut self.kernel {
-            kernel.forget(&mut self.outlet);
+            kernel.forget(&mut self.span_pipeline);
         }
     }
 
     fn take_news(&mut self) {
         if let Some(kernel) = &mut self.kernel {
-            kernel.take_news(&mut self.outlet);
+            kernel.take_news(&mut self.span_pipeline);
         }
     }
 
@@ -97,24 +97,24 @@ impl Pipeline {
         let now = monotonic_ns();
         self.beat.strike();
         if let Some(kernel) = &mut self.kernel {
-            kernel.keep_house(&mut self.outlet);
+            kernel.keep_house(&mut self.span_pipeline);
         }
-        self.outlet.causes.sweep(now);
-        self.outlet.processes.tick();
-        let Counts { dropped, late } = self.outlet.processes.take_counts();
-        self.outlet.stats.lost_process_events += dropped;
-        self.outlet.stats.late_processes += late;
-        self.outlet.clock.tick();
-        self.outlet.registry.advance(now);
+        self.span_pipeline.causes.sweep(now);
+        self.span_pipeline.processes.tick();
+        let Counts { dropped, late } = self.span_pipeline.processes.take_counts();
+        self.span_pipeline.stats.lost_process_events += dropped;
+        self.span_pipeline.stats.late_processes += late;
+        self.span_pipeline.clock.tick();
+        self.span_pipeline.registry.advance(now);
         self.take_news();
-        let Outlet { assembler, route_state, .. } = &mut self.outlet;
+        let SpanPipeline { assembler, route_state, .. } = &mut self.span_pipeline;
         route_state.tick(assembler.routes_mut(), Instant::now());
-        self.outlet.hand_over();
+        self.span_pipeline.hand_over();
     }
 
     fn answer(&mut self, stopping: bool) {
         while let Ok(reload) = self.reloads.try_recv() {
-            reload.take_effect(&mut self.outlet);
+            reload.take_effect(&mut self.span_pipeline);
             self.take_news();
         }
         let mut ready: Vec<Command> = Vec::new();
@@ -128,36 +128,36 @@ impl Pipeline {
                 _ => ready.push(command),
             }
         }
-        let Self { asked, outlet, .. } = self;
-        let is_due = |since| stopping || outlet.room.is_quiet_since(since);
+        let Self { asked, span_pipeline, .. } = self;
+        let is_due = |since| stopping || span_pipeline.room.is_quiet_since(since);
         ready.extend(asked.extract_if(.., |(_, since)| is_due(*since)).map(|(command, _)| command));
         for command in ready {
             if matches!(command, Command::Metrics(_)) {
                 if let Some(kernel) = &mut self.kernel {
-                    kernel.count(&mut self.outlet);
+                    kernel.count(&mut self.span_pipeline);
                 }
-                self.outlet.exchange_with_profile();
+                self.span_pipeline.exchange_with_profile();
                 self.measure();
-                self.outlet.hand_over();
+                self.span_pipeline.hand_over();
             }
-            let Outlet { registry, stats, store, .. } = &mut self.outlet;
+            let SpanPipeline { registry, stats, store, .. } = &mut self.span_pipeline;
             command.answer(&mut Sources { registry, stats, store });
         }
     }
 
     /// What the agent costs in the kernel.
     fn measure(&mut self) {
-        let kernel = self.kernel.as_mut().map(|kernel| kernel.measure(&mut self.outlet));
-        let evidence = self.outlet.evidence();
-        let stats = &mut self.outlet.stats;
-        stats.watched_processes = self.outlet.processes.table().watched() as u64;
-        stats.lanes = self.outlet.tap.lanes();
-        stats.is_spool_usable = self.outlet.tap.is_spool_usable();
-        stats.unsampled = self.outlet.tap.unsampled();
+        let kernel = self.kernel.as_mut().map(|kernel| kernel.measure(&mut self.span_pipeline));
+        let evidence = self.span_pipeline.evidence();
+        let stats = &mut self.span_pipeline.stats;
+        stats.watched_processes = self.span_pipeline.processes.table().watched() as u64;
+        stats.lanes = self.span_pipeline.span_export.lanes();
+        stats.is_spool_usable = self.span_pipeline.span_export.is_spool_usable();
+        stats.unsampled = self.span_pipeline.span_export.unsampled();
         stats.evidence = evidence;
-        stats.kubernetes = self.outlet.peers.as_ref().map(|peers| Arc::new(peers.pods().view()));
-        stats.sent_to_us = self.outlet.intake.as_ref().map(|intake| Arc::new(intake.view()));
-        stats.profile = self.outlet.profile.as_ref().map(|profile| Arc::new(profile.view()));
+        stats.kubernetes = self.span_pipeline.peers.as_ref().map(|peers| Arc::new(peers.pods().view()));
+        stats.sent_to_us = self.span_pipeline.intake.as_ref().map(|intake| Arc::new(intake.view()));
+        stats.profile = self.span_pipeline.profile.as_ref().map(|profile| Arc::new(profile.view()));
         if let Some(view) = &stats.profile {
             stats.maps.push(MapMemory { subsystem: "profile", bytes: view.map_bytes });
         }
@@ -167,7 +167,7 @@ impl Pipeline {
             misses: measured.misses,
         };
         let mut measured = kernel.unwrap_or_default();
-        measured.extend(self.outlet.profile.iter().flat_map(|profile| profile.programs().to_vec()));
+        measured.extend(self.span_pipeline.profile.iter().flat_map(|profile| profile.programs().to_vec()));
         stats.programs = measured.into_iter().map(program).collect();
     }
 }

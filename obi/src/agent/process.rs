@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 use obi_ebpf::ignored_program;
 
 use super::part::{self, Ending, Running};
-use crate::capture::discover::{Change, Container, Given, Process, Processes, Table, Verdict};
+use crate::capture::discover::{Change, Container, ExecArguments, Process, Processes, Table, Verdict};
 use crate::capture::program::HeldMaps;
 use crate::clock::monotonic_ns;
 use crate::config::Discover;
@@ -47,7 +47,7 @@ enum Notice {
     Exec {
         tgid: u32,
         comm: [u8; 16],
-        given: Given,
+        given: ExecArguments,
     },
     Fork {
         tgid: u32,
@@ -173,7 +173,7 @@ impl Prepared {
 
 impl Directory {
     /// The process runs another program: `exec_id` is the kernel's number for it.
-    pub(super) fn exec(&mut self, tgid: u32, exec_id: u32, comm: [u8; 16], given: Given) {
+    pub(super) fn exec(&mut self, tgid: u32, exec_id: u32, comm: [u8; 16], given: ExecArguments) {
         self.runs(tgid, exec_id);
         self.send_about(tgid, Notice::Exec { tgid, comm, given });
     }
@@ -423,7 +423,7 @@ impl Work {
             Notice::Exit { tgid, time } => processes.exit(tgid, time),
             Notice::Settle { tgid } => {
                 if processes.confirmed(tgid).is_none() {
-                    processes.exec(tgid, service::UNKNOWN.as_bytes(), &Given::default());
+                    processes.exec(tgid, service::UNKNOWN.as_bytes(), &ExecArguments::default());
                 }
                 processes.instance(tgid);
             }

@@ -4,7 +4,7 @@
 //! ([`crate::profile::ask::Handle`]) and the exporter's. Everything that needs privileges is opened by [`prepare`].
 //!
 //! ```text
-//! pipeline ── spans, names of processes ──▶ sampler ── chosen samples ──▶ namer ──▶ answers, exports
+//! pipeline ── spans, names of processes ──▶ sampler ── chosen samples ──▶ symbolizer ──▶ answers, exports
 //!          ◀── CPU time, questions of names ──┘ owns the store             owns the names
 //! ```
 //!
@@ -12,11 +12,11 @@
 
 pub mod alone;
 mod find;
+mod frame_address;
 mod guests;
-mod namer;
-mod place;
 mod releases;
 mod sampler;
+mod symbolizer;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,9 +28,9 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
 use self::guests::Guests;
-use self::namer::{Namer, NamerView};
 use self::releases::Releases;
 use self::sampler::{MAPPING_BLOCKS, Rhythm, Sampler, State};
+use self::symbolizer::{Symbolizer, SymbolizerView};
 use super::part::{self, Ending};
 use super::wait::Wait;
 use crate::capture::kernel_types::KernelTypes;
@@ -211,9 +211,9 @@ impl Prepared {
         let (jobs, asked) = sync_channel(JOBS);
         let (questions, questioned) = mpsc::channel(QUESTIONS);
         let (exports, exported) = mpsc::channel(EXPORTS);
-        let (view, named) = (Arc::new(ArcSwap::default()), Arc::<ArcSwap<NamerView>>::default());
+        let (view, named) = (Arc::new(ArcSwap::default()), Arc::<ArcSwap<SymbolizerView>>::default());
         let programs = Arc::new(ArcSwap::from_pointee(profiler.measure()));
-        let namer = Namer::new(symbols, types, exports, Arc::clone(&named));
+        let symbolizer = Symbolizer::new(symbols, types, exports, Arc::clone(&named));
         let wait = Wait::new(&stacks).context("failed to watch the ring of stacks")?;
         for side_band in resolver.descriptors() {
             wait.add(side_band).context("failed to watch the events of mappings")?;
@@ -243,7 +243,8 @@ impl Prepared {
             releases: Releases::default(),
             state: State::default(),
         };
-        let spawned = [spawn("profile", move || sampler.run())?, spawn("namer", move || namer.run(&asked))?];
+        let spawned =
+            [spawn("profile", move || sampler.run())?, spawn("symbolizer", move || symbolizer.run(&asked))?];
         let handle = Handle::new(questions, Arc::new(move || bell.ring()), missing);
         let (reports, spans) = (reported, Vec::new());
         let tell = Tell { notices, reports, view, programs, spans, waiting, unreported: 0, kept: None };

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::outlet::Outlet;
+use super::span_pipeline::SpanPipeline;
 use crate::clock::monotonic_ns;
 use crate::export::otlp::sample::Kept;
 use crate::receive::join::{Captured, Found, Joins, Key};
@@ -83,7 +83,7 @@ impl Intake {
     }
 }
 
-impl Outlet {
+impl SpanPipeline {
     /// Takes what was sent, and lets go of what has waited for long enough.
     pub(super) fn take_received(&mut self, is_last: bool) {
         let Some(mut intake) = self.intake.take() else { return };
@@ -103,7 +103,7 @@ impl Outlet {
                 Found::Out(held) => {
                     let Held { mut span, kept } = *held;
                     span.parent_span_id = span.parent_span_id.map(|id| intake.joins.present_id(id));
-                    self.tap.push(&span, kept);
+                    self.span_export.push(&span, kept);
                 }
             }
         }
@@ -134,7 +134,7 @@ impl Outlet {
             _ if counts => Counted::Span,
             _ => Counted::Uncaptured,
         });
-        self.tap.pass(&received, &[]);
+        self.span_export.pass(&received, &[]);
         self.spare = self.store.push(received.span).or(self.spare.take());
         if counts && let Some(objectives) = &mut self.objectives {
             objectives.stored(&mut self.store);
@@ -160,7 +160,7 @@ impl Outlet {
             // The agent did not know yet that this process has an SDK: its own span has left.
             more.push((DUPLICATE, AttributeValue::Str("certain")));
         }
-        self.tap.pass(&received, &more);
+        self.span_export.pass(&received, &more);
         let Span { span_id, parent_span_id, detail, .. } = received.span;
         let Detail::Sdk(sdk) = detail else { return };
         self.store.change(captured.sequence, |span| {

@@ -13,11 +13,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
 use super::exports::{Export, Replacements};
-use super::outlet::Outlet;
+use super::span_pipeline::SpanPipeline;
 use super::systemd;
 use super::wait::Bell;
 use crate::config::{Config, Discover, Source};
-use crate::export::otlp::{Accounts, Plan, Tap};
+use crate::export::otlp::{Accounts, Plan, SpanExport};
 use crate::span::route::Patterns;
 
 /// What a reload sends to the pipeline.
@@ -36,7 +36,7 @@ pub(super) struct Applied {
     patterns: Patterns,
     route_limit: usize,
     /// `None` when the destinations are as before; then they are left alone.
-    tap: Option<Tap>,
+    span_export: Option<SpanExport>,
 }
 
 /// Reloads that may wait for the pipeline.
@@ -111,25 +111,25 @@ impl Reloader {
             tracing::warn!(keys = later.join(", "), "SIGHUP: these keys have changed and need a restart");
         }
         tracing::info!(changed = applied.join(", "), "SIGHUP: configuration reloaded");
-        let tap = plan.map(|plan| self.exported.replace(plan, loaded.export.metric_interval));
+        let span_export = plan.map(|plan| self.exported.replace(plan, loaded.export.metric_interval));
         let discover = loaded.discover.clone();
         let route_limit = loaded.metrics.route_limit as usize;
         self.current.discover = loaded.discover;
         self.current.trace.routes = loaded.trace.routes;
         self.current.metrics.route_limit = loaded.metrics.route_limit;
         self.current.export = loaded.export;
-        Reload::Apply(Box::new(Applied { discover, patterns, route_limit, tap }))
+        Reload::Apply(Box::new(Applied { discover, patterns, route_limit, span_export }))
     }
 }
 
 impl Exported {
-    /// Starts new lanes; the tap is for the pipeline.
-    fn replace(&mut self, plan: Plan, period: Duration) -> Tap {
+    /// Starts new lanes; the span_export is for the pipeline.
+    fn replace(&mut self, plan: Plan, period: Duration) -> SpanExport {
         self.accounts = plan.accounts().clone();
-        let (tap, exporter) = plan.start();
+        let (span_export, exporter) = plan.start();
         // Its receiver is gone when the agent ends: then nothing is exported any more.
         let _ = self.replacements.send(Export { exporter, period });
-        tap
+        span_export
     }
 }
 
@@ -146,17 +146,17 @@ fn is_applied(key: &str) -> bool {
 
 impl Reload {
     /// In the pipeline thread, between two events.
-    pub(super) fn take_effect(self, outlet: &mut Outlet) {
+    pub(super) fn take_effect(self, span_pipeline: &mut SpanPipeline) {
         let Self::Apply(applied) = self else {
-            return outlet.stats.reload(false);
+            return span_pipeline.stats.reload(false);
         };
-        let Applied { discover, patterns, route_limit, tap } = *applied;
-        if let Some(tap) = tap {
-            outlet.tap.replace(tap);
+        let Applied { discover, patterns, route_limit, span_export } = *applied;
+        if let Some(span_export) = span_export {
+            span_pipeline.span_export.replace(span_export);
         }
-        outlet.processes.set_rules(discover);
-        outlet.assembler.routes_mut().configure(patterns, route_limit);
-        outlet.stats.reload(true);
+        span_pipeline.processes.set_rules(discover);
+        span_pipeline.assembler.routes_mut().configure(patterns, route_limit);
+        span_pipeline.stats.reload(true);
     }
 }
 
@@ -217,7 +217,7 @@ mod tests {
 
         // As before: nothing of exports is touched.
         write("trace: {routes: [/b]}");
-        assert!(matches!(reloader.reload().await, Reload::Apply(applied) if applied.tap.is_none()));
+        assert!(matches!(reloader.reload().await, Reload::Apply(applied) if applied.span_export.is_none()));
         assert!(received.try_recv().is_err());
 
         // A certificate that cannot be read: the old ones stay, and the routes beside them.
@@ -230,7 +230,7 @@ mod tests {
 
         write("export: {otlp: [{endpoint: \"http://127.0.0.1:1\"}], metric_interval: 2s}");
         let Reload::Apply(applied) = reloader.reload().await else { panic!("refused") };
-        assert_eq!(applied.tap.map(|tap| tap.lanes().len()), Some(3));
+        assert_eq!(applied.span_export.map(|span_export| span_export.lanes().len()), Some(3));
         assert_eq!(received.try_recv().unwrap().period, Duration::from_secs(2));
         assert_eq!(reloader.current.export.otlp.len(), 1);
     }

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use crate::cause::{Causes, Ended, Part, Place, Waits};
+use crate::cause::{Causes, Ended, Part, TracePosition, Waits};
 use crate::protocol::{Answerer, Begun, Cause, Exchange, Message, Semantics, Side};
 use crate::span::Span;
 
@@ -102,7 +102,7 @@ impl Room {
     }
 
     /// Takes out those whose places are known by now.
-    pub(super) fn settle(&mut self, causes: &mut Causes, now: u64) -> Vec<(Held, Place)> {
+    pub(super) fn settle(&mut self, causes: &mut Causes, now: u64) -> Vec<(Held, TracePosition)> {
         let mut settled = Vec::new();
         for _ in 0..self.held.len() {
             let Some(mut held) = self.held.pop_front() else { break };

@@ -10,7 +10,7 @@ use obi_ebpf::{
     UNCOVERED_HTTP2, UNCOVERED_JOINED, UNCOVERED_TLS, UNCOVERED_UNREADABLE, tally_key,
 };
 
-use super::outlet::{Outlet, side_name};
+use super::span_pipeline::{SpanPipeline, side_name};
 use crate::capture::program::{Maps, TallyKey};
 use crate::protocol::Side;
 use crate::protocol::loss::kernel_reason;
@@ -73,14 +73,14 @@ impl Tallies {
     }
 
     /// Adds what is new.
-    pub(super) fn read(&mut self, maps: &mut Maps, outlet: &mut Outlet) {
+    pub(super) fn read(&mut self, maps: &mut Maps, span_pipeline: &mut SpanPipeline) {
         let ended = std::mem::take(&mut self.ended);
         let entries: Vec<(TallyKey, u64)> = maps.tally.iter().filter_map(Result::ok).collect();
         for (TallyKey(key), total) in entries {
             let seen = self.seen.entry((key.tgid, key.kind, key.reason, key.side)).or_default();
             let new = total.saturating_sub(*seen);
             *seen = total;
-            if new > 0 && count(outlet, &key, new) && is_uncovered_tls(&key) {
+            if new > 0 && count(span_pipeline, &key, new) && is_uncovered_tls(&key) {
                 self.uncovered_tls.push((key.tgid, new));
             }
             if ended.contains(&key.tgid) && maps.tally.remove(&TallyKey(key)).is_ok() {
@@ -94,7 +94,7 @@ impl Tallies {
             if new > 0 {
                 let key =
                     tally_key { kind: (index / 16) as u8, reason: (index % 16) as u16, ..Default::default() };
-                let _ = count(outlet, &key, new);
+                let _ = count(span_pipeline, &key, new);
             }
         }
     }
@@ -105,7 +105,7 @@ fn is_uncovered_tls(key: &tally_key) -> bool {
 }
 
 /// Whether it is of a watched process.
-fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
+fn count(span_pipeline: &mut SpanPipeline, key: &tally_key, n: u64) -> bool {
     let reason = u32::from(key.reason);
     match u32::from(key.kind) {
         TALLY_LOST => {
@@ -113,7 +113,7 @@ fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
             let (service_name, watched) = match key.tgid {
                 0 => (String::new(), true),
                 tgid => {
-                    let who = outlet.processes.identity(tgid);
+                    let who = span_pipeline.processes.identity(tgid);
                     (who.service.name.clone(), who.is_watched)
                 }
             };
@@ -129,31 +129,31 @@ fn count(outlet: &mut Outlet, key: &tally_key, n: u64) -> bool {
                     side: side_name(side),
                     service_name: &service_name,
                 };
-                outlet.stats.lose(loss, n);
+                span_pipeline.stats.lose(loss, n);
             }
             watched
         }
         TALLY_UNCOVERED => {
-            let watched = key.tgid == 0 || outlet.processes.identity(key.tgid).is_watched;
+            let watched = key.tgid == 0 || span_pipeline.processes.identity(key.tgid).is_watched;
             if watched {
-                outlet.stats.uncover(uncovered_reason(reason), n);
+                span_pipeline.stats.uncover(uncovered_reason(reason), n);
             }
             watched
         }
         TALLY_READ_LATE => {
-            let watched = key.tgid == 0 || outlet.processes.identity(key.tgid).is_watched;
+            let watched = key.tgid == 0 || span_pipeline.processes.identity(key.tgid).is_watched;
             if watched {
-                outlet.stats.read_late(uncovered_reason(reason), n);
+                span_pipeline.stats.read_late(uncovered_reason(reason), n);
             }
             watched
         }
         // Made good: a process is compared with `/proc` when its first exchange comes, and now and then.
         TALLY_PROCESS_LOST => {
-            outlet.stats.lost_process_events += n;
+            span_pipeline.stats.lost_process_events += n;
             true
         }
         TALLY_TIMES_LOST => {
-            outlet.stats.lose_times(times_reason(reason), n);
+            span_pipeline.stats.lose_times(times_reason(reason), n);
             true
         }
         TALLY_THREAD_FULL => {

@@ -16,15 +16,15 @@ use foldhash::quality::RandomState;
 use super::part::{self, Ending, Running};
 use crate::capture::program::UserPrograms;
 use crate::capture::tls::attach::Attacher;
-use crate::capture::tls::familiar::{Familiar, Program};
 use crate::capture::tls::finder::Finder;
+use crate::capture::tls::recent_programs::{Program, RecentPrograms};
 use crate::capture::tls::view::View;
 
 /// Notices of the pipeline that may wait for the thread.
 const NOTICES: usize = 4096;
 /// How long the end of the agent waits for probes to be detached. The kernel does what is left when the process ends.
 const DETACH: Duration = Duration::from_secs(2);
-/// A process of a familiar program is looked at if it lives that long; most do not.
+/// A process of a recent_programs program is looked at if it lives that long; most do not.
 const SETTLES: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -41,9 +41,9 @@ pub(super) struct Watch {
     missed: Arc<AtomicBool>,
     stopping: Arc<AtomicBool>,
     view: Arc<ArcSwap<View>>,
-    familiar: Arc<ArcSwap<Familiar>>,
+    recent_programs: Arc<ArcSwap<RecentPrograms>>,
     hasher: RandomState,
-    /// Processes of familiar programs, by when they began.
+    /// Processes of recent_programs programs, by when they began.
     settling: VecDeque<(Instant, u32, Program)>,
 }
 
@@ -78,17 +78,17 @@ impl Prepared {
         let (notices, received) = sync_channel(NOTICES);
         let (missed, view) = (Arc::new(AtomicBool::new(false)), Arc::new(ArcSwap::default()));
         let stopping = finder.stopping();
-        let familiar = Arc::new(ArcSwap::default());
+        let recent_programs = Arc::new(ArcSwap::default());
         let watch = Watch {
             notices,
             missed: Arc::clone(&missed),
             stopping,
             view: Arc::clone(&view),
-            familiar: Arc::clone(&familiar),
+            recent_programs: Arc::clone(&recent_programs),
             hasher: RandomState::default(),
             settling: VecDeque::new(),
         };
-        let work = Work { finder, received, missed, view, familiar };
+        let work = Work { finder, received, missed, view, recent_programs };
         let else_left = "probes in TLS libraries are left to the end of the process";
         let ending = Ending { within: DETACH, else_left, is_loss: false };
         Ok((watch, part::spawn("tls", ending, move || work.run(running))?))
@@ -96,10 +96,10 @@ impl Prepared {
 }
 
 impl Watch {
-    /// A watched process has begun, or another program in it. The thread is not woken for one of a familiar program.
+    /// A watched process has begun, or another program in it. The thread is not woken for one of a recent_programs program.
     pub(super) fn begun(&mut self, tgid: u32, (executable, cgroup): (&str, &str), now: Instant) {
         let program = Program::of(&self.hasher, executable, cgroup);
-        if self.settling.len() < NOTICES && self.familiar.load().contains(program, now) {
+        if self.settling.len() < NOTICES && self.recent_programs.load().contains(program, now) {
             self.settling.push_back((now, tgid, program));
         } else {
             self.tell(Notice::Begun { tgid, program });
@@ -145,7 +145,7 @@ struct Work {
     received: Receiver<Notice>,
     missed: Arc<AtomicBool>,
     view: Arc<ArcSwap<View>>,
-    familiar: Arc<ArcSwap<Familiar>>,
+    recent_programs: Arc<ArcSwap<RecentPrograms>>,
 }
 
 impl Work {
@@ -182,8 +182,8 @@ impl Work {
         if let Some(view) = self.finder.view() {
             self.view.store(Arc::new(view));
         }
-        if let Some(familiar) = self.finder.familiar() {
-            self.familiar.store(Arc::new(familiar));
+        if let Some(recent_programs) = self.finder.recent_programs() {
+            self.recent_programs.store(Arc::new(recent_programs));
         }
     }
 }
@@ -208,14 +208,14 @@ mod tests {
         let (notices, received) = sync_channel(8);
         let hasher = RandomState::default();
         let (now, plain) = (Instant::now(), Program::of(&hasher, "/bin/plain", "/a"));
-        let mut familiar = Familiar::default();
-        familiar.note(plain, now);
+        let mut recent_programs = RecentPrograms::default();
+        recent_programs.note(plain, now);
         let mut watch = Watch {
             notices,
             missed: Arc::default(),
             stopping: Arc::default(),
             view: Arc::default(),
-            familiar: Arc::new(ArcSwap::from_pointee(familiar)),
+            recent_programs: Arc::new(ArcSwap::from_pointee(recent_programs)),
             hasher,
             settling: VecDeque::new(),
         };

@@ -9,8 +9,8 @@
 //! time. Who is read in the middle of an exec has no arguments yet; the event that follows has it read again.
 
 mod container;
+mod exec_arguments;
 mod facts;
-mod given;
 mod memory;
 mod port;
 pub(super) mod proc_text;
@@ -25,8 +25,8 @@ use self::verdict::Candidate;
 use crate::config::Discover;
 
 pub use self::container::{Container, container};
+pub use self::exec_arguments::ExecArguments;
 pub use self::facts::Facts;
-pub use self::given::Given;
 pub use self::table::{Particulars, Process, Table};
 pub use self::verdict::Verdict;
 
@@ -160,7 +160,7 @@ impl<N: Naming> Processes<N> {
 
     /// The process runs another program. `comm` is the kernel's name for it; that and what it was `given` are used when
     /// it has ended before we look. The kernel watches it from there on; so that it is not to be is always a change.
-    pub fn exec(&mut self, tgid: u32, comm: &[u8], given: &Given) -> Option<Verdict> {
+    pub fn exec(&mut self, tgid: u32, comm: &[u8], given: &ExecArguments) -> Option<Verdict> {
         let facts = self.reader.facts(tgid).filter(|facts| !given.shows_end_of(facts));
         let facts = facts.unwrap_or_else(|| self.remembered(tgid, comm, given));
         self.name(tgid, given.complete(facts));
@@ -279,7 +279,7 @@ impl<N: Naming> Processes<N> {
     }
 
     /// What is known of a process that has ended: where the one ran that it was before, mostly a fork of its parent.
-    fn remembered(&self, tgid: u32, comm: &[u8], given: &Given) -> Facts {
+    fn remembered(&self, tgid: u32, comm: &[u8], given: &ExecArguments) -> Facts {
         let comm = proc_text::comm(comm);
         let executable = given.executable(&comm).map_or_else(|| comm.clone(), str::to_owned);
         let facts = Facts { executable, ..Facts::default() };

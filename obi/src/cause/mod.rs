@@ -1,6 +1,6 @@
 //! What caused what: exchanges to their places in traces.
 //!
-//! In: requests as they begin and as they end, with what the kernel says of them. Out: a [`Place`] for each span: its
+//! In: requests as they begin and as they end, with what the kernel says of them. Out: a [`TracePosition`] for each span: its
 //! ids, its parent and how sure that is; or that it must wait. Facts come from the kernel, verdicts are made here, by
 //! what all exchanges together show. Pure: time is an argument. Refuses to know spans, services and routes by name.
 //!
@@ -35,7 +35,7 @@ use table::{End, Known, Table};
 
 /// Place of a span in its trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct TracePosition {
     /// Never all zero.
     pub trace_id: [u8; 16],
     /// Of the span itself; never all zero.
@@ -115,7 +115,7 @@ pub struct Causes {
     /// By process: threads that wait for many things at once read requests there.
     loops: Recent<u32, ()>,
     foreign: Recent<(u32, u32), ()>,
-    upgraded: Recent<u64, Place>,
+    upgraded: Recent<u64, TracePosition>,
 }
 
 impl Causes {
@@ -192,7 +192,7 @@ impl Causes {
     ///
     /// # Errors
     /// When more has to be seen before; to be asked again.
-    pub fn place(&mut self, ended: &Ended<'_>, now: u64) -> Result<Place, Waits> {
+    pub fn place(&mut self, ended: &Ended<'_>, now: u64) -> Result<TracePosition, Waits> {
         let number = number_of(ended);
         match self.table.get(number).copied() {
             Some(known) => self.resolve(&known, now, DEPTH),
@@ -202,7 +202,7 @@ impl Causes {
     }
 
     /// As [`Self::place`], by what is known now.
-    pub fn place_now(&mut self, ended: &Ended<'_>) -> Place {
+    pub fn place_now(&mut self, ended: &Ended<'_>) -> TracePosition {
         // Nothing is waited for at the end of time.
         self.place(ended, u64::MAX).unwrap_or_else(|_| {
             let known = self.known(&Begun { number: number_of(ended), ..ended.begun });
@@ -277,7 +277,7 @@ impl Causes {
         self.outstanding.call_begins(tid, request, (call.number, call.started));
     }
 
-    fn resolve(&mut self, known: &Known, now: u64, depth: u32) -> Result<Place, Waits> {
+    fn resolve(&mut self, known: &Known, now: u64, depth: u32) -> Result<TracePosition, Waits> {
         if let Some(place) = known.place {
             return Ok(place);
         }
@@ -298,7 +298,7 @@ impl Causes {
     }
 
     /// Caused by the call at the other end of its connection.
-    fn of_server(&mut self, known: &Known, now: u64, depth: u32) -> Result<Place, Waits> {
+    fn of_server(&mut self, known: &Known, now: u64, depth: u32) -> Result<TracePosition, Waits> {
         let Some(wire) = known.cause.wire else { return Ok(self.by_header(known)) };
         if let Some(caller) = self.table.peer(wire, Side::Server) {
             if known.header.is_some() && !self.is_relay(&caller) {
@@ -330,13 +330,13 @@ impl Causes {
     }
 
     /// Caused by the request that its process was serving.
-    fn of_client(&mut self, known: &Known, now: u64, depth: u32) -> Result<Place, Waits> {
+    fn of_client(&mut self, known: &Known, now: u64, depth: u32) -> Result<TracePosition, Waits> {
         if let Some(header) = known.header {
             let place = self.by_header(known);
             // The application has passed on what it got: the trace shows with which request.
             let served = self.table.served_in(known.tgid, header.trace_id, known.started);
             return Ok(match served.filter(|served| self.table.admit(served.number, known.started)) {
-                Some(served) => Place {
+                Some(served) => TracePosition {
                     parent_span_id: Some(served.span_id),
                     origin: Origin::Found(Evidence::Certain),
                     ..place
@@ -369,7 +369,7 @@ impl Causes {
         }
     }
 
-    fn doubted(&self, known: &Known, doubt: Doubt, now: u64) -> Result<Place, Waits> {
+    fn doubted(&self, known: &Known, doubt: Doubt, now: u64) -> Result<TracePosition, Waits> {
         match doubt {
             Doubt::Known(reason) => Ok(self.root(known, Origin::Unknown(reason))),
             Doubt::Wait if now.saturating_sub(known.started) < ANSWER_WAIT_NS => Err(Waits::Answer),
@@ -434,14 +434,14 @@ impl Causes {
     }
 
     /// A child of the request that was upgraded.
-    fn of_socket(&mut self, known: &Known, now: u64, depth: u32) -> Result<Place, Waits> {
+    fn of_socket(&mut self, known: &Known, now: u64, depth: u32) -> Result<TracePosition, Waits> {
         let number = known.number & !SOCKET;
         let upgrade = match (self.upgraded.get(number).copied(), self.table.get(number).copied()) {
             (Some(place), _) => place,
             (None, Some(upgrade)) => self.resolve(&upgrade, now, depth - 1)?,
             (None, None) => return Ok(self.root(known, Origin::Root)),
         };
-        Ok(Place {
+        Ok(TracePosition {
             span_id: known.span_id,
             parent_span_id: Some(upgrade.span_id),
             origin: Origin::Found(Evidence::Certain),
@@ -450,9 +450,9 @@ impl Causes {
     }
 
     /// Below the span that the header names, or a root.
-    fn by_header(&self, known: &Known) -> Place {
+    fn by_header(&self, known: &Known) -> TracePosition {
         match known.header {
-            Some(Parent { trace_id, span_id, flags }) => Place {
+            Some(Parent { trace_id, span_id, flags }) => TracePosition {
                 trace_id,
                 span_id: known.span_id,
                 parent_span_id: Some(span_id),
@@ -463,8 +463,8 @@ impl Causes {
         }
     }
 
-    fn root(&self, known: &Known, origin: Origin) -> Place {
-        Place {
+    fn root(&self, known: &Known, origin: Origin) -> TracePosition {
+        TracePosition {
             trace_id: self.ids.trace_id(known.number, known.started),
             span_id: known.span_id,
             parent_span_id: None,
@@ -486,8 +486,8 @@ enum Doubt {
 }
 
 /// Below `caller`, whose own place is `above`.
-fn below(known: &Known, caller: &Known, above: Place, evidence: Evidence) -> Place {
-    Place {
+fn below(known: &Known, caller: &Known, above: TracePosition, evidence: Evidence) -> TracePosition {
+    TracePosition {
         trace_id: above.trace_id,
         span_id: known.span_id,
         parent_span_id: Some(caller.span_id),

@@ -4,7 +4,7 @@
 //! them. Bounded. Refuses to know what follows from it.
 
 use super::context::Parent;
-use super::{Place, Reason, Recent};
+use super::{Reason, Recent, TracePosition};
 use crate::protocol::{Cause, Side, Wire};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -45,7 +45,7 @@ pub(super) struct Known {
     /// Of a call: what its program's runtime says of it is not believed.
     pub(super) refused: Option<Reason>,
     pub(super) end: Option<End>,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<TracePosition>,
 }
 
 /// How an exchange ended.
@@ -190,7 +190,7 @@ impl Table {
     }
 
     /// Keeps the place; `true` when it is that of a request that was upgraded.
-    pub(super) fn set_place(&mut self, number: u64, place: Place) -> bool {
+    pub(super) fn set_place(&mut self, number: u64, place: TracePosition) -> bool {
         let Some(known) = self.known.get_mut(&number) else { return false };
         known.place = Some(place);
         known.end.is_some_and(|end| end.is_upgrade)

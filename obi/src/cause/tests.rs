@@ -49,7 +49,7 @@ enum Step {
 use Step::{Begin, End};
 
 /// Takes all steps, and then asks for the places of what has ended, so long after that no span waits for anything.
-fn places(causes: &mut Causes, steps: &[Step]) -> HashMap<u64, Place> {
+fn places(causes: &mut Causes, steps: &[Step]) -> HashMap<u64, TracePosition> {
     let mut ended = Vec::new();
     for step in steps {
         match step {
@@ -65,7 +65,7 @@ fn places(causes: &mut Causes, steps: &[Step]) -> HashMap<u64, Place> {
 }
 
 impl Causes {
-    fn place_now_at(&mut self, ended: &Ended<'_>, now: u64) -> Place {
+    fn place_now_at(&mut self, ended: &Ended<'_>, now: u64) -> TracePosition {
         self.place(ended, now).unwrap_or_else(|_| self.place_now(ended))
     }
 }
@@ -434,7 +434,7 @@ proptest! {
                 }
             }
         }
-        let places: HashMap<u64, Place> =
+        let places: HashMap<u64, TracePosition> =
             ended.iter().map(|(number, end)| (*number, causes.place_now(end))).collect();
         for (number, place) in &places {
             prop_assert_eq!(causes.place_now(&ended[number]), *place);

@@ -16,7 +16,7 @@ use anyhow::Context as _;
 use thiserror::Error;
 
 use self::output::{Kind, read};
-use super::slo::agent::{Place, Reached, Refusal, ask_bytes, reach};
+use super::slo::agent::{AgentAddress, Reached, Refusal, ask_bytes, reach};
 use crate::agent::profile::alone;
 use crate::cause::context::parse_id;
 use crate::config;
@@ -69,7 +69,7 @@ pub struct ProfileArgs {
     pub slow: bool,
     /// Where the agent is asked.
     #[command(flatten)]
-    pub place: Place,
+    pub place: AgentAddress,
 }
 
 /// Wrong usage that the arguments alone do not show.
@@ -408,7 +408,7 @@ mod tests {
                 let listener = tokio::net::TcpListener::from_std(listener).unwrap();
                 axum::serve(listener, axum::Router::new().route("/x", axum::routing::get(answer))).await
             });
-            let place = Place { config: None, address: Some(address) };
+            let place = AgentAddress { config: None, address: Some(address) };
             let agent = reach(&place).unwrap();
             let answered = patiently(|| ask_bytes(&agent, "/x", &[]));
             assert_eq!(answered.is_ok(), expected.is_some(), "{answered:?}");

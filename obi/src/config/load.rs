@@ -100,7 +100,7 @@ fn merge(
         }
     }
     let tree = Value::Object(tree);
-    let place = Place { origin, settings: &settings, tree: &tree };
+    let place = Provenance { origin, settings: &settings, tree: &tree };
     let mut config: Config =
         serde_path_to_error::deserialize(&tree).map_err(|error| place.explain(&error))?;
     config.export.otlp.append(&mut otlp_environment::destinations(&variables)?);
@@ -150,7 +150,7 @@ fn refuse_unknown(origin: &str, defaults: &Value, tree: &Map<String, Value>) -> 
     Ok(())
 }
 
-fn refuse_contradiction(place: &Place<'_>, config: &Config) -> Result<(), ConfigError> {
+fn refuse_contradiction(place: &Provenance<'_>, config: &Config) -> Result<(), ConfigError> {
     if let Some((key, problem)) = export::contradiction(&config.export) {
         return Err(place.refuse(&key, problem));
     }
@@ -171,13 +171,13 @@ fn refuse_contradiction(place: &Place<'_>, config: &Config) -> Result<(), Config
 }
 
 /// Where a value came from.
-struct Place<'a> {
+struct Provenance<'a> {
     origin: &'a str,
     settings: &'a [Setting],
     tree: &'a Value,
 }
 
-impl Place<'_> {
+impl Provenance<'_> {
     fn explain(&self, error: &serde_path_to_error::Error<serde_json::Error>) -> ConfigError {
         let message = one_line(&error.inner().to_string());
         // A key within a value, such as a rule: the sections' own keys have been looked at before.

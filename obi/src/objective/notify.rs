@@ -48,11 +48,11 @@ pub struct PeerStats {
 /// Sends alerts. Dropping it ends the delivery; [`Notifier::finish`] waits for what is on its way.
 #[derive(Debug)]
 pub struct Notifier {
-    peers: Vec<Outlet>,
+    peers: Vec<PeerTask>,
 }
 
 #[derive(Debug)]
-struct Outlet {
+struct PeerTask {
     name: String,
     kind: Kind,
     sender: mpsc::Sender<Vec<Alert>>,
@@ -115,17 +115,17 @@ impl Notifier {
                 counts: Arc::clone(&counts),
                 messages,
             };
-            Outlet { name, kind, sender, counts, task: tokio::spawn(peer.run()) }
+            PeerTask { name, kind, sender, counts, task: tokio::spawn(peer.run()) }
         };
         Ok(Self { peers: managers.chain(hooks).map(start).collect() })
     }
 
     /// Hands out messages that are due, to Alertmanagers, and what has begun or ended, to webhooks. Never waits.
     pub fn send(&self, due: &[Alert], changed: &[Alert]) {
-        for outlet in &self.peers {
-            let alerts = if outlet.kind == Kind::Alertmanager { due } else { changed };
-            if !alerts.is_empty() && outlet.sender.try_send(alerts.to_vec()).is_err() {
-                outlet.counts.dropped.fetch_add(alerts.len() as u64, Ordering::Relaxed);
+        for peer in &self.peers {
+            let alerts = if peer.kind == Kind::Alertmanager { due } else { changed };
+            if !alerts.is_empty() && peer.sender.try_send(alerts.to_vec()).is_err() {
+                peer.counts.dropped.fetch_add(alerts.len() as u64, Ordering::Relaxed);
             }
         }
     }
@@ -133,12 +133,12 @@ impl Notifier {
     /// The numbers, for readers.
     #[must_use]
     pub fn peers(&self) -> Peers {
-        Peers(self.peers.iter().map(|outlet| (outlet.name.clone(), Arc::clone(&outlet.counts))).collect())
+        Peers(self.peers.iter().map(|peer| (peer.name.clone(), Arc::clone(&peer.counts))).collect())
     }
 
     /// Delivers what is waiting, if that is possible soon, and ends.
     pub async fn finish(self) {
-        let tasks: Vec<_> = self.peers.into_iter().map(|outlet| outlet.task).collect();
+        let tasks: Vec<_> = self.peers.into_iter().map(|peer| peer.task).collect();
         let all = async {
             for task in tasks {
                 // A task that panicked has said so.

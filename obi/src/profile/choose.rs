@@ -1,12 +1,12 @@
 //! Which samples a caller wants.
 //!
-//! In: a [`Filter`]. Out: [`Chosen`] samples; or those that are to be exported next, each once. Refuses to know who asks.
+//! In: a [`Filter`]. Out: [`SelectedSamples`] samples; or those that are to be exported next, each once. Refuses to know who asks.
 
 use std::hash::Hash;
 
 use super::join::EXPORT_WAIT;
 use super::sample_type::SampleKind;
-use super::store::{Chosen, ChosenSample, Held, Store};
+use super::store::{SelectedSample, SelectedSamples, Store, StoredSample};
 use super::waits::is_for_thread;
 use crate::red::RouteRef;
 
@@ -50,12 +50,12 @@ pub struct Filter {
 impl<P: Clone + Eq + Hash> Store<P> {
     /// The samples that a filter wants, in the order of time.
     #[must_use]
-    pub fn choose(&self, filter: &Filter) -> Chosen<P> {
+    pub fn choose(&self, filter: &Filter) -> SelectedSamples<P> {
         let thresholds = match filter.pace {
             Some(_) => self.ranks.thresholds(filter.start, filter.end, SLOW_SHARE),
             None => Default::default(),
         };
-        let mut chosen = Chosen {
+        let mut chosen = SelectedSamples {
             start: filter.start,
             end: filter.end,
             kind: Some(filter.kind),
@@ -67,7 +67,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
             if self.wants(filter, held) {
                 let release = (filter.kind == SampleKind::Lock).then(|| self.release(held)).flatten();
                 let release = release.map(Box::new);
-                let sample = ChosenSample { kind: filter.kind, release, ..self.chosen(held) };
+                let sample = SelectedSample { kind: filter.kind, release, ..self.chosen(held) };
                 if filter.pace.is_none_or(|pace| chosen.pace(&sample) == Some(pace)) {
                     chosen.samples.push(sample);
                 }
@@ -79,7 +79,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
 
     /// Samples taken before `now` that have not been exported and can be: those of an exchange that goes on wait for
     /// its span, up to [`EXPORT_WAIT`]. At the end (`all`) none waits any more.
-    pub fn export(&mut self, now: u64, all: bool) -> Chosen<P> {
+    pub fn export(&mut self, now: u64, all: bool) -> SelectedSamples<P> {
         let skip = usize::try_from(self.unexported.saturating_sub(self.first)).unwrap_or(usize::MAX);
         let mut samples = Vec::new();
         let mut first_left = None;
@@ -101,10 +101,10 @@ impl<P: Clone + Eq + Hash> Store<P> {
         let end = samples.last().map_or(now, |sample| sample.time + 1).max(now);
         let lost = self.lost_in(self.exported_at, now, None);
         self.exported_at = now;
-        Chosen { start, end, kind: None, samples, lost, thresholds: Default::default() }
+        SelectedSamples { start, end, kind: None, samples, lost, thresholds: Default::default() }
     }
 
-    fn wants(&self, filter: &Filter, held: &Held<P>) -> bool {
+    fn wants(&self, filter: &Filter, held: &StoredSample<P>) -> bool {
         let link = held.served.as_ref().map(|served| &served.link);
         let is_for_thread = || held.wait.as_ref().is_some_and(|wait| is_for_thread(wait.reason));
         filter.kind.is_made_of(held.kind)
@@ -122,9 +122,9 @@ impl<P: Clone + Eq + Hash> Store<P> {
     }
 }
 
-impl<P> Chosen<P> {
+impl<P> SelectedSamples<P> {
     /// Whether a sample belongs to a slow request of its route, or to another one.
-    fn pace(&self, sample: &ChosenSample<P>) -> Option<Pace> {
+    fn pace(&self, sample: &SelectedSample<P>) -> Option<Pace> {
         let served = sample.served.as_ref().filter(|served| served.is_server)?;
         let route = RouteRef { service: served.service.id, route: &served.link.route };
         let threshold = *self.thresholds.get(&route)?;

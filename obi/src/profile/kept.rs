@@ -9,13 +9,13 @@ use std::hash::Hash;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::store::{Held, Store, stack_bytes, wait_bytes};
+use super::store::{Store, StoredSample, stack_bytes, wait_bytes};
 
 /// All of them, by trace.
 #[derive(Debug)]
 pub(super) struct Kept<P> {
     pub(super) limit: usize,
-    traces: HashMap<[u8; 16], Vec<Held<P>>, RandomState>,
+    traces: HashMap<[u8; 16], Vec<StoredSample<P>>, RandomState>,
     bytes: usize,
     refused: u64,
 }
@@ -28,7 +28,7 @@ impl<P> Default for Kept<P> {
 
 impl<P> Kept<P> {
     /// A sample that the store gives up; it comes back if it does not stay.
-    pub(super) fn take(&mut self, held: Held<P>) -> Option<Held<P>> {
+    pub(super) fn take(&mut self, held: StoredSample<P>) -> Option<StoredSample<P>> {
         if self.traces.is_empty() {
             return Some(held);
         }
@@ -45,7 +45,7 @@ impl<P> Kept<P> {
     }
 
     /// Samples of kept traces that the store has given up.
-    pub(super) fn samples(&self) -> impl Iterator<Item = &Held<P>> {
+    pub(super) fn samples(&self) -> impl Iterator<Item = &StoredSample<P>> {
         self.traces.values().flatten()
     }
 
@@ -55,10 +55,10 @@ impl<P> Kept<P> {
     }
 
     /// From now on these are kept; samples of others come back.
-    fn change(&mut self, traces: &[[u8; 16]]) -> Vec<Held<P>> {
+    fn change(&mut self, traces: &[[u8; 16]]) -> Vec<StoredSample<P>> {
         let wanted: std::collections::BTreeSet<&[u8; 16]> = traces.iter().collect();
         let gone = self.traces.extract_if(|trace_id, _| !wanted.contains(trace_id));
-        let gone: Vec<Held<P>> = gone.flat_map(|(_, samples)| samples).collect();
+        let gone: Vec<StoredSample<P>> = gone.flat_map(|(_, samples)| samples).collect();
         self.bytes -= gone.iter().map(size).sum::<usize>();
         for trace_id in traces {
             self.traces.entry(*trace_id).or_default();
@@ -67,8 +67,8 @@ impl<P> Kept<P> {
     }
 }
 
-fn size<P>(held: &Held<P>) -> usize {
-    size_of::<Held<P>>() + wait_bytes(held.wait.is_some()) + stack_bytes(&held.stack)
+fn size<P>(held: &StoredSample<P>) -> usize {
+    size_of::<StoredSample<P>>() + wait_bytes(held.wait.is_some()) + stack_bytes(&held.stack)
 }
 
 impl<P: Clone + Eq + Hash> Store<P> {

@@ -1,6 +1,6 @@
-//! Chosen samples to a [`Selection`]: every stack gets names, once.
+//! SelectedSamples samples to a [`Selection`]: every stack gets names, once.
 //!
-//! In: [`Chosen`] samples, and what can name a place. Out: a [`Selection`]. Refuses to know how names are found.
+//! In: [`SelectedSamples`] samples, and what can name a place. Out: a [`Selection`]. Refuses to know how names are found.
 //!
 //! Where the walk along a stack broke off, a frame in the place of its root says so: `[truncated: no table]`.
 
@@ -18,7 +18,7 @@ use obi_ebpf::{
 
 use super::sample::{Fidelity, Frame, Line, Runtime, Sample, Selection, Stack, Symbol};
 use super::sample_type::{SampleKind, SampleType};
-use super::store::{Chosen, ChosenSample, Places, Release};
+use super::store::{Places, Release, SelectedSample, SelectedSamples};
 use super::waits;
 use crate::clock::Clock;
 
@@ -70,7 +70,7 @@ fn marker(reason: &str) -> Frame {
 /// Names all samples; `types` are those that are taken. `name` is asked once for each frame of each distinct stack,
 /// with the process.
 pub fn selection<P: Eq + Hash>(
-    chosen: &Chosen<P>,
+    chosen: &SelectedSamples<P>,
     clock: &Clock,
     types: &[SampleType],
     mut name: impl FnMut(u32, &P) -> Frame,
@@ -121,7 +121,7 @@ struct Identity<P> {
 }
 
 impl<P> Identity<P> {
-    fn of(sample: &ChosenSample<P>) -> Self {
+    fn of(sample: &SelectedSample<P>) -> Self {
         let route =
             |release: &Release<P>| release.served.as_ref().map(|served| Arc::clone(&served.link.route));
         let release = sample.release.as_deref();
@@ -136,13 +136,13 @@ impl<P> Identity<P> {
 }
 
 /// The address of the lock, which separates stacks of different locks; 0 where other types are looked at.
-fn object_of<P>(sample: &ChosenSample<P>) -> u64 {
+fn object_of<P>(sample: &SelectedSample<P>) -> u64 {
     if sample.kind == SampleKind::Lock { sample.wait.map_or(0, |wait| wait.object) } else { 0 }
 }
 
 /// The frames of a sample; of a wait without those of the switch itself, with its reason for a root. Who has ended it
 /// stands above its leaf, leaf first: read from the root on, the function that has ended it comes first.
-fn stack_of<P>(sample: &ChosenSample<P>, frames_of: &mut impl FnMut(&Places<P>) -> Vec<Frame>) -> Stack {
+fn stack_of<P>(sample: &SelectedSample<P>, frames_of: &mut impl FnMut(&Places<P>) -> Vec<Frame>) -> Stack {
     let mut frames = Vec::new();
     if let Some(release) = &sample.release {
         // It is in the call that ends waits: the kernel's part says nothing.
@@ -176,7 +176,7 @@ mod tests {
     use obi_ebpf::STACK_ENDS;
 
     use super::*;
-    use crate::profile::store::{Store, Taken};
+    use crate::profile::store::{RawSample, Store};
 
     #[test]
     fn every_way_to_end_early_has_a_word_of_its_own() {
@@ -199,7 +199,7 @@ mod tests {
             let end = if time < 5 { 0 } else { no_table };
             let places = [1_u64, 2];
             let (kind, value, exchange, pid, tid, cpu) = (SampleKind::Cpu, 10, 0, 7, 8, 0);
-            store.push(Taken {
+            store.push(RawSample {
                 kind,
                 value,
                 time,

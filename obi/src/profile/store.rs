@@ -1,7 +1,7 @@
 //! The samples of the last minutes, in bounded memory.
 //!
 //! In: samples whose addresses have places (whatever `P` is), the spans they were taken in, who processes are. Out:
-//! [`Chosen`] samples. Refuses to know names of functions and what a place is.
+//! [`SelectedSamples`] samples. Refuses to know names of functions and what a place is.
 //!
 //! Times are `CLOCK_MONOTONIC` nanoseconds. A stack that is sampled a thousand times is held once. What finds no room any
 //! more is the oldest, and counted. Of links see [`super::join`].
@@ -24,7 +24,7 @@ use crate::red::RouteKey;
 
 /// A sample that is to be kept; borrows what may be held already.
 #[derive(Debug, Clone, Copy)]
-pub struct Taken<'a, P> {
+pub struct RawSample<'a, P> {
     /// What was measured.
     pub kind: SampleKind,
     /// How much.
@@ -73,7 +73,7 @@ pub struct Places<P> {
 
 /// A sample as it is held.
 #[derive(Debug)]
-pub(super) struct Held<P> {
+pub(super) struct StoredSample<P> {
     pub(super) kind: SampleKind,
     pub(super) value: u64,
     pub(super) time: u64,
@@ -110,7 +110,7 @@ pub struct Store<P> {
     limit: usize,
     /// Nanoseconds after which samples go, whether there is room or not.
     retention: u64,
-    pub(super) samples: VecDeque<Held<P>>,
+    pub(super) samples: VecDeque<StoredSample<P>>,
     /// Number of the first of them; numbers are never used twice.
     pub(super) first: u64,
     /// With how many samples each has.
@@ -141,7 +141,7 @@ struct Loss {
 
 /// A selected sample, without names.
 #[derive(Debug, Clone)]
-pub struct ChosenSample<P> {
+pub struct SelectedSample<P> {
     /// What was measured.
     pub kind: SampleKind,
     /// How much.
@@ -179,7 +179,7 @@ pub struct Release<P> {
 
 /// Selected samples in the order of time.
 #[derive(Debug, Clone)]
-pub struct Chosen<P> {
+pub struct SelectedSamples<P> {
     /// First moment looked at.
     pub start: u64,
     /// First moment behind it.
@@ -187,7 +187,7 @@ pub struct Chosen<P> {
     /// What they are; `None` if of any kind.
     pub kind: Option<SampleKind>,
     /// The samples.
-    pub samples: Vec<ChosenSample<P>>,
+    pub samples: Vec<SelectedSample<P>>,
     /// Samples of that time that were lost.
     pub lost: u64,
     /// Durations by which slow spans are distinguished from the others, by service and route; empty if not asked for.
@@ -231,18 +231,18 @@ impl<P: Clone + Eq + Hash> Store<P> {
 
     /// Keeps a sample; the oldest give way for it. Returns its number, and whether the caller is to ask who the process
     /// is: then [`Self::is_called`] is to be called once that is known.
-    pub fn push(&mut self, taken: Taken<'_, P>) -> (u64, bool) {
+    pub fn push(&mut self, taken: RawSample<'_, P>) -> (u64, bool) {
         let stack = self.intern(&taken);
         let (origin, asks) = self.origins.of(taken.pid, taken.time);
-        self.bytes += size_of::<Held<P>>();
+        self.bytes += size_of::<StoredSample<P>>();
         self.counts.kept += 1;
         let number = self.first + self.samples.len() as u64;
         if taken.exchange != 0 {
             self.bytes += self.waiting.add(taken.exchange, number);
         }
-        let Taken { kind, value, time, exchange, tid, cpu, comm, wait, .. } = taken;
+        let RawSample { kind, value, time, exchange, tid, cpu, comm, wait, .. } = taken;
         self.bytes += wait_bytes(wait.is_some());
-        self.samples.push_back(Held {
+        self.samples.push_back(StoredSample {
             kind,
             value,
             time,
@@ -332,8 +332,8 @@ impl<P: Clone + Eq + Hash> Store<P> {
     }
 
     /// A held sample as a selected one.
-    pub(super) fn chosen(&self, held: &Held<P>) -> ChosenSample<P> {
-        ChosenSample {
+    pub(super) fn chosen(&self, held: &StoredSample<P>) -> SelectedSample<P> {
+        SelectedSample {
             kind: held.kind,
             value: held.value,
             time: held.time,
@@ -349,15 +349,15 @@ impl<P: Clone + Eq + Hash> Store<P> {
     }
 
     /// Who has ended a held wait, while that is held.
-    pub(super) fn release(&self, held: &Held<P>) -> Option<Release<P>> {
+    pub(super) fn release(&self, held: &StoredSample<P>) -> Option<Release<P>> {
         let number = held.wait.as_ref()?.release?;
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         let by = self.samples.get(index).filter(|by| by.kind == SampleKind::Lock)?;
         Some(Release { stack: Arc::clone(&by.stack), comm: by.comm, served: by.served.clone() })
     }
 
-    fn intern(&mut self, taken: &Taken<'_, P>) -> Arc<Places<P>> {
-        let Taken { pid, end, places, .. } = *taken;
+    fn intern(&mut self, taken: &RawSample<'_, P>) -> Arc<Places<P>> {
+        let RawSample { pid, end, places, .. } = *taken;
         if let Some((known, _)) = self.stacks.get_key_value(&Wanted { pid, end, places }) {
             let known = Arc::clone(known);
             if let Some(users) = self.stacks.get_mut(&known) {
@@ -375,7 +375,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
         let Some(held) = self.samples.pop_front() else { return };
         let number = self.first;
         self.first += 1;
-        self.bytes -= size_of::<Held<P>>() + wait_bytes(held.wait.is_some());
+        self.bytes -= size_of::<StoredSample<P>>() + wait_bytes(held.wait.is_some());
         self.counts.evicted += 1;
         self.counts.unexported += u64::from(!held.exported);
         if held.exchange != 0 {
@@ -387,7 +387,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
     }
 
     /// What a sample shares with others has one user less.
-    pub(super) fn let_go(&mut self, held: &Held<P>) {
+    pub(super) fn let_go(&mut self, held: &StoredSample<P>) {
         if held.served.as_ref().is_some_and(|served| served.release()) {
             self.bytes -= Served::BYTES;
         }

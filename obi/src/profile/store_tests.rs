@@ -22,9 +22,21 @@ const ALL: Filter = Filter {
     pace: None,
 };
 
-fn taken(time: u64, exchange: u64, pid: u32, places: &[u64]) -> Taken<'_, u64> {
+fn taken(time: u64, exchange: u64, pid: u32, places: &[u64]) -> RawSample<'_, u64> {
     let (kind, value) = (SampleKind::Cpu, 10);
-    Taken { kind, value, time, exchange, pid, tid: pid, cpu: 0, comm: [0; 16], places, end: 0, wait: None }
+    RawSample {
+        kind,
+        value,
+        time,
+        exchange,
+        pid,
+        tid: pid,
+        cpu: 0,
+        comm: [0; 16],
+        places,
+        end: 0,
+        wait: None,
+    }
 }
 
 fn ended(exchange: u64, start: u64, end: u64, route: &str) -> Ended {
@@ -162,7 +174,7 @@ fn samples_around_an_exec_belong_to_the_program_of_their_time() {
     let mut store = Store::new(1 << 20);
     assert!(store.push(taken(10, 0, 7, &[1])).1);
     store.is_called(7, origin(7, "before"));
-    // Taken in the next program, but read before the exec was reported.
+    // RawSample in the next program, but read before the exec was reported.
     assert!(!store.push(taken(40, 0, 7, &[2])).1);
     assert!(store.renews(7, 30), "what it is now has to be said again");
     // And one of the former program that was still waiting for its places.
@@ -214,7 +226,7 @@ proptest! {
                 Step::Push { exchange, pid, stack, depth, value } => {
                     pushed += 1;
                     let places = vec![stack; depth];
-                    store.push(Taken { value, ..taken(now, exchange, pid, &places) });
+                    store.push(RawSample { value, ..taken(now, exchange, pid, &places) });
                 }
                 Step::End { exchange, back } => {
                     store.ended(&ended(exchange, now.saturating_sub(back), now, "/r"));
@@ -267,7 +279,7 @@ fn old_samples_go_although_there_is_room() {
 
 #[test]
 fn samples_of_kept_traces_outlive_the_others() {
-    let sample = size_of::<Held<u64>>();
+    let sample = size_of::<StoredSample<u64>>();
     let mut store = Store::new(20 * sample).with_room_for_traces(1 << 16);
     store.keep_traces(&[[7; 16]]);
     let fill = |store: &mut Store<u64>, from: u64| {
@@ -301,7 +313,7 @@ fn samples_of_kept_traces_outlive_the_others() {
 
 #[test]
 fn samples_of_kept_traces_that_find_no_room_are_counted() {
-    let mut store = Store::new(40 * size_of::<Held<u64>>()).with_room_for_traces(600);
+    let mut store = Store::new(40 * size_of::<StoredSample<u64>>()).with_room_for_traces(600);
     store.keep_traces(&[[7; 16]]);
     for time in 0..10 {
         store.push(taken(time, 5, 1, &[1]));
@@ -319,7 +331,7 @@ fn samples_of_kept_traces_that_find_no_room_are_counted() {
 proptest! {
     #[test]
     fn nothing_is_left_whatever_is_kept(steps in prop::collection::vec((0_u8..4, 1_u64..6), 1..60)) {
-        let mut store = Store::new(8 * size_of::<Held<u64>>()).with_room_for_traces(2_000);
+        let mut store = Store::new(8 * size_of::<StoredSample<u64>>()).with_room_for_traces(2_000);
         let mut time = 0;
         for (what, n) in steps {
             time += 1;

@@ -1,6 +1,6 @@
 //! Exchanges to spans: semantic-convention attributes, routes, service names.
 //!
-//! In: [`crate::protocol::Exchange`], its [`crate::cause::Place`] and what is known of its process. Out: [`Span`].
+//! In: [`crate::protocol::Exchange`], its [`crate::cause::TracePosition`] and what is known of its process. Out: [`Span`].
 //! Refuses to know metrics, exporters and the kernel.
 //!
 //! - [`assemble`]: the [`Assembler`], which makes a [`Span`] of an exchange and its service.
@@ -13,7 +13,7 @@
 //! - [`method`]: known request methods. [`route`]: few routes for many paths, learned [`segment`] by segment.
 #![forbid(unsafe_code)]
 
-use crate::cause::{Origin, Place};
+use crate::cause::{Origin, TracePosition};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -207,8 +207,8 @@ impl Span {
     }
 
     /// Puts it into its place in a trace.
-    pub fn put(&mut self, place: &Place) {
-        let Place { trace_id, span_id, parent_span_id, flags, origin } = *place;
+    pub fn put(&mut self, place: &TracePosition) {
+        let TracePosition { trace_id, span_id, parent_span_id, flags, origin } = *place;
         (self.trace_id, self.span_id, self.parent_span_id) = (trace_id, span_id, parent_span_id);
         (self.trace_flags, self.origin) = (flags, origin);
     }

@@ -38,7 +38,7 @@ fn who_is_asked_about_has_a_name_and_an_instance() {
     thread.start().unwrap();
     let sleeper = Sleeper::start();
     let tgid = sleeper.0.id();
-    directory.exec(tgid, 1, *b"sleep\0\0\0\0\0\0\0\0\0\0\0", Given::default());
+    directory.exec(tgid, 1, *b"sleep\0\0\0\0\0\0\0\0\0\0\0", ExecArguments::default());
     assert_eq!(name(&mut directory, tgid), "sleep");
     assert!(directory.news().into_iter().any(|news| news == News::Began(tgid)));
     assert!(directory.table().with(tgid, Process::is_settled).unwrap());
@@ -47,7 +47,12 @@ fn who_is_asked_about_has_a_name_and_an_instance() {
     // A fork is who its parent is, until it runs another program.
     directory.fork(u32::MAX, 1, tgid);
     assert_eq!(name(&mut directory, u32::MAX), "sleep");
-    directory.exec(u32::MAX, 3, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"curl\0", (5, 0), true));
+    directory.exec(
+        u32::MAX,
+        3,
+        *b"curl\0\0\0\0\0\0\0\0\0\0\0\0",
+        ExecArguments::new(b"curl\0", (5, 0), true),
+    );
     assert_eq!(name(&mut directory, u32::MAX), "curl");
     // No one has spoken of it, and it is not there.
     assert_eq!(name(&mut directory, u32::MAX - 1), "unknown_service");
@@ -73,7 +78,7 @@ fn new_rules_hold_when_they_have_been_set() {
 fn a_verdict_waits_for_the_program_that_follows() {
     const WATCHED: News = News::Verdict(Change { tgid: u32::MAX, verdict: Some(Verdict::Watch) });
     const IGNORED: News = News::Verdict(Change { tgid: u32::MAX, verdict: Some(Verdict::NotIncluded) });
-    let curl = || Given::new(b"curl\0", (5, 0), true);
+    let curl = || ExecArguments::new(b"curl\0", (5, 0), true);
     let (mut directory, Prepared(mut work)) = prepared("{include: [{service: curl}]}");
     let mut take = |directory: &mut Directory, n| {
         for _ in 0..n {
@@ -88,14 +93,24 @@ fn a_verdict_waits_for_the_program_that_follows() {
     };
     // A shell forks and runs what is watched: fork and exec come together, and one is read before the other.
     directory.fork(u32::MAX, 1, std::process::id() + 1);
-    directory.exec(u32::MAX, 2, *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"sh\0", (3, 0), true));
+    directory.exec(
+        u32::MAX,
+        2,
+        *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+        ExecArguments::new(b"sh\0", (3, 0), true),
+    );
     directory.exec(u32::MAX, 3, *b"curl\0\0\0\0\0\0\0\0\0\0\0\0", curl());
     assert_eq!(take(&mut directory, 2), [], "it may be another program by now");
     assert_eq!(take(&mut directory, 1).last(), Some(&WATCHED), "the kernel has it in this order");
     assert_eq!(take(&mut directory, 0), [], "nothing stays back");
     // The kernel forgets its verdict at each exec, so it is given again.
     for _ in 0..2 {
-        directory.exec(u32::MAX, 2, *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0", Given::new(b"sh\0", (3, 0), true));
+        directory.exec(
+            u32::MAX,
+            2,
+            *b"sh\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            ExecArguments::new(b"sh\0", (3, 0), true),
+        );
         assert_eq!(take(&mut directory, 1), [IGNORED]);
         let ignored_program { exec_id, any } = directory.program(u32::MAX);
         assert_eq!((exec_id, any), (2, 0));

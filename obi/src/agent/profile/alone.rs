@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 
 use super::{Report, Started, open};
-use crate::capture::discover::{Given, Processes};
+use crate::capture::discover::{ExecArguments, Processes};
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::program::SharedMaps;
 use crate::clock::{Clock, monotonic_ns};
@@ -68,7 +68,7 @@ pub async fn record(
 
 fn origin(processes: &mut Processes<Services>, pid: u32) -> Origin {
     if processes.lookup(pid).is_none() {
-        processes.exec(pid, service::UNKNOWN.as_bytes(), &Given::default());
+        processes.exec(pid, service::UNKNOWN.as_bytes(), &ExecArguments::default());
     }
     let instance = processes.instance(pid).unwrap_or_default();
     let (service, path) =

@@ -1,10 +1,10 @@
 //! Where the frames of a sample are.
 //!
-//! In: a sample's words, what processes map, what is known of interpreters. Out: a [`Place`] for each frame. Refuses to
+//! In: a sample's words, what processes map, what is known of interpreters. Out: a [`FrameAddress`] for each frame. Refuses to
 //! know what places are called.
 
+use super::frame_address::{FrameAddress, Within, mark};
 use super::guests::Guests;
-use super::place::{Place, Within, mark};
 use crate::capture::mapping::resolver::{Resolved, Resolver, Sampled};
 use crate::capture::stack::{StackSample, UserFrame};
 use crate::profile::symbol::function::Object;
@@ -14,13 +14,13 @@ use crate::profile::symbol::java;
 pub(super) fn find(
     (resolver, guests): (&mut Resolver, &mut Guests),
     sample: &StackSample<'_>,
-    places: &mut Vec<Place>,
+    places: &mut Vec<FrameAddress>,
 ) -> bool {
     places.clear();
     let header = &sample.event.header;
     let mut is_first = true;
     for address in sample.kernel() {
-        places.push(Place { address: *address, within: Within::Kernel(!is_first) });
+        places.push(FrameAddress { address: *address, within: Within::Kernel(!is_first) });
         is_first = false;
     }
     let mut is_pending = false;
@@ -32,33 +32,33 @@ pub(super) fn find(
                 let compiled = words.peek().and_then(compiled);
                 let function = guests.see(header.tgid, Object { kind, address, compiled }, header.time);
                 let address = position.map_or(u64::MAX, u64::from);
-                places.push(Place { address, within: Within::Function(function) });
+                places.push(FrameAddress { address, within: Within::Function(function) });
                 continue;
             }
-            // Taken together with the word before it.
+            // RawSample together with the word before it.
             UserFrame::Code { .. } => continue,
             UserFrame::Mark(failure) => {
-                places.push(Place { address: mark(failure, sample.event.end), within: Within::Mark });
+                places.push(FrameAddress { address: mark(failure, sample.event.end), within: Within::Mark });
                 continue;
             }
         };
         let (address, is_return) = (user.address, !user.is_exact);
         let sampled = Sampled { tgid: header.tgid, address, is_return, time: header.time };
         let within = match resolver.resolve(sampled) {
-            Resolved::Place(place) => Within::Mapped(place.mapping, is_return),
+            Resolved::Mapped(place) => Within::Mapped(place.mapping, is_return),
             Resolved::Pending => {
                 is_pending = true;
                 Within::Nothing(is_return)
             }
             Resolved::Nowhere => Within::Nothing(is_return),
         };
-        places.push(Place { address, within });
+        places.push(FrameAddress { address, within });
     }
     is_pending
 }
 
 /// Where in compiled code the frame before this word is.
-fn compiled(word: &UserFrame) -> Option<java::Place> {
+fn compiled(word: &UserFrame) -> Option<java::CompiledFrame> {
     let UserFrame::Code { address, compilation } = *word else { return None };
-    Some(java::Place { address: address.address, compilation, is_exact: address.is_exact })
+    Some(java::CompiledFrame { address: address.address, compilation, is_exact: address.is_exact })
 }

@@ -26,10 +26,10 @@ use tokio::sync::mpsc;
 
 use self::closing::addresses_in;
 use super::find::find;
+use super::frame_address::{FrameAddress, Within};
 use super::guests::Guests;
-use super::namer::{Job, NamerView};
-use super::place::{Place, Within};
 use super::releases::{self, Releases};
+use super::symbolizer::{Job, SymbolizerView};
 use super::{Notice, Report};
 use crate::agent::wait::Wait;
 use crate::capture::mapping::backing::Kind;
@@ -41,7 +41,7 @@ use crate::clock::{Clock, monotonic_ns};
 use crate::profile::SampleKind;
 use crate::profile::ask::Question;
 use crate::profile::join::Ended;
-use crate::profile::store::{Store, Taken};
+use crate::profile::store::{RawSample, Store};
 use crate::profile::view::View;
 use crate::red::CpuSamples;
 
@@ -65,14 +65,14 @@ pub(super) struct Sampler {
     pub(super) wait: Wait,
     pub(super) resolver: Resolver,
     pub(super) guests: Guests,
-    pub(super) store: Store<Place>,
+    pub(super) store: Store<FrameAddress>,
     pub(super) notices: Receiver<Notice>,
     /// Spans that have been reported and not linked yet.
     pub(super) waiting: Arc<AtomicUsize>,
     pub(super) reports: SyncSender<Report>,
     pub(super) questions: mpsc::Receiver<Question>,
     pub(super) jobs: SyncSender<Job>,
-    pub(super) named: Arc<ArcSwap<NamerView>>,
+    pub(super) named: Arc<ArcSwap<SymbolizerView>>,
     pub(super) view: Arc<ArcSwap<View>>,
     pub(super) programs: Arc<ArcSwap<Vec<Measured>>>,
     /// A destination wants exports.
@@ -110,9 +110,9 @@ pub(super) struct State {
     unasked: Vec<u32>,
     ends: [u64; STACK_ENDS as usize],
     marks: [u64; GUEST_FAILURES as usize],
-    /// Processes whose own code the namer may know; whether the job to observe that code was sent.
+    /// Processes whose own code the symbolizer may know; whether the job to observe that code was sent.
     makers: HashMap<u32, bool, RandomState>,
-    /// Of those, the ones that are others now, until that has been sent to the namer.
+    /// Of those, the ones that are others now, until that has been sent to the symbolizer.
     outdated: HashSet<u32, RandomState>,
     /// Of requests, by service and route; until they are reported.
     cpu: HashMap<(u32, Arc<str>), CpuSamples, RandomState>,
@@ -240,7 +240,7 @@ impl Sampler {
         }
     }
 
-    fn keep(&mut self, sample: &StackSample<'_>, places: &[Place]) {
+    fn keep(&mut self, sample: &StackSample<'_>, places: &[FrameAddress]) {
         let event = sample.event;
         let mut end = event.end;
         for place in places.iter().filter(|place| matches!(place.within, Within::Mark)) {
@@ -265,7 +265,7 @@ impl Sampler {
             return;
         };
         let wait = (kind == SampleKind::OffCpu).then(|| self.releases.wait_of(event));
-        let taken = Taken {
+        let taken = RawSample {
             kind,
             value: event.value,
             time: header.time,
@@ -288,14 +288,14 @@ impl Sampler {
         self.mind_code(header.tgid, places);
     }
 
-    /// The namer gets one job for a process that makes code: it looks at once, and not only when a caller asks.
-    fn mind_code(&mut self, pid: u32, places: &[Place]) {
-        let is_of_file = |place: &Place| match &place.within {
+    /// The symbolizer gets one job for a process that makes code: it looks at once, and not only when a caller asks.
+    fn mind_code(&mut self, pid: u32, places: &[FrameAddress]) {
+        let is_of_file = |place: &FrameAddress| match &place.within {
             Within::Kernel(_) | Within::Function(_) | Within::Mark => true,
             Within::Mapped(mapping, _) => matches!(mapping.backing.kind, Kind::File | Kind::Vdso),
             Within::Nothing(_) => false,
         };
-        let makes_code = |place: &Place| match &place.within {
+        let makes_code = |place: &FrameAddress| match &place.within {
             Within::Mapped(mapping, _) => mapping.backing.is_made_at_run_time(),
             _ => false,
         };
@@ -399,7 +399,7 @@ impl Sampler {
             return;
         }
         let job = Job::Export(chosen, clock);
-        // At the end the namer may take its time.
+        // At the end the symbolizer may take its time.
         let _ = match all {
             true => self.jobs.send(job).is_ok(),
             false => self.ask(job),

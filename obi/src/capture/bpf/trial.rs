@@ -10,7 +10,7 @@ use std::os::fd::AsFd as _;
 
 use super::attach::Attachment;
 use super::create::{self, Kind};
-use super::uprobe::{self, Place, Target};
+use super::uprobe::{self, ProbeSite, Target};
 
 /// What came of it.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub fn return_probe(multi: bool) -> io::Result<Trial> {
     let program = create::program(if multi { Kind::UprobeMulti } else { Kind::Kprobe })?;
     let executable = std::fs::File::open("/proc/self/exe")?;
     let target = Target { file: executable.as_fd(), at_return: true, process: None };
-    let place = Place { offset: offset_of(returning as *const () as u64)?, cookie: 0 };
+    let place = ProbeSite { offset: offset_of(returning as *const () as u64)?, cookie: 0 };
     let probe = match multi {
         true => uprobe::multi(program.as_fd(), target, &[place])?,
         false => uprobe::single(program.as_fd(), target, place)?,

@@ -18,7 +18,7 @@ pub const UPROBE_SOURCE: &str = "/sys/bus/event_source/devices/uprobe";
 
 /// A place in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct ProbeSite {
     /// Offset of the instruction in the file.
     pub offset: u64,
     /// What the program gets to know of it (`bpf_get_attach_cookie`).
@@ -40,7 +40,7 @@ pub struct Target<'a> {
 ///
 /// # Errors
 /// As `bpf(2)` says: `EINVAL` before 6.6.
-pub fn multi(program: BorrowedFd<'_>, target: Target<'_>, places: &[Place]) -> io::Result<Attachment> {
+pub fn multi(program: BorrowedFd<'_>, target: Target<'_>, places: &[ProbeSite]) -> io::Result<Attachment> {
     let path = path(target.file)?;
     let offsets: Vec<u64> = places.iter().map(|place| place.offset).collect();
     let cookies: Vec<u64> = places.iter().map(|place| place.cookie).collect();
@@ -68,7 +68,7 @@ pub fn is_multi_supported() -> bool {
         let program = create::program(Kind::UprobeMulti)?;
         let directory = std::fs::File::open("/")?;
         let target = Target { file: directory.as_fd(), at_return: false, process: None };
-        multi(program.as_fd(), target, &[Place { offset: 0, cookie: 0 }])
+        multi(program.as_fd(), target, &[ProbeSite { offset: 0, cookie: 0 }])
     };
     attached().is_err_and(|error| error.raw_os_error() == Some(libc::EBADF))
 }
@@ -77,7 +77,7 @@ pub fn is_multi_supported() -> bool {
 ///
 /// # Errors
 /// When the kernel shows no source of uprobe events, or refuses. The text names the step.
-pub fn single(program: BorrowedFd<'_>, target: Target<'_>, place: Place) -> io::Result<Attachment> {
+pub fn single(program: BorrowedFd<'_>, target: Target<'_>, place: ProbeSite) -> io::Result<Attachment> {
     let path = path(target.file)?;
     let mut attributes = event();
     attributes.type_ = number_in(UPROBE_SOURCE, "type", "")?;

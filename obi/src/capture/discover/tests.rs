@@ -113,7 +113,7 @@ fn a_child_that_vanished_is_its_parent() {
     let mut table = processes("{}");
     assert_eq!(table.fork(GONE, sleeper.0.id()), Some(Verdict::Watch));
     assert_eq!(table.lookup(GONE).unwrap().service, "sleep");
-    let nothing = Given::default();
+    let nothing = ExecArguments::default();
     assert_eq!(table.exec(GONE, b"curl\0\0\0\0\0\0\0\0\0\0\0\0", &nothing), Some(Verdict::Watch));
     assert_eq!(table.lookup(GONE).unwrap().service, "curl");
     assert_eq!(table.fork(GONE - 1, GONE - 2), None);
@@ -157,7 +157,7 @@ fn who_has_ended_is_known_by_what_it_was_given_and_where_its_parent_ran() {
     table.fork(GONE, GONE - 1);
     let given =
         b"curl\0cart\0KUBERNETES_SERVICE_HOST=1\0HOSTNAME=cart-1\0OTEL_SERVICE_NAME=probe\0/bin/curl\0";
-    table.exec(GONE, b"curl\0", &Given::new(given, (10, 10), true));
+    table.exec(GONE, b"curl\0", &ExecArguments::new(given, (10, 10), true));
     let expected = Facts {
         executable: "/bin/curl".to_owned(),
         command: ["curl", "cart"].map(str::to_owned).to_vec(),

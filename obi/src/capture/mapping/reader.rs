@@ -15,8 +15,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::backing::Backing;
 use super::file::ExecutableFile;
+use super::file_cache::{FileCache, Placed};
 use super::open::{self, Unavailable};
-use super::shelf::{Placed, Shelf};
 use super::want::{Opening, Want};
 use crate::capture::tls::place::Process;
 
@@ -56,7 +56,7 @@ impl Failures {
 /// The looking itself, without a thread.
 #[derive(Debug)]
 pub struct Looker {
-    shelf: Shelf,
+    file_cache: FileCache,
     failures: Arc<Failures>,
 }
 
@@ -64,7 +64,7 @@ impl Looker {
     /// Holds so many files at most.
     #[must_use]
     pub fn new(most: usize) -> Self {
-        Self { shelf: Shelf::new(most), failures: Arc::default() }
+        Self { file_cache: FileCache::new(most), failures: Arc::default() }
     }
 
     /// How often what failed.
@@ -96,7 +96,7 @@ impl Looker {
         let backing = &opening.backing;
         let now = monotonic();
         let placed = open::open(opening).and_then(|file| {
-            self.shelf.place(&backing.path, file).map_err(|_: io::Error| Unavailable::Refused)
+            self.file_cache.place(&backing.path, file).map_err(|_: io::Error| Unavailable::Refused)
         });
         let reason = match placed {
             Ok(Placed::Known(file) | Placed::New(file)) => {
@@ -124,7 +124,7 @@ impl Looker {
             return None;
         };
         let is_deleted = file.metadata().is_ok_and(|metadata| metadata.nlink() == 0);
-        let found = match self.shelf.place(&backing.path, file) {
+        let found = match self.file_cache.place(&backing.path, file) {
             Ok(Placed::Known(found) | Placed::New(found)) => found,
             Ok(Placed::Full) | Err(_) => return Some(Answer::Replaced(backing)),
         };

@@ -1,6 +1,6 @@
 //! From an address of a sample to the file and the place in it: the owner of all that is known of mappings.
 //!
-//! In: the side-band, answers of the threads that look at files and make tables, samples. Out: [`Place`]s, and what the
+//! In: the side-band, answers of the threads that look at files and make tables, samples. Out: [`MappedAddress`]s, and what the
 //! kernel side learns. Owned by the thread that reads the samples, and never waits: what takes time is asked of
 //! [`Reader`] and [`Builder`].
 //!
@@ -32,14 +32,14 @@ use crate::capture::stack::StackSample;
 
 /// Where an address was.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct MappedAddress {
     /// What was mapped there.
     pub mapping: Arc<Mapping>,
     /// The address, in the process, of the instruction that is meant: of a caller, one within its call.
     pub address: u64,
 }
 
-impl Place {
+impl MappedAddress {
     /// Where that is in the file.
     #[must_use]
     pub fn file_offset(&self) -> u64 {
@@ -57,7 +57,7 @@ impl Place {
 #[derive(Debug, Clone)]
 pub enum Resolved {
     /// It was here.
-    Place(Place),
+    Mapped(MappedAddress),
     /// Not known yet: what the process maps is being read.
     Pending,
     /// In nothing that is known.
@@ -230,7 +230,7 @@ impl Resolver {
             if let Some(file) = mapping.backing.loaded().as_ref() {
                 file.touch(time);
             }
-            return Resolved::Place(Place { mapping: Arc::clone(mapping), address });
+            return Resolved::Mapped(MappedAddress { mapping: Arc::clone(mapping), address });
         }
         self.processes.sampled(tgid, time, true);
         if self.processes.is_awaited(tgid) { Resolved::Pending } else { Resolved::Nowhere }

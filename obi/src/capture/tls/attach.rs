@@ -14,7 +14,7 @@ use super::point::{ProbePoint, Returns};
 use super::program::Program;
 use crate::capture::bpf::attach::Attachment;
 use crate::capture::bpf::trial::{self, Trial};
-use crate::capture::bpf::uprobe::{self, Place, Target};
+use crate::capture::bpf::uprobe::{self, ProbeSite, Target};
 use crate::capture::program::UserPrograms;
 
 /// Performance events of all files together: each is a descriptor, and takes a tenth of a second to end.
@@ -99,10 +99,10 @@ impl Attacher {
             let Some(loaded) = self.programs.get(program) else { continue };
             let place = if self.programs.is_merged() { program.place().unwrap_or(0) } else { 0 };
             for at_return in [true, false] {
-                let places: Vec<Place> = points
+                let places: Vec<ProbeSite> = points
                     .iter()
                     .filter(|point| point.program == program && point.at_return == at_return)
-                    .map(|point| Place { offset: point.offset, cookie: point.cookie | place })
+                    .map(|point| ProbeSite { offset: point.offset, cookie: point.cookie | place })
                     .collect();
                 let target = Target { file, at_return, process: None };
                 probes.add(loaded, target, &places).map_err(|error| error.of(program))?;
@@ -117,7 +117,12 @@ impl Attacher {
 }
 
 impl Probes {
-    fn add(&mut self, program: BorrowedFd<'_>, target: Target<'_>, places: &[Place]) -> Result<(), Failure> {
+    fn add(
+        &mut self,
+        program: BorrowedFd<'_>,
+        target: Target<'_>,
+        places: &[ProbeSite],
+    ) -> Result<(), Failure> {
         let Some(events) = &self.events else {
             if !places.is_empty() {
                 self.attached.push(uprobe::multi(program, target, places).map_err(Failure::Kernel)?);

@@ -18,13 +18,13 @@ use foldhash::fast::RandomState;
 use super::attach::{self, Attacher, Probes};
 use super::blind::{self, Why};
 use super::elf::{ElfError, OpenFile};
-use super::familiar::{Familiar, Program};
 use super::file::{FileKey, Plan, probe_points};
 use super::library;
-use super::looks::{Look, Looks};
 use super::mapping::{Mapping, mappings};
 use super::place::{Process, Root};
 use super::point::{ProbePoint, Returns};
+use super::recent_programs::{Program, RecentPrograms};
+use super::scan_queue::{Look, ScanQueue};
 use super::view::{ProbedFile, Refused, Uncovered, View};
 
 #[derive(Debug)]
@@ -81,8 +81,8 @@ pub struct Finder {
     hasher: RandomState,
     /// Mount namespaces whose usual places have been looked at.
     namespaces: HashSet<Vec<u8>>,
-    looks: Looks,
-    familiar: Familiar,
+    looks: ScanQueue,
+    recent_programs: RecentPrograms,
     familiar_changed: bool,
     uncovered: Vec<Uncovered>,
     round: u64,
@@ -109,8 +109,8 @@ impl Finder {
             met: HashMap::new(),
             hasher: RandomState::default(),
             namespaces: HashSet::new(),
-            looks: Looks::default(),
-            familiar: Familiar::default(),
+            looks: ScanQueue::default(),
+            recent_programs: RecentPrograms::default(),
             familiar_changed: false,
             uncovered: Vec::new(),
             round: 0,
@@ -159,7 +159,7 @@ impl Finder {
         }
     }
 
-    /// A process of a familiar program lives on.
+    /// A process of a recent_programs program lives on.
     pub fn settled(&mut self, tgid: u32, program: Program, now: Instant) {
         let met = self.look(tgid);
         self.remember(program, &met, now);
@@ -251,8 +251,8 @@ impl Finder {
     }
 
     /// Programs that had no TLS library lately, if that has changed since the last call.
-    pub fn familiar(&mut self) -> Option<Familiar> {
-        std::mem::take(&mut self.familiar_changed).then(|| self.familiar.clone())
+    pub fn recent_programs(&mut self) -> Option<RecentPrograms> {
+        std::mem::take(&mut self.familiar_changed).then(|| self.recent_programs.clone())
     }
 
     /// Ends all probes, many at a time.
@@ -286,8 +286,8 @@ impl Finder {
         let is_plain = |key: &FileKey| matches!(self.files.get(key), Some(Entry { known: Known::Plain, .. }));
         self.familiar_changed |= match met {
             [] => false,
-            met if met.iter().all(is_plain) => self.familiar.note(program, now),
-            _ => self.familiar.forget(program),
+            met if met.iter().all(is_plain) => self.recent_programs.note(program, now),
+            _ => self.recent_programs.forget(program),
         };
     }
 

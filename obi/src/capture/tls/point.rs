@@ -179,7 +179,7 @@ struct Planner<'a> {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Site {
     address: u64,
     cost: Cost,
     cookie: u64,
@@ -194,7 +194,7 @@ impl<'a> Planner<'a> {
             return;
         };
         let cookie = if fifth { 1 << TLS_FIFTH_BIT } else { 0 };
-        self.at_entry(extended, Place { address: entry, cost: Cost::Emulated, cookie });
+        self.at_entry(extended, Site { address: entry, cost: Cost::Emulated, cookie });
         let calls_inner = |symbol: &Symbol| Function::new(symbol.address, &symbol.code).calls(target);
         if self.symbol(plain).is_some_and(|symbol| !calls_inner(symbol)) {
             self.single(plain);
@@ -245,18 +245,18 @@ impl<'a> Planner<'a> {
     }
 
     fn function(&mut self, call: Call, function: &Function<'_>) {
-        let first = Place { address: function.address(), cost: Cost::SingleStepped, cookie: 0 };
+        let first = Site { address: function.address(), cost: Cost::SingleStepped, cookie: 0 };
         let entry = function.entry(call.n_arguments).filter(|_| self.machine == Machine::X86);
         let results = function.result_points();
         let returns = self.returns == Returns::Allowed;
         match (entry, results) {
             (Some(Entry { address, can_return }), _) if can_return && returns || !call.has_result => {
-                self.at_entry(call, Place { address, cost: Cost::Emulated, ..first });
+                self.at_entry(call, Site { address, cost: Cost::Emulated, ..first });
             }
             (Some(Entry { address, .. }), Some(results)) => {
-                self.add(call.enter, false, Place { address, cost: Cost::Emulated, ..first });
+                self.add(call.enter, false, Site { address, cost: Cost::Emulated, ..first });
                 for address in results {
-                    self.add(Program::TlsExit, false, Place { address, cost: Cost::Emulated, ..first });
+                    self.add(Program::TlsExit, false, Site { address, cost: Cost::Emulated, ..first });
                 }
             }
             _ if returns || !call.has_result => self.at_entry(call, first),
@@ -265,15 +265,15 @@ impl<'a> Planner<'a> {
     }
 
     /// Both probes at one instruction, where the return address is on top of the stack: the second costs no further trap.
-    fn at_entry(&mut self, call: Call, place: Place) {
+    fn at_entry(&mut self, call: Call, place: Site) {
         self.add(call.enter, false, place);
         if call.has_result {
-            self.add(Program::TlsExit, true, Place { cookie: 0, ..place });
+            self.add(Program::TlsExit, true, Site { cookie: 0, ..place });
         }
     }
 
-    fn add(&mut self, program: Program, at_return: bool, place: Place) {
-        let Place { address, cost, cookie } = place;
+    fn add(&mut self, program: Program, at_return: bool, place: Site) {
+        let Site { address, cost, cookie } = place;
         let offset = self.text.offset(address);
         self.points.extend(offset.map(|offset| ProbePoint { program, offset, at_return, cost, cookie }));
     }

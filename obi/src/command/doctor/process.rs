@@ -14,7 +14,7 @@ use serde_json::Map;
 
 use super::interpreter::{self, Interpreter};
 use super::report::Report;
-use crate::capture::discover::{Facts, Given, Naming, Particulars, Processes, Verdict};
+use crate::capture::discover::{ExecArguments, Facts, Naming, Particulars, Processes, Verdict};
 use crate::capture::hook_set::HookSet;
 use crate::capture::tls::point::Returns;
 use crate::capture::tls::program::Program;
@@ -105,7 +105,7 @@ pub(super) fn examine(pid: u32, config: &Config, report: &Report) -> anyhow::Res
     // Parents first: a process that says nothing of itself has its parent's name.
     processes.scan().context("failed to list `/proc`")?;
     processes.lookup(pid).with_context(|| format!("--pid: no process `{pid}` that can be read"))?;
-    processes.exec(pid, b"", &Given::default());
+    processes.exec(pid, b"", &ExecArguments::default());
     let instance = processes.instance(pid).unwrap_or_default();
     let process = processes.lookup(pid).with_context(|| format!("--pid: process `{pid}` has just ended"))?;
     let returns = if report.tls.return_probes { Returns::Allowed } else { Returns::Forbidden };

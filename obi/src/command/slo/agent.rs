@@ -19,7 +19,7 @@ const TOKEN: &str = "OBI_WEB_TOKEN";
 
 /// Where the agent listens.
 #[derive(Debug, clap::Args)]
-pub struct Place {
+pub struct AgentAddress {
     /// The agent's configuration file: where does it listen?
     #[arg(long, value_name = "FILE", conflicts_with = "address")]
     pub config: Option<PathBuf>,
@@ -44,7 +44,7 @@ pub struct Refusal {
 ///
 /// # Errors
 /// When the configuration is not valid, no agent answers, or its answer is a refusal.
-pub fn ask(place: &Place, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
+pub fn ask(place: &AgentAddress, path: &str, parameters: &[(&str, &str)]) -> anyhow::Result<String> {
     fetch(&reach(place)?, path, parameters)
 }
 
@@ -72,7 +72,7 @@ impl Reached {
 ///
 /// # Errors
 /// When the configuration is not valid.
-pub fn reach(place: &Place) -> anyhow::Result<Reached> {
+pub fn reach(place: &AgentAddress) -> anyhow::Result<Reached> {
     Ok(match place.address {
         Some(address) => {
             let token = Token::try_from(std::env::var(TOKEN).unwrap_or_default());

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde::Deserialize;
 
-use super::agent::{self, Place};
+use super::agent::{self, AgentAddress};
 use crate::command::print;
 use crate::objective::view::ObjectiveView;
 
@@ -24,7 +24,7 @@ use crate::objective::view::ObjectiveView;
 pub struct StatusArgs {
     /// Which agent is asked.
     #[command(flatten)]
-    pub place: Place,
+    pub place: AgentAddress,
 
     /// Print what `/api/v1/slos` says
     #[arg(long)]

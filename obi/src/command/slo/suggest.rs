@@ -4,7 +4,7 @@
 
 use std::process::ExitCode;
 
-use super::agent::{self, Place};
+use super::agent::{self, AgentAddress};
 use crate::command::print;
 
 /// Suggest objectives for a service, from what the running agent has seen of it
@@ -22,7 +22,7 @@ pub struct SuggestArgs {
 
     /// Which agent is asked.
     #[command(flatten)]
-    pub place: Place,
+    pub place: AgentAddress,
 }
 
 /// Asks and prints.

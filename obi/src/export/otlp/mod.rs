@@ -1,6 +1,6 @@
 //! OTLP out: spans, metrics and profiles to any number of destinations, over gRPC or HTTP.
 //!
-//! In: finished spans from the pipeline thread, and spans that were received ([`Tap`]), snapshots and selections of
+//! In: finished spans from the pipeline thread, and spans that were received ([`SpanExport`]), snapshots and selections of
 //! samples now and then ([`Exporter`]). Out: requests. Refuses to know where spans, snapshots and samples come from.
 //!
 //! ```text
@@ -88,7 +88,7 @@ pub enum OtlpError {
 pub struct Plan {
     lanes: Vec<Lane>,
     /// Where spans go in.
-    pub tap: Tap,
+    pub span_export: SpanExport,
     metrics: Vec<(Histograms, Queue)>,
     profiles: Vec<(ProfileFormat, Queue)>,
     logs: Vec<Queue>,
@@ -106,7 +106,7 @@ enum ProfileFormat {
 
 /// Where the pipeline thread puts spans. Never waits. The default one leads nowhere.
 #[derive(Debug, Default)]
-pub struct Tap {
+pub struct SpanExport {
     sampler: Sampler,
     /// `None` when no destination takes spans: then everything counts as sampled.
     chunk: Option<Chunk>,
@@ -130,7 +130,7 @@ pub struct Exporter {
     retry_for: Duration,
 }
 
-impl Tap {
+impl SpanExport {
     /// Decides whether a span leaves, and says so on the span; [`Self::push`] comes after.
     pub fn sample(&mut self, span: &mut Span) -> Option<sample::Kept> {
         self.chunk.as_ref()?;
@@ -162,14 +162,14 @@ impl Tap {
         }
     }
 
-    /// Hands over everything, at the end of this tap.
+    /// Hands over everything, at the end of this span_export.
     pub fn flush(&mut self) {
         if let Some(payload) = self.chunk.as_mut().and_then(Chunk::close) {
             self.hand_over(&payload);
         }
     }
 
-    /// Puts the next configuration's tap in the place of this one, which hands over everything first.
+    /// Puts the next configuration's span_export in the place of this one, which hands over everything first.
     pub fn replace(&mut self, next: Self) {
         self.flush();
         let sampler = std::mem::take(&mut self.sampler).with(next.sampler.sampling());
@@ -325,7 +325,7 @@ impl Exporter {
         self.retry_for
     }
 
-    /// Takes no more snapshots and sends what is queued, for at most `limit`. The [`Tap`] must be gone, or go.
+    /// Takes no more snapshots and sends what is queued, for at most `limit`. The [`SpanExport`] must be gone, or go.
     pub async fn drain(&mut self, limit: Duration) {
         // Lanes end when no sender to their queues is left.
         self.metrics.clear();

@@ -13,7 +13,7 @@ use super::remote::{self, Writing, Writings};
 use super::sample::Sampler;
 use super::spooling::Spooling;
 use super::transport::{Language, Transport};
-use super::{Accounts, CHUNK_ITEMS, Exporter, OtlpError, Plan, ProfileFormat, Tap, tls};
+use super::{Accounts, CHUNK_ITEMS, Exporter, OtlpError, Plan, ProfileFormat, SpanExport, tls};
 use crate::config::export::{Export, OtlpDestination, Signal};
 use crate::config::spool::{Mode, Spool};
 use crate::export::spool::{self, About, Bounds};
@@ -95,7 +95,7 @@ impl Plan {
         accounts.tell_of_others();
         let smallest = export.otlp.iter().map(|destination| u64::from(destination.batch_items)).min();
         let limit = smallest.unwrap_or(CHUNK_ITEMS).min(CHUNK_ITEMS);
-        let tap = Tap {
+        let span_export = SpanExport {
             sampler: Sampler::new(export.sampling),
             chunk: (!spans.is_empty()).then(|| Chunk::new(limit)),
             queues: spans,
@@ -107,7 +107,7 @@ impl Plan {
         let pyroscopes = export.pyroscope.iter().map(|destination| destination.retry_for);
         let retry_for = retry_for.chain(pyroscopes).chain(remote::retry_for(&export.remote_write));
         let retry_for = retry_for.max().unwrap_or_default();
-        Ok(Self { lanes, tap, metrics, profiles, logs, writings, accounts, retry_for })
+        Ok(Self { lanes, span_export, metrics, profiles, logs, writings, accounts, retry_for })
     }
 
     /// What the plan after this one goes on with.
@@ -116,14 +116,14 @@ impl Plan {
         &self.accounts
     }
 
-    /// Starts the lanes on the runtime. The tap goes to the pipeline.
+    /// Starts the lanes on the runtime. The span_export goes to the pipeline.
     #[must_use]
-    pub fn start(self) -> (Tap, Exporter) {
-        let Self { lanes, tap, metrics, profiles, logs, writings, accounts, retry_for } = self;
+    pub fn start(self) -> (SpanExport, Exporter) {
+        let Self { lanes, span_export, metrics, profiles, logs, writings, accounts, retry_for } = self;
         let meters = lanes.iter().map(|lane| Arc::clone(&lane.meter)).collect();
         let lanes = lanes.into_iter().map(Lane::run).collect();
         let start = accounts.start;
-        (tap, Exporter { lanes, metrics, profiles, logs, writings, start, meters, retry_for })
+        (span_export, Exporter { lanes, metrics, profiles, logs, writings, start, meters, retry_for })
     }
 }
 

@@ -99,7 +99,7 @@ enum Next {
     Nothing,
 }
 
-struct Keeper {
+struct Sending {
     lane: Lane,
     intake: Intake,
     backoff: Backoff,
@@ -110,14 +110,14 @@ struct Keeper {
 /// Sends until the queue is closed and empty; what cannot be sent then is on the disk.
 pub(super) async fn run(lane: Lane, spooling: Spooling) {
     let intake = Intake { spooling, held: VecDeque::new(), is_open: true, ends: None, failing: None };
-    let mut keeper = Keeper { lane, intake, backoff: Backoff::new(), turn: true };
-    while keeper.step().await {}
-    let slot = keeper.intake.spooling.slot;
+    let mut sending = Sending { lane, intake, backoff: Backoff::new(), turn: true };
+    while sending.step().await {}
+    let slot = sending.intake.spooling.slot;
     // At the end of the runtime the file is closed by itself.
     let _ = spawn_blocking(move || slot.close()).await;
 }
 
-impl Keeper {
+impl Sending {
     /// `false` at the end.
     async fn step(&mut self) -> bool {
         self.intake.take_in(&mut self.lane.receiver);

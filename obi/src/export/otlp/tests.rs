@@ -139,13 +139,13 @@ fn a_new_configuration_keeps_spans_linked() {
         otlp: vec![OtlpDestination { endpoint: Some("http://c:1".to_owned()), ..OtlpDestination::default() }],
         ..Export::default()
     };
-    let tap = || {
+    let span_export = || {
         let _runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        Plan::new(&export, 1).unwrap().tap
+        Plan::new(&export, 1).unwrap().span_export
     };
-    let mut running = tap();
+    let mut running = span_export();
     running.link_profiles(true);
-    running.replace(tap());
+    running.replace(span_export());
     let mut span = span(SpanKind::Server);
     let kept = running.sample(&mut span).expect("nothing is sampled away");
     running.push(&span, kept);

@@ -20,7 +20,7 @@ pub struct Object {
     /// Where it is.
     pub address: u64,
     /// Where in its code the frame is, if it was compiled: what is inlined there is part of it.
-    pub compiled: Option<java::Place>,
+    pub compiled: Option<java::CompiledFrame>,
 }
 
 /// A function that was sampled; what reads it says later what it is.

@@ -11,7 +11,7 @@ mod number;
 
 use std::sync::Arc;
 
-pub use compiled::{COMPILATION, Place, Scopes};
+pub use compiled::{COMPILATION, CompiledFrame, Scopes};
 pub use lines::Lines;
 
 use super::function::Unnamed;
@@ -112,7 +112,7 @@ pub struct Inlined {
 impl Inlined {
     /// Reads what is inlined at a place of the code of a method. `None`: that is not known, or it is other code now.
     #[must_use]
-    pub fn read(memory: &dyn Memory, layout: &Layout, place: Place, method: u64) -> Option<Self> {
+    pub fn read(memory: &dyn Memory, layout: &Layout, place: CompiledFrame, method: u64) -> Option<Self> {
         let scopes = place.scopes(memory, layout).filter(|scopes| scopes.method == method)?;
         let mut lines = Vec::new();
         for (method, position) in scopes.methods {

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //!                   ┌ kernel ──▶ /proc/kallsyms, modules and BPF programs with it
-//! Place ─▶ cache ─▶ ├ file ────▶ Go's tables (go) │ debug information, symbols (compose ─▶ reader: blazesym) │ stubs (plt)
+//! CodeAddress ─▶ cache ─▶ ├ file ────▶ Go's tables (go) │ debug information, symbols (compose ─▶ reader: blazesym) │ stubs (plt)
 //!                   └ process ─▶ perf map, jitdump
 //! ```
 //!
@@ -52,7 +52,7 @@ use process::Processes;
 
 /// Where code is. Of a caller it is the address before the one behind its call.
 #[derive(Debug, Clone, Copy)]
-pub enum Place<'a> {
+pub enum CodeAddress<'a> {
     /// In the kernel.
     Kernel(u64),
     /// In a file.
@@ -181,7 +181,7 @@ impl Symbols {
     }
 
     /// What is at a place.
-    pub fn name(&mut self, place: &Place<'_>) -> Arc<Symbol> {
+    pub fn name(&mut self, place: &CodeAddress<'_>) -> Arc<Symbol> {
         self.asked += 1;
         let key = self.key(place);
         if let Some(known) = self.cache.get(key) {
@@ -195,7 +195,7 @@ impl Symbols {
     }
 
     /// What is at a place, if that was asked before and is still known.
-    pub fn known(&mut self, place: &Place<'_>) -> Option<Arc<Symbol>> {
+    pub fn known(&mut self, place: &CodeAddress<'_>) -> Option<Arc<Symbol>> {
         let key = self.key(place);
         self.cache.get(key)
     }
@@ -230,11 +230,11 @@ impl Symbols {
     }
 
     /// Spaces of files, processes and the kernel differ in the lowest bits; what changes has its change in it.
-    fn key(&mut self, place: &Place<'_>) -> Key {
+    fn key(&mut self, place: &CodeAddress<'_>) -> Key {
         match place {
-            Place::Kernel(address) => Key { space: self.kernel_readings << 2, address: *address },
-            Place::File { file, address } => Key { space: file.id << 2 | 1, address: *address },
-            Place::Process { process, address } => {
+            CodeAddress::Kernel(address) => Key { space: self.kernel_readings << 2, address: *address },
+            CodeAddress::File { file, address } => Key { space: file.id << 2 | 1, address: *address },
+            CodeAddress::Process { process, address } => {
                 let changes = self.processes.observe(process);
                 let space = (process.id << 2 | 2) ^ changes.rotate_right(24);
                 Key { space, address: *address }
@@ -242,11 +242,11 @@ impl Symbols {
         }
     }
 
-    fn look_up(&mut self, place: &Place<'_>) -> Arc<Symbol> {
+    fn look_up(&mut self, place: &CodeAddress<'_>) -> Arc<Symbol> {
         let symbol = match place {
-            Place::Kernel(address) => return self.of_kernel(*address),
-            Place::File { file, address } => self.files.name(file, *address, &mut self.texts),
-            Place::Process { process, address } => self.made(process, *address),
+            CodeAddress::Kernel(address) => return self.of_kernel(*address),
+            CodeAddress::File { file, address } => self.files.name(file, *address, &mut self.texts),
+            CodeAddress::Process { process, address } => self.made(process, *address),
         };
         if symbol == *self.unknown { Arc::clone(&self.unknown) } else { Arc::new(symbol) }
     }
@@ -286,7 +286,7 @@ mod tests {
     fn the_kernel_has_names() {
         let mut symbols = symbols();
         let mut check = |address: u64, expected: Option<(&str, &str)>| {
-            let symbol = symbols.name(&Place::Kernel(address));
+            let symbol = symbols.name(&CodeAddress::Kernel(address));
             assert_eq!(symbol.lines.first().map(|line| (&*line.function, &*line.file)), expected);
             assert_eq!(symbol.runtime, Runtime::Kernel);
         };
@@ -300,14 +300,14 @@ mod tests {
     #[test]
     fn what_was_asked_before_is_not_looked_up_again() {
         let mut symbols = symbols();
-        let first = symbols.name(&Place::Kernel(0xffff_ffff_8100_0110));
-        let second = symbols.name(&Place::Kernel(0xffff_ffff_8100_0110));
+        let first = symbols.name(&CodeAddress::Kernel(0xffff_ffff_8100_0110));
+        let second = symbols.name(&CodeAddress::Kernel(0xffff_ffff_8100_0110));
         assert!(Arc::ptr_eq(&first, &second));
         assert_eq!((symbols.statistics().asked, symbols.statistics().looked_up), (2, 1));
         // The same number in a file is another place.
         let handle = std::fs::File::open("/proc/self/exe").unwrap();
         let file = File { id: 0, handle: Some(&handle), path: "/x", root: std::path::Path::new("/") };
-        assert!(symbols.name(&Place::File { file, address: 0xffff_ffff_8100_0110 }).lines.is_empty());
+        assert!(symbols.name(&CodeAddress::File { file, address: 0xffff_ffff_8100_0110 }).lines.is_empty());
     }
 
     #[test]
@@ -315,7 +315,7 @@ mod tests {
         let mut symbols = symbols();
         let check = |symbols: &mut Symbols, id: u64, handle: Option<&std::fs::File>| {
             let file = File { id, handle, path: "/x", root: std::path::Path::new("/") };
-            let symbol = symbols.name(&Place::File { file, address: 0x1000 });
+            let symbol = symbols.name(&CodeAddress::File { file, address: 0x1000 });
             assert_eq!((symbol.fidelity, symbol.lines.len()), (Fidelity::Address, 0));
         };
         check(&mut symbols, 1, None);

@@ -10,7 +10,7 @@ const SWEEPS: usize = 6;
 
 /// A node's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Place {
+pub(super) struct Cell {
     pub(super) column: usize,
     pub(super) row: usize,
 }
@@ -18,8 +18,8 @@ pub(super) struct Place {
 /// Places of nodes, and for each edge that leads past columns, where it passes them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Layout {
-    pub(super) places: Vec<Place>,
-    pub(super) bends: BTreeMap<(usize, usize), Vec<Place>>,
+    pub(super) places: Vec<Cell>,
+    pub(super) bends: BTreeMap<(usize, usize), Vec<Cell>>,
 }
 
 /// The places of `nodes` nodes.
@@ -41,7 +41,7 @@ pub(super) fn place(nodes: usize, edges: &[(usize, usize)]) -> Layout {
         passing.push(((*from, *to), first..column.len()));
     }
     let row = rows(&column, &parts);
-    let places: Vec<Place> = column.into_iter().zip(row).map(|(column, row)| Place { column, row }).collect();
+    let places: Vec<Cell> = column.into_iter().zip(row).map(|(column, row)| Cell { column, row }).collect();
     let bends = passing.into_iter().map(|(edge, range)| (edge, places[range].to_vec()));
     Layout { bends: bends.collect(), places: places[..nodes].to_vec() }
 }
@@ -164,7 +164,7 @@ mod tests {
         check(3, &[(0, 1), (1, 2)], &[(0, 0), (1, 0), (2, 0)]);
         // A way around has a place beside what it passes.
         check(3, &[(0, 1), (1, 2), (0, 2)], &[(0, 0), (1, 0), (2, 0)]);
-        assert_eq!(place(3, &[(0, 1), (1, 2), (0, 2)]).bends[&(0, 2)], [Place { column: 1, row: 1 }]);
+        assert_eq!(place(3, &[(0, 1), (1, 2), (0, 2)]).bends[&(0, 2)], [Cell { column: 1, row: 1 }]);
         // A circle is cut where it begins.
         check(3, &[(0, 1), (1, 2), (2, 1)], &[(0, 0), (1, 0), (2, 0)]);
         // Nodes stand where their callers do: no edges cross.

@@ -15,7 +15,7 @@ use maud::{Markup, html};
 
 use super::failure::Failure;
 use super::frame::{Here, Page};
-use super::layers::{self, Layout, Place};
+use super::layers::{self, Cell, Layout};
 use super::parameter::{self, Order};
 use super::{link, table, text};
 use crate::export::Metrics;
@@ -163,7 +163,7 @@ fn picture(red: &Snapshot) -> Markup {
         rows.max().unwrap_or(0)
     };
     let rows = (0..columns).map(tall).max().unwrap_or(0);
-    let at = |place: &Place| {
+    let at = |place: &Cell| {
         // Columns with fewer nodes stand in the middle.
         let above = (rows - tall(place.column)) as f64 * DOWN / 2.0;
         (MARGIN + place.column as f64 * ACROSS, MARGIN + above + place.row as f64 * DOWN)
@@ -184,12 +184,12 @@ fn picture(red: &Snapshot) -> Markup {
 }
 
 /// From a node to another by way of what it passes.
-fn way<'a>(places: &'a [Place], bends: &'a Bends, edge: (usize, usize)) -> impl Iterator<Item = &'a Place> {
+fn way<'a>(places: &'a [Cell], bends: &'a Bends, edge: (usize, usize)) -> impl Iterator<Item = &'a Cell> {
     let between = bends.get(&edge).into_iter().flatten();
     [&places[edge.0]].into_iter().chain(between).chain([&places[edge.1]])
 }
 
-type Bends = BTreeMap<(usize, usize), Vec<Place>>;
+type Bends = BTreeMap<(usize, usize), Vec<Cell>>;
 
 fn line(arrow: &Arrow, way: &[(f64, f64)], marked: Option<usize>) -> Markup {
     let thick = 1.0 + (arrow.total as f64 + 1.0).log10() * 0.9;

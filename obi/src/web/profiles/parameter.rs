@@ -66,7 +66,7 @@ pub(in crate::web) struct Request {
 
 /// Parameters as they are given.
 #[derive(Debug, Default, Clone)]
-struct Given {
+struct Parameters {
     kind: Option<SampleKind>,
     from: Option<u64>,
     to: Option<u64>,
@@ -83,7 +83,7 @@ struct Given {
 impl Request {
     /// One selection; it is `now`.
     pub(in crate::web) fn parse(pairs: Vec<(String, String)>, now: u64) -> Result<Self, Error> {
-        let mut given = Given::default();
+        let mut given = Parameters::default();
         for (name, value) in pairs {
             given.take(&name, &name, value)?;
         }
@@ -95,7 +95,7 @@ impl Request {
         pairs: Vec<(String, String)>,
         now: u64,
     ) -> Result<Option<(Self, Self)>, Error> {
-        let (mut given, mut base) = (Given::default(), Given::default());
+        let (mut given, mut base) = (Parameters::default(), Parameters::default());
         let mut has_base = false;
         for (parameter, value) in pairs {
             match parameter.strip_prefix(BASE) {
@@ -107,7 +107,7 @@ impl Request {
             }
         }
         if given.slow == Some(true) && !has_base {
-            base = Given { slow: Some(false), ..given.clone() };
+            base = Parameters { slow: Some(false), ..given.clone() };
         } else if !has_base {
             return Ok(None);
         }
@@ -123,7 +123,7 @@ impl Request {
     }
 }
 
-impl Given {
+impl Parameters {
     fn take(&mut self, parameter: &str, name: &str, value: String) -> Result<(), Error> {
         let result = match name {
             "type" => set(&mut self.kind, SampleKind::of_name(&value).ok_or(&**EXPECTED_TYPE)),

@@ -11,7 +11,7 @@ const SCHEMA_VERSION: u32 = 39;
 pub(crate) const COLUMNS: u32 = 24;
 
 pub(crate) fn dashboard(dashboard: &Dashboard) -> Value {
-    let mut place = Place::default();
+    let mut place = NextPanel::default();
     let panels: Vec<Value> = dashboard.rows.iter().flat_map(|row| place.row(row)).collect();
     let mut variables = vec![source("datasource", "prometheus", "Prometheus"), page()];
     variables.extend(dashboard.variables.iter().map(variable));
@@ -39,7 +39,7 @@ pub(crate) fn dashboard(dashboard: &Dashboard) -> Value {
 
 /// Where the next panel goes.
 #[derive(Default)]
-struct Place {
+struct NextPanel {
     id: u32,
     x: u32,
     y: u32,
@@ -47,7 +47,7 @@ struct Place {
     height: u32,
 }
 
-impl Place {
+impl NextPanel {
     fn next_id(&mut self) -> u32 {
         self.id += 1;
         self.id

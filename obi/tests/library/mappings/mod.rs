@@ -316,7 +316,7 @@ fn everything_that_runs_is_known() {
             let reported = program::Reported { tgid, address: mapped.start, time: monotonic() };
             match agent.settled(reported) {
                 // The loader maps a library whole and data over its end, which the side-band does not report.
-                Resolved::Place(place) if place.mapping.end >= mapped.end => n_found += 1,
+                Resolved::Mapped(place) if place.mapping.end >= mapped.end => n_found += 1,
                 // It may have ended or changed meanwhile.
                 other => {
                     let now = fs::read(format!("/proc/{tgid}/maps")).unwrap_or_default();

@@ -10,7 +10,7 @@ use aya::maps::{HashMap, Map, MapData};
 use obi::capture::mapping::ExecutableFile;
 use obi::capture::mapping::interpreter::{Interpreters, Maps};
 use obi::capture::mapping::kernel::{Blocks, Chunks};
-use obi::capture::mapping::resolver::{Place, Resolved, Resolver, Sampled};
+use obi::capture::mapping::resolver::{MappedAddress, Resolved, Resolver, Sampled};
 use obi::capture::mapping::survey::Survey;
 use obi::capture::mapping::tables::Tables;
 use obi::capture::stack::StackSample;
@@ -161,17 +161,17 @@ impl Agent {
         })
     }
 
-    pub(crate) fn place(&mut self, reported: Reported) -> Place {
+    pub(crate) fn place(&mut self, reported: Reported) -> MappedAddress {
         self.until(|agent| match agent.resolve(reported) {
-            Resolved::Place(place) => Some(place),
+            Resolved::Mapped(place) => Some(place),
             _ => None,
         })
     }
 
     /// The file there, once it is open.
-    pub(crate) fn file(&mut self, reported: Reported) -> (Place, Arc<ExecutableFile>) {
+    pub(crate) fn file(&mut self, reported: Reported) -> (MappedAddress, Arc<ExecutableFile>) {
         self.until(|agent| match agent.resolve(reported) {
-            Resolved::Place(place) => place.mapping.file().map(|file| (place, file)),
+            Resolved::Mapped(place) => place.mapping.file().map(|file| (place, file)),
             _ => None,
         })
     }

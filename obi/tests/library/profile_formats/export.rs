@@ -15,7 +15,7 @@ use integration::otlp::receiver::{Answer, Receiver};
 use integration::patience::patience;
 use obi::config::export::{Compression, Export, OtlpDestination, Protocol, Signal};
 use obi::config::pyroscope::PyroscopeDestination;
-use obi::export::otlp::{Exporter, Plan, Tap};
+use obi::export::otlp::{Exporter, Plan, SpanExport};
 use obi::export::{otlp::profile, pprof};
 use obi::profile::Selection;
 use obi::stats::Lane;
@@ -37,12 +37,12 @@ fn destination(name: &str, endpoint: String, protocol: Protocol) -> OtlpDestinat
     }
 }
 
-fn started(export: &Export) -> (Tap, Exporter) {
+fn started(export: &Export) -> (SpanExport, Exporter) {
     Plan::new(export, 1).unwrap().start()
 }
 
-fn lane(tap: &Tap, destination: &str) -> Lane {
-    tap.lanes().into_iter().find(|lane| &*lane.destination == destination).unwrap()
+fn lane(span_export: &SpanExport, destination: &str) -> Lane {
+    span_export.lanes().into_iter().find(|lane| &*lane.destination == destination).unwrap()
 }
 
 fn lost(lane: &Lane) -> BTreeMap<&str, u64> {
@@ -68,11 +68,11 @@ async fn a_collector_passes_profiles_through_unchanged() {
     for (number, (protocol, address)) in ways.into_iter().enumerate() {
         let selection = random(40 + number as u64, 400);
         let otlp = vec![destination("collector", format!("http://{address}"), protocol)];
-        let (tap, mut exporter) = started(&Export { otlp, ..Export::default() });
+        let (span_export, mut exporter) = started(&Export { otlp, ..Export::default() });
         exporter.export_profile(&selection);
         let n_profiles: u64 = profile::encode(&selection).iter().map(|request| request.n_profiles).sum();
         exporter.finish(patience(PATIENCE)).await;
-        let lane = lane(&tap, "collector");
+        let lane = lane(&span_export, "collector");
         assert_eq!((lane.sent, lost(&lane)), (n_profiles, BTreeMap::new()), "{}", collector.log().unwrap());
         let passed = awaited(|| collector.profiles().unwrap().get(number).cloned()).await;
         assert_eq!(content(&profile::decode(&passed).unwrap()), content(&selection));
@@ -88,7 +88,7 @@ async fn who_does_not_know_profiles_is_left_alone() {
         destination("grpc", format!("http://{}", collector.grpc), Protocol::Grpc),
         destination("http", format!("http://{}", collector.http), Protocol::Http),
     ];
-    let (tap, mut exporter) = started(&Export { otlp, ..Export::default() });
+    let (span_export, mut exporter) = started(&Export { otlp, ..Export::default() });
     let mut n_profiles = 0;
     for seed in 0..3 {
         let selection = random(seed, 30);
@@ -97,7 +97,7 @@ async fn who_does_not_know_profiles_is_left_alone() {
     }
     exporter.finish(patience(PATIENCE)).await;
     for name in ["grpc", "http"] {
-        let lane = lane(&tap, name);
+        let lane = lane(&span_export, name);
         assert_eq!((lane.sent, lane.retries, lane.queued_items), (0, 0, 0), "{name}");
         assert_eq!(lost(&lane), BTreeMap::from([("unsupported", n_profiles)]), "{name}");
     }
@@ -115,14 +115,14 @@ async fn every_profile_is_accounted_for() {
         let address = if protocol == Protocol::Grpc { receiver.grpc } else { receiver.http };
         let base = destination("receiver", format!("http://{address}"), protocol);
         let otlp = vec![OtlpDestination { compression, ..base }];
-        let (tap, mut exporter) = started(&Export { otlp, ..Export::default() });
+        let (span_export, mut exporter) = started(&Export { otlp, ..Export::default() });
         let selections: Vec<Selection> = (0..4).map(|seed| random(70 + seed, 50)).collect();
         let sizes: Vec<u64> =
             selections.iter().map(|selection| profile::encode(selection)[0].n_profiles).collect();
         selections.iter().for_each(|selection| exporter.export_profile(selection));
         exporter.finish(patience(PATIENCE)).await;
         // One of the first is rejected; the second is sent again; the third is refused.
-        let lane = lane(&tap, "receiver");
+        let lane = lane(&span_export, "receiver");
         assert_eq!(lost(&lane), BTreeMap::from([("refused", sizes[2]), ("rejected", 1)]), "{protocol:?}");
         assert_eq!((lane.sent, lane.retries), (sizes[0] - 1 + sizes[1] + sizes[3], 1), "{protocol:?}");
         let came = receiver.profiles();
@@ -186,7 +186,7 @@ async fn pyroscope_gets_profiles_by_service() {
         url: Some(url),
         ..PyroscopeDestination::default()
     };
-    let (tap, mut exporter) = started(&Export { pyroscope: vec![pyroscope], ..Export::default() });
+    let (span_export, mut exporter) = started(&Export { pyroscope: vec![pyroscope], ..Export::default() });
     assert!(exporter.wants_profiles());
     let selection = random(21, 300);
     let mut refused = selection.clone();
@@ -195,7 +195,7 @@ async fn pyroscope_gets_profiles_by_service() {
     exporter.export_profile(&selection);
     exporter.finish(patience(PATIENCE)).await;
 
-    let lane = lane(&tap, "pyroscope");
+    let lane = lane(&span_export, "pyroscope");
     let (_, came) = &*inbox.lock().unwrap();
     assert_eq!((lane.signal, lane.sent, lane.retries), ("profiles", came.len() as u64, 1));
     assert_eq!(lost(&lane), BTreeMap::from([("refused", 1)]));

@@ -5,7 +5,7 @@ use std::fs;
 use obi::capture::executable::elf::Elf;
 use obi::capture::tls::elf::OpenFile;
 use obi::profile::symbol::kernel::{Functions, Kernel};
-use obi::profile::symbol::{Bounds, File, Place, Symbols};
+use obi::profile::symbol::{Bounds, CodeAddress, File, Symbols};
 use obi::profile::{Fidelity, Runtime};
 
 use super::program::{Names, Reported, Workshop, addr2line, mangled, reported, word};
@@ -306,7 +306,7 @@ fn damaged_debug_information_harms_nobody() {
         let file = File { id, handle: Some(&handle), path: "/damaged", root: &workshop.path("") };
         for name in &names {
             for offset in [0, 9] {
-                let symbol = symbols.name(&Place::File { file, address: addresses[name] + offset });
+                let symbol = symbols.name(&CodeAddress::File { file, address: addresses[name] + offset });
                 damaged_names += usize::from(symbol.fidelity != Fidelity::Address);
             }
         }
@@ -318,6 +318,6 @@ fn damaged_debug_information_harms_nobody() {
     assert_eq!((statistics.files.too_slow, statistics.file_bytes), (0, 0), "{statistics:?}");
     let handle = fs::File::open(workshop.path("program")).unwrap();
     let file = File { id: 1000, handle: Some(&handle), path: "/program", root: &workshop.path("") };
-    let symbol = symbols.name(&Place::File { file, address: addresses[&names[0]] });
+    let symbol = symbols.name(&CodeAddress::File { file, address: addresses[&names[0]] });
     assert_eq!(symbol.fidelity, Fidelity::Lines, "the others go on");
 }

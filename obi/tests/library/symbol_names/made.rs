@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use obi::profile::Runtime;
 use obi::profile::symbol::kernel::{Functions, Kernel};
-use obi::profile::symbol::{Bounds, Place, Process, Symbols};
+use obi::profile::symbol::{Bounds, CodeAddress, Process, Symbols};
 
 use super::program::{Workshop, word};
 
@@ -44,9 +44,9 @@ fn functions_of_node_are_named_also_after_its_end() {
     let mut number = || u64::from_str_radix(words.next().unwrap(), 16).unwrap();
     let (start, size) = (number(), number());
     symbols.advance(2);
-    let symbol = symbols.name(&Place::Process { process, address: start + size / 2 });
+    let symbol = symbols.name(&CodeAddress::Process { process, address: start + size / 2 });
     assert!(symbol.lines[0].function.contains(&hot), "{symbol:?} for {last}");
     assert_eq!(symbol.runtime, Runtime::V8);
-    let nowhere = symbols.name(&Place::Process { process, address: 16 });
+    let nowhere = symbols.name(&CodeAddress::Process { process, address: 16 });
     assert!(nowhere.lines.is_empty());
 }

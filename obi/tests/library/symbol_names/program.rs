@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use obi::profile::symbol::kernel::{Functions, Kernel};
-use obi::profile::symbol::{self, Bounds, Place, Symbols};
+use obi::profile::symbol::{self, Bounds, CodeAddress, Symbols};
 use obi::profile::{Line, Symbol};
 
 /// A folder for one program.
@@ -102,7 +102,7 @@ impl Names {
 
     pub(crate) fn at(&mut self, address: u64) -> Arc<Symbol> {
         let file = symbol::File { id: self.id, handle: Some(&self.file), path: &self.path, root: &self.root };
-        self.symbols.name(&Place::File { file, address })
+        self.symbols.name(&CodeAddress::File { file, address })
     }
 
     pub(crate) fn statistics(&self) -> symbol::Statistics {

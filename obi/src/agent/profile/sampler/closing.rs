@@ -9,14 +9,14 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::super::place::{Place, Within};
+use super::super::frame_address::{FrameAddress, Within};
 use crate::capture::mapping::file::ExecutableFile;
 use crate::profile::store::Places;
 
 /// By the files' numbers; a file that no stack goes through has none.
 pub(super) fn addresses_in<'a>(
     files: &[Arc<ExecutableFile>],
-    stacks: impl Iterator<Item = &'a Places<Place>>,
+    stacks: impl Iterator<Item = &'a Places<FrameAddress>>,
 ) -> HashMap<u64, Vec<u64>, RandomState> {
     let mut found: HashMap<u64, Vec<u64>, RandomState> =
         files.iter().map(|file| (file.id, Vec::new())).collect();

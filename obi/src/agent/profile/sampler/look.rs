@@ -7,7 +7,7 @@ use obi_ebpf::{
     GUEST_NO_THREAD, GUEST_NO_V8, GUEST_UNLINKED, GUEST_UNREADABLE,
 };
 
-use super::super::namer::FIDELITIES;
+use super::super::symbolizer::FIDELITIES;
 use super::Sampler;
 use crate::capture::mapping::interpreter::Fares;
 use crate::capture::program::profile::Waits;

@@ -4,13 +4,13 @@ use super::*;
 
 #[test]
 fn without_destinations_everything_counts_as_sampled() {
-    let (mut tap, exporter) = {
+    let (mut span_export, exporter) = {
         let _runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         Plan::new(&Export::default(), 1).unwrap().start()
     };
     let mut span = span(SpanKind::Server);
-    assert!(tap.sample(&mut span).is_none() && span.sampled);
-    assert!(!exporter.wants_metrics() && tap.lanes().is_empty());
+    assert!(span_export.sample(&mut span).is_none() && span.sampled);
+    assert!(!exporter.wants_metrics() && span_export.lanes().is_empty());
 }
 
 #[test]
@@ -43,15 +43,15 @@ async fn what_cannot_be_sent_before_the_end_is_counted() {
     let destination =
         OtlpDestination { endpoint: Some(url), batch_delay: Duration::ZERO, ..OtlpDestination::default() };
     let export = Export { otlp: vec![destination], ..Export::default() };
-    let (mut tap, exporter) = Plan::new(&export, 1).unwrap().start();
+    let (mut span_export, exporter) = Plan::new(&export, 1).unwrap().start();
     for _ in 0..1_000 {
         let mut span = span(SpanKind::Server);
-        let kept = tap.sample(&mut span).expect("no sampling");
-        tap.push(&span, kept);
+        let kept = span_export.sample(&mut span).expect("no sampling");
+        span_export.push(&span, kept);
     }
-    tap.flush();
-    let accounts = tap.accounts.clone();
-    drop(tap);
+    span_export.flush();
+    let accounts = span_export.accounts.clone();
+    drop(span_export);
     exporter.finish(Duration::from_millis(50)).await;
     let traces = accounts[0].state();
     assert_eq!((traces.signal, traces.sent), ("traces", 0));
@@ -78,41 +78,45 @@ async fn counts_outlive_a_new_configuration() {
         export.sampling.ratio = 0.0;
         export
     };
-    let errors = |tap: &mut Tap, n: usize| {
+    let errors = |span_export: &mut SpanExport, n: usize| {
         for _ in 0..n {
             let mut span = span_with(SpanKind::Server, |span| span.error_type = "503");
-            let kept = tap.sample(&mut span).expect("errors are kept");
-            tap.push(&span, kept);
+            let kept = span_export.sample(&mut span).expect("errors are kept");
+            span_export.push(&span, kept);
         }
     };
     let plan = Plan::new(&with(&["stays", "goes"]), 1).unwrap();
     let accounts = plan.accounts().clone();
-    let (mut tap, first) = plan.start();
-    errors(&mut tap, 10);
+    let (mut span_export, first) = plan.start();
+    errors(&mut span_export, 10);
     let mut fast = span(SpanKind::Server);
     fast.end = fast.start;
-    assert!(tap.sample(&mut fast).is_none());
-    assert_eq!((tap.unsampled(), first.retry_for()), (Some(1), Duration::from_secs(300)));
+    assert!(span_export.sample(&mut fast).is_none());
+    assert_eq!((span_export.unsampled(), first.retry_for()), (Some(1), Duration::from_secs(300)));
 
     let plan = Plan::after(accounts, &with(&["new", "stays"])).unwrap();
     let accounts = plan.accounts().clone();
     let (next, second) = plan.start();
-    tap.replace(next);
-    errors(&mut tap, 5);
-    tap.flush();
-    let queued = |tap: &Tap| -> Vec<(String, u64, u64)> {
+    span_export.replace(next);
+    errors(&mut span_export, 5);
+    span_export.flush();
+    let queued = |span_export: &SpanExport| -> Vec<(String, u64, u64)> {
         let lost = |lane: &stats::Lane| lane.lost[Lost::Shutdown as usize].1;
-        tap.lanes().iter().map(|lane| (lane.destination.to_string(), lane.queued_items, lost(lane))).collect()
+        span_export
+            .lanes()
+            .iter()
+            .map(|lane| (lane.destination.to_string(), lane.queued_items, lost(lane)))
+            .collect()
     };
     let rows = |rows: [(&str, u64, u64); 3]| rows.map(|(name, queued, lost)| (name.to_owned(), queued, lost));
-    assert_eq!(queued(&tap), rows([("stays", 15, 0), ("goes", 10, 0), ("new", 5, 0)]));
+    assert_eq!(queued(&span_export), rows([("stays", 15, 0), ("goes", 10, 0), ("new", 5, 0)]));
     first.finish(Duration::ZERO).await;
-    assert_eq!(queued(&tap), rows([("stays", 5, 10), ("goes", 0, 10), ("new", 5, 0)]));
+    assert_eq!(queued(&span_export), rows([("stays", 5, 10), ("goes", 0, 10), ("new", 5, 0)]));
 
     // Without any destination left, everything is still reported.
     let (last, _) = Plan::after(accounts, &with(&[])).unwrap().start();
-    tap.replace(last);
+    span_export.replace(last);
     second.finish(Duration::ZERO).await;
-    assert_eq!(queued(&tap), rows([("stays", 0, 15), ("goes", 0, 10), ("new", 0, 5)]));
-    assert_eq!(tap.unsampled(), Some(1));
+    assert_eq!(queued(&span_export), rows([("stays", 0, 15), ("goes", 0, 10), ("new", 0, 5)]));
+    assert_eq!(span_export.unsampled(), Some(1));
 }

@@ -69,11 +69,11 @@ async fn written(answers: &'static [&'static str]) -> (Vec<Came>, u64, u64, Vec<
     let mut registry = Registry::new(red::Limits::default());
     registry.record(&span(SpanKind::Server));
     let metrics = Arc::new(Metrics::take(&mut registry, &mut Stats::default()));
-    let (tap, mut exporter) = Plan::new(&export, START).unwrap().start();
+    let (span_export, mut exporter) = Plan::new(&export, START).unwrap().start();
     assert!(exporter.writes());
     exporter.write_last(&metrics, START + 1_000_000_000);
     exporter.finish(Duration::from_secs(20)).await;
-    let state = tap.lanes().remove(0);
+    let state = span_export.lanes().remove(0);
     assert_eq!((state.signal, state.queued_items), ("metrics", 0));
     let lost = state.lost.into_iter().filter(|(_, n)| *n > 0).collect();
     (requests.try_iter().collect(), state.sent, state.retries, lost)

@@ -86,14 +86,14 @@ fn export(folder: &Path, mode: Mode, backends: &[(&str, SocketAddr)]) -> Export 
     Export { otlp: backends.iter().map(destination).collect(), spool, ..Export::default() }
 }
 
-fn push(tap: &mut Tap, ids: std::ops::Range<u64>) {
+fn push(span_export: &mut SpanExport, ids: std::ops::Range<u64>) {
     for id in ids {
         let mut span = span(SpanKind::Server);
         span.span_id = id.to_be_bytes();
-        let kept = tap.sample(&mut span).expect("no sampling");
-        tap.push(&span, kept);
+        let kept = span_export.sample(&mut span).expect("no sampling");
+        span_export.push(&span, kept);
     }
-    tap.flush();
+    span_export.flush();
 }
 
 /// An address where no process listens.
@@ -110,10 +110,10 @@ async fn what_is_left_at_the_end_comes_after_the_next_start() {
     let (folder, backend) = (TempDir::new().unwrap(), Backend::start());
     backend.answer(503);
     let export = export(folder.path(), Mode::Spill, &[("b", backend.address)]);
-    let (mut tap, exporter) = Plan::new(&export, 1).unwrap().start();
-    push(&mut tap, 0..2_000);
-    let accounts = tap.accounts.clone();
-    drop(tap);
+    let (mut span_export, exporter) = Plan::new(&export, 1).unwrap().start();
+    push(&mut span_export, 0..2_000);
+    let accounts = span_export.accounts.clone();
+    drop(span_export);
     exporter.finish(Duration::from_secs(5)).await;
     let lane = accounts[0].state();
     let spooled = lane.spooled.unwrap();
@@ -121,12 +121,12 @@ async fn what_is_left_at_the_end_comes_after_the_next_start() {
     drop(accounts);
 
     backend.answer(200);
-    let (mut tap, exporter) = Plan::new(&export, 1).unwrap().start();
-    push(&mut tap, 2_000..2_100);
+    let (mut span_export, exporter) = Plan::new(&export, 1).unwrap().start();
+    push(&mut span_export, 2_000..2_100);
     let seen: BTreeSet<u64> = backend.has(2_100).await.into_iter().collect();
     assert_eq!(seen, (0..2_100).collect());
-    let accounts = tap.accounts.clone();
-    drop(tap);
+    let accounts = span_export.accounts.clone();
+    drop(span_export);
     exporter.finish(Duration::from_secs(5)).await;
     let lane = accounts[0].state();
     let spooled = lane.spooled.unwrap();
@@ -145,11 +145,11 @@ fn a_kill_costs_nothing_that_is_on_the_disk() {
     for round in 0..3 {
         let killed = runtime();
         killed.block_on(async {
-            let (mut tap, exporter) = Plan::new(&export, 1).unwrap().start();
-            push(&mut tap, round * 100..(round + 1) * 100);
+            let (mut span_export, exporter) = Plan::new(&export, 1).unwrap().start();
+            push(&mut span_export, round * 100..(round + 1) * 100);
             let mut spooled = 0;
             for _ in 0..500 {
-                spooled = tap.lanes()[0].spooled.unwrap().items;
+                spooled = span_export.lanes()[0].spooled.unwrap().items;
                 if spooled == (round + 1) * 100 {
                     break;
                 }
@@ -157,7 +157,7 @@ fn a_kill_costs_nothing_that_is_on_the_disk() {
             }
             assert_eq!(spooled, (round + 1) * 100);
             // Neither of them learns of its end.
-            std::mem::forget(tap);
+            std::mem::forget(span_export);
             std::mem::forget(exporter);
         });
         killed.shutdown_timeout(Duration::from_secs(1));
@@ -166,14 +166,14 @@ fn a_kill_costs_nothing_that_is_on_the_disk() {
     }
     backend.answer(200);
     runtime().block_on(async {
-        let (tap, _exporter) = Plan::new(&export, 1).unwrap().start();
+        let (span_export, _exporter) = Plan::new(&export, 1).unwrap().start();
         let mut seen = backend.has(300).await;
         // What was on its way at a kill may have been read by now.
         assert!(seen.len() <= 600, "{}", seen.len());
         let mut known = BTreeSet::new();
         seen.retain(|id| known.insert(*id));
         assert_eq!(seen, (0..300).collect::<Vec<u64>>(), "in order");
-        assert_eq!(tap.lanes()[0].spooled.unwrap().restored, 300);
+        assert_eq!(span_export.lanes()[0].spooled.unwrap().restored, 300);
     });
 }
 
@@ -183,32 +183,32 @@ async fn one_that_is_down_holds_up_nobody() {
     let down = Backend::start();
     down.answer(429);
     let both = export(folder.path(), Mode::Spill, &[("up", backend.address), ("down", down.address)]);
-    let (mut tap, exporter) = Plan::new(&both, 1).unwrap().start();
-    push(&mut tap, 0..500);
+    let (mut span_export, exporter) = Plan::new(&both, 1).unwrap().start();
+    push(&mut span_export, 0..500);
     assert_eq!(backend.has(500).await.len(), 500);
     // After some seconds everything for the other one is on the disk.
     for _ in 0..1_000 {
-        if tap.lanes()[1].spooled.unwrap().items == 500 {
+        if span_export.lanes()[1].spooled.unwrap().items == 500 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    push(&mut tap, 500..600);
+    push(&mut span_export, 500..600);
     assert_eq!(backend.has(600).await.len(), 600);
     // The lane hears of it a little later.
     for _ in 0..500 {
-        if tap.lanes()[0].sent == 600 {
+        if span_export.lanes()[0].sent == 600 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let lanes = tap.lanes();
+    let lanes = span_export.lanes();
     assert_eq!((lanes[0].sent, lanes[0].spooled.unwrap().written), (600, 0), "health needs no disk");
     assert_eq!((lost(&lanes[1]), lanes[1].sent), (0, 0));
     down.answer(200);
     let seen: BTreeSet<u64> = down.has(600).await.into_iter().collect();
     assert_eq!(seen, (0..600).collect());
-    drop(tap);
+    drop(span_export);
     exporter.finish(Duration::from_secs(5)).await;
 }
 
@@ -220,30 +220,31 @@ async fn a_new_configuration_goes_on_with_what_is_there() {
     let with = |backends: &[(&str, SocketAddr)]| export(folder.path(), Mode::Always, backends);
     let plan = Plan::new(&with(&[("b", backend.address), ("gone", nowhere())]), 1).unwrap();
     let accounts = plan.accounts().clone();
-    let (mut tap, first) = plan.start();
-    push(&mut tap, 0..100);
+    let (mut span_export, first) = plan.start();
+    push(&mut span_export, 0..100);
     let plan = Plan::after(accounts, &with(&[("b", backend.address)])).unwrap();
     let (next, second) = plan.start();
-    tap.replace(next);
+    span_export.replace(next);
     first.finish(Duration::from_secs(5)).await;
-    push(&mut tap, 100..150);
+    push(&mut span_export, 100..150);
     // A 500 is not to be sent again over OTLP: only what had been taken until now is refused.
     backend.answer(200);
-    let state = |tap: &Tap| -> Vec<(String, u64, u64)> {
+    let state = |span_export: &SpanExport| -> Vec<(String, u64, u64)> {
         let spooled = |lane: &stats::Lane| lane.spooled.map_or(0, |spooled| spooled.items);
-        tap.lanes()
+        span_export
+            .lanes()
             .iter()
             .map(|lane| (lane.destination.to_string(), lane.sent + lost(lane), spooled(lane)))
             .collect()
     };
     for _ in 0..500 {
-        if state(&tap)[0].1 == 150 {
+        if state(&span_export)[0].1 == 150 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(state(&tap), [("b".to_owned(), 150, 0), ("gone".to_owned(), 0, 100)]);
-    drop(tap);
+    assert_eq!(state(&span_export), [("b".to_owned(), 150, 0), ("gone".to_owned(), 0, 100)]);
+    drop(span_export);
     second.finish(Duration::from_secs(5)).await;
 }
 
@@ -253,10 +254,10 @@ async fn a_folder_that_cannot_be_used_stops_nothing() {
     let file = folder.path().join("file");
     std::fs::write(&file, "").unwrap();
     let export = export(&file, Mode::Always, &[("b", backend.address)]);
-    let (mut tap, exporter) = Plan::new(&export, 1).unwrap().start();
-    assert_eq!((tap.is_spool_usable(), tap.lanes()[0].spooled), (Some(false), None));
-    push(&mut tap, 0..10);
+    let (mut span_export, exporter) = Plan::new(&export, 1).unwrap().start();
+    assert_eq!((span_export.is_spool_usable(), span_export.lanes()[0].spooled), (Some(false), None));
+    push(&mut span_export, 0..10);
     assert_eq!(backend.has(10).await.len(), 10);
-    drop(tap);
+    drop(span_export);
     exporter.finish(Duration::from_secs(5)).await;
 }

@@ -10,7 +10,7 @@ use crate::capture::guest::hotspot::{Compiled, Layout, Parts};
 
 /// Where a frame of compiled code is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Place {
+pub struct CompiledFrame {
     /// The next instruction.
     pub address: u64,
     /// The lowest bits of its compilation's number.
@@ -37,7 +37,7 @@ const SCOPE: usize = 16;
 const FREE: u8 = 0xff;
 const WORD: u64 = 8;
 
-impl Place {
+impl CompiledFrame {
     /// What describes the code that it is in, and the method that this was compiled for.
     fn code(&self, memory: &dyn Memory, compiled: &Compiled) -> Option<(u64, u64)> {
         let address = self.address.wrapping_sub(u64::from(!self.is_exact));
@@ -127,7 +127,7 @@ impl Found {
 
     /// The scope of an instruction that is so far behind the first. Rows stand at places that can be stopped at; of one
     /// that runs, the next of these counts.
-    fn row(&self, memory: &dyn Memory, compiled: &Compiled, place: &Place, at: u64) -> Option<u64> {
+    fn row(&self, memory: &dyn Memory, compiled: &Compiled, place: &CompiledFrame, at: u64) -> Option<u64> {
         let row = u64::from(compiled.row);
         let n = self.end.checked_sub(self.rows)? / row;
         let n = Some(n).filter(|n| *n <= ROWS)?;

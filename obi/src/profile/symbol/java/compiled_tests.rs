@@ -103,7 +103,7 @@ fn scopes(
     address: u64,
     is_exact: bool,
 ) -> Option<Vec<(u64, Option<u32>)>> {
-    let place = Place { address, compilation: 1_500 & COMPILATION, is_exact };
+    let place = CompiledFrame { address, compilation: 1_500 & COMPILATION, is_exact };
     let layout = Layout { compiled: Some(compiled), ..LAYOUT };
     place.scopes(memory, &layout).map(|scopes| scopes.methods)
 }

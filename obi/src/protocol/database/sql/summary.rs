@@ -121,7 +121,7 @@ const LIST_ENDS: [&str; 14] = [
 
 /// What a name would be at this place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Place {
+enum Expected {
     /// Nothing of interest.
     #[default]
     Elsewhere,
@@ -136,7 +136,7 @@ enum Place {
 /// What is known inside one pair of parentheses.
 #[derive(Debug, Clone, Copy, Default)]
 struct Level {
-    place: Place,
+    place: Expected,
     /// In a list of tables: a comma leads to the next one.
     is_list: bool,
     /// An operation was seen here that has tables behind FROM, and none yet.
@@ -200,9 +200,9 @@ impl Summary {
             }
             (_, ",") => {
                 let level = self.level();
-                level.place = if level.is_list { Place::Table } else { Place::Elsewhere };
+                level.place = if level.is_list { Expected::Table } else { Expected::Elsewhere };
             }
-            _ => self.level().place = Place::Elsewhere,
+            _ => self.level().place = Expected::Elsewhere,
         }
         if token.kind != Kind::Word {
             self.before.clear();
@@ -225,7 +225,7 @@ impl Summary {
     }
 
     fn open(&mut self) {
-        self.level().place = Place::Elsewhere;
+        self.level().place = Expected::Elsewhere;
         self.depth += 1;
         if self.depth < LEVELS {
             self.levels[self.depth] = Level::default();
@@ -239,19 +239,19 @@ impl Summary {
         let upper = if word.len() <= 16 { word.to_ascii_uppercase() } else { String::new() };
         let level = *self.level();
         match level.place {
-            Place::Object(_) | Place::Target | Place::Table if PASSED.contains(&upper.as_str()) => {}
+            Expected::Object(_) | Expected::Target | Expected::Table if PASSED.contains(&upper.as_str()) => {}
             // A query in place of a table.
-            Place::Table | Place::Target if upper == "SELECT" => self.keyword(&upper, word),
-            Place::Object(definition) => self.object(definition, &upper, word),
-            Place::Target => {
+            Expected::Table | Expected::Target if upper == "SELECT" => self.keyword(&upper, word),
+            Expected::Object(definition) => self.object(definition, &upper, word),
+            Expected::Target => {
                 self.target(word);
-                self.level().place = Place::Elsewhere;
+                self.level().place = Expected::Elsewhere;
             }
-            Place::Table => {
+            Expected::Table => {
                 self.pending = word.to_owned();
-                self.level().place = Place::Elsewhere;
+                self.level().place = Expected::Elsewhere;
             }
-            Place::Elsewhere => self.keyword(&upper, word),
+            Expected::Elsewhere => self.keyword(&upper, word),
         }
         self.level().has_begun = true;
         self.before = upper;
@@ -260,12 +260,12 @@ impl Summary {
     /// What a CREATE or the like is about.
     fn object(&mut self, definition: usize, upper: &str, word: &str) {
         let object = OBJECTS.iter().find(|(name, _)| *name == upper);
-        self.level().place = Place::Elsewhere;
+        self.level().place = Expected::Elsewhere;
         match object {
             Some((_, operations)) => {
                 self.operation = operations[definition];
                 self.push(word);
-                self.level().place = Place::Target;
+                self.level().place = Expected::Target;
             }
             // TRUNCATE needs no word for a table.
             None if DEFINITIONS[definition] == "TRUNCATE" => self.target(word),
@@ -280,7 +280,7 @@ impl Summary {
             "FROM" if level.takes_from && self.before != "DISTINCT" => self.list(),
             "JOIN" => self.list(),
             "USING" if self.operation == "DELETE" || self.operation == "MERGE" => self.list(),
-            "INTO" if self.operations > 0 => self.level().place = Place::Target,
+            "INTO" if self.operations > 0 => self.level().place = Expected::Target,
             _ if LIST_ENDS.contains(&upper) && (upper != "SET" && upper != "VALUES" || level.has_begun) => {
                 self.level().is_list = false;
             }
@@ -290,7 +290,7 @@ impl Summary {
 
     fn list(&mut self) {
         let level = self.level();
-        (level.place, level.is_list, level.takes_from) = (Place::Table, true, false);
+        (level.place, level.is_list, level.takes_from) = (Expected::Table, true, false);
     }
 
     fn operation(&mut self, upper: &str, word: &str) {
@@ -305,7 +305,7 @@ impl Summary {
         if let Some(definition) = DEFINITIONS.iter().position(|name| *name == upper) {
             if !self.level().has_begun {
                 self.begin(DEFINITIONS[definition], word);
-                self.level().place = Place::Object(definition);
+                self.level().place = Expected::Object(definition);
             }
             return;
         }
@@ -318,8 +318,8 @@ impl Summary {
         level.takes_from = matches!(*operation, "SELECT" | "DELETE" | "UPDATE");
         level.is_list = false;
         level.place = match *operation {
-            "UPDATE" | "CALL" | "EXECUTE" | "COPY" | "LISTEN" | "UNLISTEN" | "NOTIFY" => Place::Target,
-            _ => Place::Elsewhere,
+            "UPDATE" | "CALL" | "EXECUTE" | "COPY" | "LISTEN" | "UNLISTEN" | "NOTIFY" => Expected::Target,
+            _ => Expected::Elsewhere,
         };
     }
 

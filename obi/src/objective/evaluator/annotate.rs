@@ -4,10 +4,10 @@
 
 use slo::alert::Evidence;
 
-use super::{Keeper, Tracked, time};
+use super::{Evaluator, Tracked, time};
 use crate::objective::alert::Alert;
 
-impl Keeper {
+impl Evaluator {
     /// Everything that fires now, with its numbers of this moment.
     pub(super) fn firing_alerts(&self, now: u64) -> Vec<Alert> {
         let firing = self.engine.firing(time(now));

@@ -1,4 +1,4 @@
-//! A keeper without a pipeline and without peers: batches in, views out, and another keeper after it.
+//! A evaluator without a pipeline and without peers: batches in, views out, and another evaluator after it.
 
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
@@ -9,8 +9,8 @@ use crate::objective::state::Left;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A keeper over this directory, with what an earlier one has left there.
-fn keeper(directory: &Path) -> Keeper {
+/// A evaluator over this directory, with what an earlier one has left there.
+fn evaluator(directory: &Path) -> Evaluator {
     let texts = [
         slo("errors", "{service: shop}", "{outcome: good}"),
         slo("other", "{service: b}", "{outcome: good}"),
@@ -22,9 +22,9 @@ fn keeper(directory: &Path) -> Keeper {
     let (_, messages) = sync_channel(1);
     let firing = [false, false].map(AtomicBool::new).into_iter().collect();
     let instance = "here".to_owned();
-    let mut keeper = Keeper::new(Ingredients { engine, notifier, writer, firing, instance, messages });
-    keeper.restore(left);
-    keeper
+    let mut evaluator = Evaluator::new(Ingredients { engine, notifier, writer, firing, instance, messages });
+    evaluator.restore(left);
+    evaluator
 }
 
 fn batch(good: u64, bad: u64) -> record::Batch {
@@ -35,8 +35,8 @@ fn batch(good: u64, bad: u64) -> record::Batch {
 }
 
 /// Good and bad of the period, and of the counter.
-fn counts(keeper: &mut Keeper) -> [(u64, u64); 2] {
-    let objective = keeper.view().objectives.remove(0);
+fn counts(evaluator: &mut Evaluator) -> [(u64, u64); 2] {
+    let objective = evaluator.view().objectives.remove(0);
     let counter = &objective.events[0];
     [(objective.good, objective.bad), (counter.good, counter.bad)]
 }
@@ -44,7 +44,7 @@ fn counts(keeper: &mut Keeper) -> [(u64, u64); 2] {
 #[test]
 fn an_alert_fires_explains_itself_and_outlives_the_process() {
     let directory = tempfile::tempdir().unwrap();
-    let mut first = keeper(directory.path());
+    let mut first = evaluator(directory.path());
     first.round();
     assert!(first.view().alerts.is_empty());
     first.take(batch(100, 100));
@@ -64,7 +64,7 @@ fn an_alert_fires_explains_itself_and_outlives_the_process() {
     assert!(!view.objectives[1].alerts.iter().any(|alert| alert.is_firing));
     first.finish();
 
-    let mut second = keeper(directory.path());
+    let mut second = evaluator(directory.path());
     second.round();
     let again = second.view();
     let same = again.alerts.iter().find(|again| again.labels == alert.labels).unwrap();
@@ -75,12 +75,12 @@ fn an_alert_fires_explains_itself_and_outlives_the_process() {
 #[test]
 fn budgets_go_on_and_counters_begin_at_zero() {
     let directory = tempfile::tempdir().unwrap();
-    let mut first = keeper(directory.path());
+    let mut first = evaluator(directory.path());
     first.take(batch(5, 2));
     assert_eq!(counts(&mut first), [(5, 2), (5, 2)]);
     first.finish();
     // After a clean end.
-    let mut second = keeper(directory.path());
+    let mut second = evaluator(directory.path());
     assert_eq!(counts(&mut second), [(5, 2), (0, 0)]);
     second.take(batch(1, 1));
     assert_eq!(counts(&mut second), [(6, 3), (1, 1)]);
@@ -95,20 +95,20 @@ fn budgets_go_on_and_counters_begin_at_zero() {
         assert!(begun.elapsed() < Duration::from_secs(30), "its writer ends on its own");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let mut third = keeper(directory.path());
+    let mut third = evaluator(directory.path());
     assert_eq!(counts(&mut third), [(6, 3), (0, 0)]);
 }
 
 #[test]
 fn what_comes_late_is_added() {
     let directory = tempfile::tempdir().unwrap();
-    let mut first = keeper(directory.path());
+    let mut first = evaluator(directory.path());
     first.take(batch(5, 2));
     let mut stored = first.batch();
     let left = Left { chunks: stored.chunks.clone(), coverage: stored.coverage.clone(), ..Left::default() };
     // The same counts again, of a process that did not know of them.
     let elsewhere = tempfile::tempdir().unwrap();
-    let mut second = keeper(elsewhere.path());
+    let mut second = evaluator(elsewhere.path());
     second.take(batch(1, 1));
     second.restore_late(left.clone());
     assert_eq!(counts(&mut second), [(6, 3), (1, 1)]);
@@ -128,21 +128,21 @@ fn what_comes_late_is_added() {
 #[test]
 fn chunks_of_slots_that_are_held_are_kept() {
     let directory = tempfile::tempdir().unwrap();
-    let mut keeper = keeper(directory.path());
-    keeper.take(batch(5, 2));
+    let mut evaluator = evaluator(directory.path());
+    evaluator.take(batch(5, 2));
     let before = {
-        let batch = keeper.batch();
-        keeper.writer.write(batch);
-        while !keeper.writer.is_idle() {
+        let batch = evaluator.batch();
+        evaluator.writer.write(batch);
+        while !evaluator.writer.is_idle() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        counts(&mut keeper)
+        counts(&mut evaluator)
     };
-    keeper.prune();
-    while !keeper.writer.is_idle() {
+    evaluator.prune();
+    while !evaluator.writer.is_idle() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    keeper.finish();
-    let mut again = super::tests::keeper(directory.path());
+    evaluator.finish();
+    let mut again = super::tests::evaluator(directory.path());
     assert_eq!(counts(&mut again)[0], before[0]);
 }

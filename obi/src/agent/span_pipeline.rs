@@ -8,9 +8,9 @@ use super::profile::{Report, Tell};
 use super::received::Intake;
 use super::room::{self, Held, Room};
 use super::route_state::RouteState;
-use crate::cause::{Causes, Ended, Place};
+use crate::cause::{Causes, Ended, TracePosition};
 use crate::clock::{Clock, monotonic_ns};
-use crate::export::otlp::Tap;
+use crate::export::otlp::SpanExport;
 use crate::objective::record::Recorder;
 use crate::profile::Origin;
 use crate::protocol::loss::{Loss, STAGE_KERNEL};
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 /// Everything right of the protocol stage.
 #[derive(Debug)]
-pub(super) struct Outlet {
+pub(super) struct SpanPipeline {
     pub(super) processes: Directory,
     /// What caused what.
     pub(super) causes: Causes,
@@ -36,7 +36,7 @@ pub(super) struct Outlet {
     pub(super) route_state: RouteState,
     pub(super) registry: Registry,
     pub(super) store: Store,
-    pub(super) tap: Tap,
+    pub(super) span_export: SpanExport,
     pub(super) stats: Stats,
     pub(super) clock: Clock,
     /// A span to write over; its buffers go round.
@@ -66,7 +66,7 @@ pub(super) fn side_name(side: Option<Side>) -> &'static str {
     }
 }
 
-impl Outlet {
+impl SpanPipeline {
     /// Takes the sampler thread's reports, answers its questions and passes on what is new.
     pub(super) fn exchange_with_profile(&mut self) {
         let Some(mut profile) = self.profile.take() else { return };
@@ -161,7 +161,7 @@ impl Outlet {
     }
 }
 
-impl Outlet {
+impl SpanPipeline {
     /// Spans whose places are known by now go on their way.
     pub(super) fn settle(&mut self) {
         if self.room.is_empty() {
@@ -216,7 +216,7 @@ impl Outlet {
     }
 
     /// A span that is complete: counted, exported, kept.
-    fn emit(&mut self, mut span: Span, wall_offset: u64, place: &Place) {
+    fn emit(&mut self, mut span: Span, wall_offset: u64, place: &TracePosition) {
         span.put(place);
         if let Some(reason) = place.origin.reason() {
             self.stats.orphan(reason);
@@ -230,7 +230,7 @@ impl Outlet {
             // Both ends are seen: whatever an address says, this is who has answered.
             span.peer = Some(Peer::Service(Arc::clone(&identity.service)));
         }
-        let kept = self.tap.sample(&mut span);
+        let kept = self.span_export.sample(&mut span);
         if let Some(foreign) = &mut self.foreign {
             foreign.captured(&span);
         }
@@ -244,7 +244,7 @@ impl Outlet {
             None => (None, kept),
         };
         if let Some(kept) = kept {
-            self.tap.push(&span, kept);
+            self.span_export.push(&span, kept);
         }
         if let Some(objectives) = &mut self.objectives {
             objectives.record(&span);
@@ -270,7 +270,7 @@ fn route_number(span: &Span) -> u64 {
     foldhash::quality::FixedState::default().hash_one((span.service.id, operation.verb, &**operation.place))
 }
 
-impl Sink for Outlet {
+impl Sink for SpanPipeline {
     fn begun(&mut self, begun: &Begun<'_>) {
         // The span of an ignored process is never shown: it is no span's parent.
         if self.processes.identity(begun.tgid).is_watched {

@@ -12,7 +12,7 @@ use crate::time::Time;
 
 /// States of an objective's arms, and since when its alerts have been firing.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Book {
+pub(crate) struct AlertTracker {
     /// As the objective's arms.
     states: Vec<ArmState>,
     /// Severities with the start of their incident.
@@ -36,7 +36,7 @@ pub struct SavedArm {
     pub state: ArmState,
 }
 
-impl Book {
+impl AlertTracker {
     pub(crate) fn new(arms: usize) -> Self {
         Self { states: vec![ArmState::default(); arms], firing: Vec::new() }
     }

@@ -27,9 +27,9 @@ impl Program {
 
 /// When each of them was looked at.
 #[derive(Debug, Clone, Default)]
-pub struct Familiar(HashMap<Program, Instant>);
+pub struct RecentPrograms(HashMap<Program, Instant>);
 
-impl Familiar {
+impl RecentPrograms {
     /// A look at a process of this program has found nothing. Returns whether that is news.
     pub fn note(&mut self, program: Program, now: Instant) -> bool {
         if self.contains(program, now) {
@@ -62,19 +62,21 @@ mod tests {
 
     #[test]
     fn what_was_found_empty_is_familiar_for_a_while() {
-        let (mut familiar, now) = (Familiar::default(), Instant::now());
+        let (mut recent_programs, now) = (RecentPrograms::default(), Instant::now());
         let one = Program(1);
-        assert!(!familiar.contains(one, now));
-        assert!(familiar.note(one, now) && !familiar.note(one, now));
-        assert!(familiar.contains(one, now + STAYS / 2) && !familiar.contains(one, now + STAYS));
-        assert!(familiar.forget(one) && !familiar.forget(one));
-        assert!(!familiar.contains(one, now));
+        assert!(!recent_programs.contains(one, now));
+        assert!(recent_programs.note(one, now) && !recent_programs.note(one, now));
+        assert!(
+            recent_programs.contains(one, now + STAYS / 2) && !recent_programs.contains(one, now + STAYS)
+        );
+        assert!(recent_programs.forget(one) && !recent_programs.forget(one));
+        assert!(!recent_programs.contains(one, now));
         for program in 0..2 * MOST as u64 {
-            familiar.note(Program(program), now);
+            recent_programs.note(Program(program), now);
         }
-        assert_eq!(familiar.0.len(), MOST);
-        familiar.note(Program(u64::MAX), now + STAYS);
-        assert_eq!(familiar.0.len(), 1);
+        assert_eq!(recent_programs.0.len(), MOST);
+        recent_programs.note(Program(u64::MAX), now + STAYS);
+        assert_eq!(recent_programs.0.len(), 1);
     }
 
     #[test]

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use slo::ledger::Series;
 use slo::{Page, PageKey, Time};
 
-use super::Keeper;
+use super::Evaluator;
 use crate::objective::alert::Lifecycle;
 use crate::objective::state::{Batch, Key, Left, SavedAlerts};
 
-impl Keeper {
+impl Evaluator {
     /// Takes over everything, before the first event.
     pub(in crate::objective) fn restore(&mut self, left: Left) {
         let SavedAlerts { alerts, arms } = left.alerts;

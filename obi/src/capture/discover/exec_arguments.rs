@@ -1,6 +1,6 @@
 //! What a program was given when it began, as the kernel reported it then.
 //!
-//! In: the arguments and the environment of an exec. Out: [`Given`], which completes the [`Facts`] of a process that
+//! In: the arguments and the environment of an exec. Out: [`ExecArguments`], which completes the [`Facts`] of a process that
 //! had ended before anybody could look into `/proc`. Of the environment only a few variables are kept.
 
 use super::facts::Facts;
@@ -8,14 +8,14 @@ use super::proc_text::{self, Variables};
 
 /// Arguments and environment of a program that begins. Empty when the kernel did not say.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Given {
+pub struct ExecArguments {
     command: Vec<String>,
     variables: Variables,
     /// The path that it was executed by; empty when it was not reported.
     path: String,
 }
 
-impl Given {
+impl ExecArguments {
     /// From `bytes`: `n_arguments` of arguments, the environment behind them, `n_path` of the path at their end;
     /// `is_whole` when nothing of the environment was cut. Nothing in the bytes makes it fail.
     #[must_use]
@@ -73,7 +73,7 @@ mod tests {
     fn what_was_read_stays_and_what_was_not_is_completed() {
         #[track_caller]
         fn check(bytes: &str, n_arguments: usize, read: (&str, &str), expected: (&str, &str)) {
-            let given = Given::new(bytes.as_bytes(), (n_arguments, 0), true);
+            let given = ExecArguments::new(bytes.as_bytes(), (n_arguments, 0), true);
             assert_eq!(given.complete(named(read.0, read.1)), named(expected.0, expected.1), "{bytes:?}");
         }
         const BYTES: &str = "a\0b\0OTEL_SERVICE_NAME=shop\0";
@@ -91,7 +91,7 @@ mod tests {
     fn an_executable_that_could_not_be_read_any_more_is_the_one_that_was_given() {
         #[track_caller]
         fn check(read: &str, expected: &str) {
-            let given = Given::new(b"curl\0/usr/bin/curl\0", (5, 14), true);
+            let given = ExecArguments::new(b"curl\0/usr/bin/curl\0", (5, 14), true);
             let facts = given.complete(Facts { executable: read.to_owned(), ..Facts::default() });
             assert_eq!(facts.executable, expected);
         }
@@ -102,8 +102,9 @@ mod tests {
 
     #[test]
     fn a_variable_that_was_cut_is_not_looked_at() {
-        let name =
-            |is_whole| Given::new(b"A=1\0OTEL_SERVICE_NAME=sh", (0, 0), is_whole).variables.service_name;
+        let name = |is_whole| {
+            ExecArguments::new(b"A=1\0OTEL_SERVICE_NAME=sh", (0, 0), is_whole).variables.service_name
+        };
         assert_eq!((name(true), name(false)), ("sh".to_owned(), String::new()));
     }
 
@@ -112,7 +113,7 @@ mod tests {
         #[track_caller]
         fn check(command: &str, path: &str, comm: &str, expected: Option<&str>) {
             let bytes = [command, path].concat();
-            let given = Given::new(bytes.as_bytes(), (command.len(), path.len()), true);
+            let given = ExecArguments::new(bytes.as_bytes(), (command.len(), path.len()), true);
             assert_eq!(given.executable(comm), expected, "{command:?} {path:?}");
         }
         check("curl\0-s\0", "/usr/bin/curl\0", "curl", Some("/usr/bin/curl"));
@@ -123,16 +124,16 @@ mod tests {
         check("x\0", "/proc/self/fd/3\0", "x", None);
         check("x\0", "", "x", None);
         check("x\0", "/bin/x\0", "", None);
-        let given = Given::new(b"a\0", (1, usize::MAX), true);
+        let given = ExecArguments::new(b"a\0", (1, usize::MAX), true);
         assert_eq!(given.executable("a"), None);
     }
 
     #[test]
     fn memory_that_is_gone_shows_an_end() {
-        let given = Given::new(b"a\0", (2, 0), true);
+        let given = ExecArguments::new(b"a\0", (2, 0), true);
         assert!(given.shows_end_of(&named("", "")));
         assert!(!given.shows_end_of(&named("a", "")));
-        assert!(!Given::default().shows_end_of(&named("", "")));
+        assert!(!ExecArguments::default().shows_end_of(&named("", "")));
         assert!(!given.shows_end_of(&Facts { is_memory_late: true, ..named("", "") }));
     }
 }

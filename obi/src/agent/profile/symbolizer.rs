@@ -14,12 +14,12 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use tokio::sync::{mpsc, oneshot};
 
-use super::place::{Place, Within};
+use super::frame_address::{FrameAddress, Within};
 use crate::capture::mapping::ExecutableFile;
 use crate::capture::mapping::space::Mapping as Mapped;
 use crate::capture::program::return_memory;
 use crate::clock::{Clock, monotonic_ns};
-use crate::profile::store::Chosen;
+use crate::profile::store::SelectedSamples;
 use crate::profile::symbol::function::Function;
 use crate::profile::symbol::{self, Symbols};
 use crate::profile::{Fidelity, Frame, Mapping, Runtime, SampleType, Selection, Symbol, naming};
@@ -28,9 +28,9 @@ use crate::profile::{Fidelity, Frame, Mapping, Runtime, SampleType, Selection, S
 #[derive(Debug)]
 pub(super) enum Job {
     /// A caller wants to see them.
-    Answer(Chosen<Place>, Clock, oneshot::Sender<Selection>),
+    Answer(SelectedSamples<FrameAddress>, Clock, oneshot::Sender<Selection>),
     /// They are to be exported.
-    Export(Chosen<Place>, Clock),
+    Export(SelectedSamples<FrameAddress>, Clock),
     /// The file will be closed: these addresses of it are in held samples. The descriptor is held as long as that takes.
     Closing(Arc<ExecutableFile>, Arc<File>, Vec<u64>),
     /// A process runs code that it makes itself.
@@ -41,7 +41,7 @@ pub(super) enum Job {
 
 /// What naming does and takes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct NamerView {
+pub(super) struct SymbolizerView {
     pub(super) symbols: symbol::Statistics,
     /// Frames of samples by [`Fidelity`], as they were named.
     pub(super) frames: [u64; 4],
@@ -52,11 +52,11 @@ pub(super) struct NamerView {
 }
 
 /// The thread's state.
-pub(super) struct Namer {
+pub(super) struct Symbolizer {
     pub(super) symbols: Symbols,
     pub(super) types: Vec<SampleType>,
     pub(super) exports: mpsc::Sender<Selection>,
-    pub(super) view: Arc<ArcSwap<NamerView>>,
+    pub(super) view: Arc<ArcSwap<SymbolizerView>>,
     frames: [u64; 4],
     unexported: u64,
     late: u64,
@@ -100,12 +100,12 @@ const TIME: u64 = 15_000_000_000;
 /// Mappings that are remembered; then all are made anew.
 const MAPPINGS: usize = 16_384;
 
-impl Namer {
+impl Symbolizer {
     pub(super) fn new(
         symbols: Symbols,
         types: Vec<SampleType>,
         exports: mpsc::Sender<Selection>,
-        view: Arc<ArcSwap<NamerView>>,
+        view: Arc<ArcSwap<SymbolizerView>>,
     ) -> Self {
         let (mappings, makers, functions) = (HashMap::default(), HashMap::default(), HashMap::default());
         let (frames, unexported, late, deadline, n_makers) = ([0; 4], 0, 0, u64::MAX, 0);
@@ -142,7 +142,7 @@ impl Namer {
             if let Some(job) = job {
                 self.work(job);
             }
-            self.view.store(Arc::new(NamerView {
+            self.view.store(Arc::new(SymbolizerView {
                 symbols: self.symbols.statistics(),
                 frames: self.frames,
                 unexported: self.unexported,
@@ -180,7 +180,7 @@ impl Namer {
         }
     }
 
-    fn name(&mut self, chosen: &Chosen<Place>, clock: &Clock) -> Selection {
+    fn name(&mut self, chosen: &SelectedSamples<FrameAddress>, clock: &Clock) -> Selection {
         self.deadline = monotonic_ns() + TIME;
         if self.mappings.len() > MAPPINGS {
             self.mappings.clear();
@@ -215,11 +215,11 @@ impl Namer {
         }
     }
 
-    fn frame(&mut self, pid: u32, place: &Place) -> Frame {
+    fn frame(&mut self, pid: u32, place: &FrameAddress) -> Frame {
         let is_return = place.is_return();
         let address = place.address.wrapping_sub(u64::from(is_return));
         let (symbol, mapping) = match &place.within {
-            Within::Kernel(_) => (self.look_up(&symbol::Place::Kernel(address)), None),
+            Within::Kernel(_) => (self.look_up(&symbol::CodeAddress::Kernel(address)), None),
             Within::Mapped(mapped, _) => {
                 let symbol = self.mapped(pid, mapped, address);
                 let shown = self.mapping(mapped);
@@ -250,7 +250,8 @@ impl Namer {
         };
         let id = file.id;
         let known = symbol::File { id, handle: None, path: "", root: Path::new("") };
-        if let Some(known) = self.symbols.known(&symbol::Place::File { file: known, address: in_file }) {
+        if let Some(known) = self.symbols.known(&symbol::CodeAddress::File { file: known, address: in_file })
+        {
             return known;
         }
         if let Some(missing) = &mut self.missing {
@@ -259,7 +260,7 @@ impl Namer {
         }
         let (held, process) = (file.handle(), self.process(pid));
         let file = symbol::File { id, handle: held.as_deref(), path: &file.path, root: &process.root };
-        let symbol = self.look_up(&symbol::Place::File { file, address: in_file });
+        let symbol = self.look_up(&symbol::CodeAddress::File { file, address: in_file });
         self.process = process;
         symbol
     }
@@ -267,7 +268,7 @@ impl Namer {
     fn made(&mut self, pid: u32, address: u64) -> Arc<Symbol> {
         let (id, process) = (self.maker(pid), self.process(pid));
         let place = symbol::Process { id, folder: &process.folder };
-        let symbol = self.look_up(&symbol::Place::Process { process: place, address });
+        let symbol = self.look_up(&symbol::CodeAddress::Process { process: place, address });
         self.process = process;
         symbol
     }
@@ -283,7 +284,7 @@ impl Namer {
     }
 
     /// Looks for names while there is time; then only what is known already has one. A later question gets more.
-    fn look_up(&mut self, place: &symbol::Place<'_>) -> Arc<Symbol> {
+    fn look_up(&mut self, place: &symbol::CodeAddress<'_>) -> Arc<Symbol> {
         if let Some(known) = self.symbols.known(place) {
             return known;
         }
@@ -292,8 +293,8 @@ impl Namer {
         }
         self.late += 1;
         let runtime = match place {
-            symbol::Place::Kernel(_) => Runtime::Kernel,
-            symbol::Place::File { .. } | symbol::Place::Process { .. } => Runtime::Native,
+            symbol::CodeAddress::Kernel(_) => Runtime::Kernel,
+            symbol::CodeAddress::File { .. } | symbol::CodeAddress::Process { .. } => Runtime::Native,
         };
         Arc::new(Symbol { runtime, ..Symbol::default() })
     }
@@ -313,7 +314,7 @@ impl Namer {
         let root = PathBuf::from("/");
         for address in addresses {
             let file = symbol::File { id: file.id, handle: Some(handle), path: &file.path, root: &root };
-            self.symbols.name(&symbol::Place::File { file, address: *address });
+            self.symbols.name(&symbol::CodeAddress::File { file, address: *address });
         }
         self.symbols.forget_file(file.id);
     }
@@ -341,7 +342,7 @@ impl Namer {
     }
 }
 
-/// Words of [`NamerView::frames`].
+/// Words of [`SymbolizerView::frames`].
 pub(super) const FIDELITIES: [(&str, Fidelity); 4] = [
     ("lines", Fidelity::Lines),
     ("function", Fidelity::Function),

@@ -10,7 +10,7 @@ use crate::profile::symbol::function::Function;
 
 /// An address and what it lies in.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct FrameAddress {
     /// In the process or in the kernel, as in the sample.
     pub(super) address: u64,
     pub(super) within: Within,
@@ -36,7 +36,7 @@ pub(super) fn mark(failure: u32, end: u8) -> u64 {
     u64::from(failure) << 8 | u64::from(end)
 }
 
-impl Place {
+impl FrameAddress {
     pub(super) fn is_return(&self) -> bool {
         match self.within {
             Within::Kernel(is_return) | Within::Mapped(_, is_return) | Within::Nothing(is_return) => {
@@ -58,15 +58,15 @@ impl Place {
     }
 }
 
-impl PartialEq for Place {
+impl PartialEq for FrameAddress {
     fn eq(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Eq for Place {}
+impl Eq for FrameAddress {}
 
-impl Hash for Place {
+impl Hash for FrameAddress {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.key().hash(state);
     }

@@ -39,7 +39,7 @@ const MINUTES_FOR: Duration = Duration::from_secs(4 * 86_400);
 
 /// Everything about the objectives of this agent.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct Evaluator {
     engine: Engine,
     tracked: Vec<Tracked>,
     lifecycle: Lifecycle,
@@ -64,7 +64,7 @@ struct Tracked {
     labels: Vec<String>,
 }
 
-/// What a keeper is made of.
+/// What a evaluator is made of.
 #[derive(Debug)]
 pub(super) struct Ingredients {
     pub(super) engine: Engine,
@@ -75,7 +75,7 @@ pub(super) struct Ingredients {
     pub(super) messages: Receiver<Message>,
 }
 
-impl Keeper {
+impl Evaluator {
     pub(super) fn new(ingredients: Ingredients) -> Self {
         let Ingredients { engine, notifier, writer, firing, instance, messages } = ingredients;
         let tracked = engine.accounts().map(|account| {

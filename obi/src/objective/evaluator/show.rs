@@ -5,7 +5,7 @@
 use slo::duration::Short;
 use slo::{Account, BudgetingMethod, Counts, Moment, Status, Time, Window};
 
-use super::{Keeper, Tracked, time};
+use super::{Evaluator, Tracked, time};
 use crate::objective::alert::Alert;
 use crate::objective::view::{
     AlertView, BurnRateView, EventsView, MomentView, ObjectiveView, SeverityView, View, WindowView,
@@ -14,7 +14,7 @@ use crate::objective::view::{
 /// Of a period.
 const MOMENTS: u32 = 48;
 
-impl Keeper {
+impl Evaluator {
     pub(super) fn show(&self, now: u64) -> View {
         let objectives = self.engine.accounts().zip(&self.tracked).enumerate();
         let view = |(index, (account, tracked)): (usize, (&Account, &Tracked))| {

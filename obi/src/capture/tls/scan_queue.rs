@@ -1,4 +1,4 @@
-//! Looks at processes that are still to come, in the order of their time.
+//! ScanQueue at processes that are still to come, in the order of their time.
 //!
 //! In: whom to look at, and when. Out: whose time has come. Bounded. Refuses to know what a look is.
 #![forbid(unsafe_code)]
@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::familiar::Program;
+use super::recent_programs::Program;
 
 /// So many may wait.
 const MOST: usize = 8192;
@@ -21,9 +21,9 @@ pub(super) struct Look {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Looks(VecDeque<Look>);
+pub(super) struct ScanQueue(VecDeque<Look>);
 
-impl Looks {
+impl ScanQueue {
     /// `false` when there is no room for it.
     #[must_use]
     pub(super) fn add(&mut self, look: Look) -> bool {
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn looks_come_in_the_order_of_their_time() {
-        let (mut looks, now) = (Looks::default(), Instant::now());
+        let (mut looks, now) = (ScanQueue::default(), Instant::now());
         let look = |tgid, after| Look { due: now + Duration::from_secs(after), tgid, program: None };
         assert!(looks.add(look(1, 3)) && looks.add(look(2, 1)) && looks.add(look(3, 1)));
         assert_eq!((looks.next_due(), looks.take_due(now)), (Some(look(2, 1).due), None));

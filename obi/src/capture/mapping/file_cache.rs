@@ -16,7 +16,7 @@ use super::image::BuildIds;
 
 /// Files that are remembered while they are held.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct FileCache {
     by_identity: HashMap<Identity, Weak<ExecutableFile>, RandomState>,
     by_build: HashMap<(BuildIds, u64), Weak<ExecutableFile>, RandomState>,
     /// Files at most.
@@ -35,7 +35,7 @@ pub enum Placed {
     Full,
 }
 
-impl Shelf {
+impl FileCache {
     /// An empty one for so many files.
     #[must_use]
     pub fn new(most: usize) -> Self {
@@ -122,13 +122,15 @@ mod tests {
         let link = folder.path().join("link");
         std::fs::hard_link(&first, &link).unwrap();
         let other = program(folder.path(), "other", "0x02");
-        let mut shelf = Shelf::new(3);
-        let mut place =
-            |path: &std::path::Path| match shelf.place(&"x".into(), File::open(path).unwrap()).unwrap() {
-                Placed::Known(file) => (file, false),
-                Placed::New(file) => (file, true),
-                Placed::Full => panic!("{}: full", path.display()),
-            };
+        let mut file_cache = FileCache::new(3);
+        let mut place = |path: &std::path::Path| match file_cache
+            .place(&"x".into(), File::open(path).unwrap())
+            .unwrap()
+        {
+            Placed::Known(file) => (file, false),
+            Placed::New(file) => (file, true),
+            Placed::Full => panic!("{}: full", path.display()),
+        };
         let (file, is_new) = place(&first);
         assert!(is_new);
         for same in [&first, &copy, &link] {
@@ -143,10 +145,13 @@ mod tests {
         assert!(is_new && second.id != file.id);
         // Without room, and with room again once nobody holds the others.
         let third = program(folder.path(), "third", "0x03");
-        assert!(matches!(shelf.place(&"x".into(), File::open(&third).unwrap()).unwrap(), Placed::Full));
+        assert!(matches!(file_cache.place(&"x".into(), File::open(&third).unwrap()).unwrap(), Placed::Full));
         drop((file, second));
-        assert!(matches!(shelf.place(&"x".into(), File::open(&third).unwrap()).unwrap(), Placed::New(_)));
-        assert_eq!(shelf.len(), 1);
+        assert!(matches!(
+            file_cache.place(&"x".into(), File::open(&third).unwrap()).unwrap(),
+            Placed::New(_)
+        ));
+        assert_eq!(file_cache.len(), 1);
     }
 
     #[test]
@@ -155,11 +160,11 @@ mod tests {
         let (first, second) = (folder.path().join("a"), folder.path().join("b"));
         std::fs::write(&first, "x").unwrap();
         std::fs::copy(&first, &second).unwrap();
-        let mut shelf = Shelf::new(10);
+        let mut file_cache = FileCache::new(10);
         let mut ids: Vec<u64> = Vec::new();
         let mut held = Vec::new();
         for path in [&first, &second, &first] {
-            let placed = shelf.place(&"x".into(), File::open(path).unwrap()).unwrap();
+            let placed = file_cache.place(&"x".into(), File::open(path).unwrap()).unwrap();
             let (Placed::Known(file) | Placed::New(file)) = placed else { panic!("full") };
             ids.push(file.id);
             held.push(file);
