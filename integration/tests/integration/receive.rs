@@ -249,3 +249,90 @@ fn an_sdk_over_http_counts_once() {
 fn an_sdk_over_grpc_counts_once() {
     each_event_once("grpc");
 }
+
+mod wide {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use integration::plan::{Address, ServerPlan};
+    use integration::seed::{note, seeded};
+    use integration::server::shape::ShapeServer;
+    use integration::traffic::Traffic;
+
+    use super::*;
+
+    /// More than the listener holds.
+    const SILENT: usize = 1_000;
+    const ROUNDS: usize = 40;
+    /// What everything received may take together, and what the allocator keeps of it.
+    const ROOM: u64 = 2 * (64 << 20);
+
+    /// The status of an answer; `None` where there is none.
+    fn post(address: SocketAddr, headers: &str, body: &[u8]) -> Option<u16> {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(patience(Duration::from_secs(20)))).unwrap();
+        // An answer may come, and the connection end, before the body has been taken.
+        let _ = write!(stream, "POST {headers}\r\nhost: a\r\n\r\n");
+        let _ = stream.write_all(body);
+        let mut line = [0; 12];
+        stream.read_exact(&mut line).ok()?;
+        std::str::from_utf8(&line[9..]).unwrap().parse().ok()
+    }
+
+    /// 256 MiB of zeros.
+    fn bomb() -> Vec<u8> {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        (0..256).for_each(|_| packed.write_all(&[0; 1 << 20]).unwrap());
+        packed.finish().unwrap()
+    }
+
+    fn resident_bytes(pid: u32) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    /// Connections that say nothing, bodies that inflate without end, garbage and halves of requests: each gets the
+    /// answer of the specification or an end, memory stays bounded, and nothing is missing of what is captured
+    /// meanwhile.
+    #[test]
+    fn hostile_senders_leave_capture_alone() {
+        let (receive, _) = addresses("http/protobuf");
+        let [grpc, http] = ["grpc", "http"].map(|of| receive[of].as_str().unwrap().parse().unwrap());
+        let server = ShapeServer::start("beset", ServerPlan::default()).unwrap();
+        let Address::Tcp(address) = server.server.address else { panic!("it listens on TCP") };
+        let service = &*server.server.service;
+        let config = Config::default()
+            .set("discover", "include", json!([{"service": service}]))
+            .set("receive", "otlp", receive);
+        let agent = Agent::start(config).unwrap();
+        let traffic = Traffic::start(address, 100, seeded("beset"));
+        let (before, bomb) = (resident_bytes(agent.pid()), bomb());
+        let silent: Vec<_> = (0..SILENT).map(|_| TcpStream::connect(grpc)).collect();
+        let protobuf = "/v1/traces HTTP/1.1\r\ncontent-type: application/x-protobuf";
+        let json = "/v1/traces HTTP/1.1\r\ncontent-type: application/json";
+        let (mut most, mut halves) = (before, Vec::new());
+        for _ in 0..ROUNDS {
+            let gzip = format!("{protobuf}\r\ncontent-encoding: gzip\r\ncontent-length: {}", bomb.len());
+            assert_eq!(post(http, &gzip, &bomb), Some(413));
+            assert_eq!(post(http, &format!("{protobuf}\r\ncontent-length: {}", 64 << 20), b""), Some(413));
+            assert_eq!(post(http, &format!("{protobuf}\r\ncontent-length: 4"), &[0xff; 4]), Some(400));
+            assert_eq!(post(http, &format!("{json}\r\ncontent-length: 3"), b"[[["), Some(400));
+            let mut half = TcpStream::connect(http).unwrap();
+            write!(half, "POST {protobuf}\r\nhost: a\r\ncontent-length: 100000\r\n\r\nabc").unwrap();
+            halves.push(half);
+            post(grpc, "/ HTTP/1.1\r\ncontent-length: 0", b"");
+            most = most.max(resident_bytes(agent.pid()));
+        }
+        let (good, bad) = traffic.finish();
+        let sent = (good + bad) as f64;
+        let of = [("service_name", service)];
+        let metrics = agent.metrics_until(LIMIT, |metrics| metrics.sum(REQUESTS, &of) >= sent).unwrap();
+        let refused = metrics.sum("obi_received_refused_requests_total", &[]);
+        note(&format!("{sent} requests seen, {refused} refused, RSS {before} to {most} bytes"));
+        assert_eq!((metrics.sum(REQUESTS, &of), metrics.sum("obi_lost_total", &of)), (sent, 0.0));
+        assert!(refused >= (4 * ROUNDS) as f64 && most < before + ROOM, "{refused} refused, {most} bytes");
+        drop((silent, halves));
+        assert_eq!(post(http, &format!("{protobuf}\r\ncontent-length: 0"), b""), Some(200));
+        assert_eq!(agent.stop().unwrap().code, 0);
+    }
+}

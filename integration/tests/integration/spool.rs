@@ -1,5 +1,5 @@
-//! What a destination does not take waits on the disk: over kills of the agent, beside a destination that is well, until a
-//! real Collector takes it.
+//! What a destination does not take waits on the disk: over kills of the agent, beside a destination that is well,
+//! until a real Collector takes it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -118,8 +118,8 @@ mod wide {
         while !is_over.load(Ordering::Relaxed) {
             let (trace, parent) = (format!("{:032x}", fastrand::u128(1..)), fastrand::u64(1..));
             let mut stream = TcpStream::connect(address).unwrap();
-            write!(stream, "GET /e/{trace}/200/close/5 HTTP/1.1\r\nhost: a\r\ntraceparent: 00-{trace}-{parent:016x}-01\r\n\r\n")
-                .unwrap();
+            let header = format!("traceparent: 00-{trace}-{parent:016x}-01");
+            write!(stream, "GET /e/{trace}/200/close/5 HTTP/1.1\r\nhost: a\r\n{header}\r\n\r\n").unwrap();
             let mut answer = String::new();
             stream.read_to_string(&mut answer).unwrap();
             assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
