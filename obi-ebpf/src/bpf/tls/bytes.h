@@ -65,7 +65,7 @@ int tls_bytes(struct pt_regs *ctx)
 		n = moves_now(ctx, cookie, TLS_CALL_RECEIVE, &frame);
 		break;
 	case TLS_PLACE_RECORD_RECEIVED:
-		n = record_received(ctx, &frame);
+		n = record_received(ctx, cookie, &frame);
 		break;
 	}
 	return n ? reported(ctx, &frame, n, at) : 0;

@@ -250,12 +250,12 @@ int rustls_encrypted(struct pt_regs *ctx)
 }
 
 /* `take_received_plaintext(self, payload)` begins: of one record of data. */
-APART s64 record_received(struct pt_regs *ctx, struct tls_frame *frame)
+APART s64 record_received(struct pt_regs *ctx, u64 layout, struct tls_frame *frame)
 {
-	u64 id = bpf_get_current_pid_tgid(), layout = tls_cookie(ctx), state = TLS_ARGUMENT_1(ctx), sequence = 1;
+	u64 id = bpf_get_current_pid_tgid(), state = TLS_ARGUMENT_1(ctx), sequence = 1;
 	struct tls_key key = { .tgid = id >> 32 };
 	u64 payload[3]; /* what is borrowed, or room for so many bytes; where they are; how many */
-	if (!layout || !is_watched(id >> 32))
+	if (!is_watched(id >> 32))
 		return 0;
 	if (bpf_probe_read_user(&key.object, sizeof(key.object), (void *)(state + (u16)(layout >> RUSTLS_ENCRYPTER_AT))) ||
 	    key.object < LOWEST_BOX || bpf_probe_read_user(payload, sizeof(payload), (void *)TLS_ARGUMENT_2(ctx)))
