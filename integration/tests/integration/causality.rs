@@ -79,24 +79,32 @@ fn listening(name: &str, mut command: Command) -> Listening {
     Listening { program, service, address: SocketAddr::from(([127, 0, 0, 1], port)) }
 }
 
-/// One request after the other on one connection, each with an id of its own.
+/// One request after the other, on one connection for as long as the server keeps it, each with an id of its own.
 fn ask(address: SocketAddr, kinds: &[&str], n: usize) -> Vec<String> {
-    let stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let connect = || {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        BufReader::new(stream)
+    };
+    let (mut reader, mut is_over) = (connect(), false);
     (0..n)
         .map(|nth| {
+            if std::mem::take(&mut is_over) {
+                reader = connect();
+            }
             let id = request_id();
             let kind = kinds[nth % kinds.len()];
             let head = format!("GET /{kind}/{id} HTTP/1.1\r\nhost: front\r\n\r\n");
-            (&stream).write_all(head.as_bytes()).unwrap();
+            reader.get_mut().write_all(head.as_bytes()).unwrap();
             let (mut line, mut length) = (String::new(), 0);
             while line != "\r\n" {
                 line.clear();
                 assert!(reader.read_line(&mut line).unwrap() > 0, "the front went away");
-                if let Some(value) = line.to_lowercase().strip_prefix("content-length:") {
+                let lower = line.to_lowercase();
+                if let Some(value) = lower.strip_prefix("content-length:") {
                     length = value.trim().parse().unwrap();
                 }
+                is_over |= lower.trim_end() == "connection: close";
             }
             reader.read_exact(&mut vec![0; length]).unwrap();
             id
@@ -136,6 +144,8 @@ enum Front {
     Node,
     /// A model of `front_asyncio.py`.
     Asyncio(&'static str),
+    /// `front_wsgi.py`, by workers of this kind.
+    Gunicorn(&'static str),
 }
 
 impl Front {
@@ -159,13 +169,35 @@ impl Front {
                 command.arg(program::source("causality").join("front_asyncio.py")).args([model, &port, log]);
                 listening("front_asyncio.py", command)
             }
+            Self::Gunicorn(workers) => {
+                let (folder, threads) =
+                    (program::source("causality"), if workers == "sync" { "1" } else { "8" });
+                let mut command = Command::new("python3");
+                command
+                    .env("PYTHONPATH", program::python_packages().unwrap())
+                    .env("BACK", port)
+                    .env("LOG", log);
+                command.args([
+                    "-m",
+                    "gunicorn",
+                    "--workers",
+                    "4",
+                    "--threads",
+                    threads,
+                    "-k",
+                    workers,
+                    "--chdir",
+                ]);
+                command.arg(&folder).args(["--config", "front_wsgi.py", "front_wsgi:app"]);
+                listening("front_wsgi.py", command)
+            }
         }
     }
 
     /// Until the agent has found what it looks for in the program.
     fn await_probes(self, agent: &Agent) {
         let file = match self {
-            Self::Python(_) => return,
+            Self::Python(_) | Self::Gunicorn(_) => return,
             Self::Node => node(),
             Self::Go(build) => format!("/go-front-{build:?}").to_lowercase(),
             Self::Asyncio(_) => interpreter(),
@@ -186,6 +218,7 @@ impl fmt::Display for Front {
             Self::Go(build) => write!(out, "Go, {build:?}"),
             Self::Node => write!(out, "Node"),
             Self::Asyncio(model) => write!(out, "asyncio, {model}"),
+            Self::Gunicorn(workers) => write!(out, "gunicorn, {workers}"),
         }
     }
 }
@@ -408,6 +441,13 @@ mod wide {
         check(Front::Node, &["sequence", "fan", "fetch", "bounded", "timer", "late"], 35.0);
         check_briefly(Front::Node, &["limited", "closing", "awaited", "file", "sequence"], 20.0);
         check_briefly(Front::Node, &["limited"], 0.0);
+    }
+
+    /// A request is read, worked on and answered by one thread of one of four processes.
+    #[test]
+    fn workers_of_gunicorn() {
+        check(Front::Gunicorn("gthread"), &["in"], 99.5);
+        check(Front::Gunicorn("sync"), &["in"], 99.5);
     }
 
     #[test]

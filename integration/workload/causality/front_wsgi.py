@@ -1,0 +1,57 @@
+"""A service on gunicorn that calls another one, as its application and as its configuration.
+
+`BACK` is the port that it calls, `LOG` its log. Each request `GET /KIND/ID` makes some calls `GET /out/ID`, each with an
+id drawn here, and is answered. LOG gets a line `REQUEST CALL` once the answer to the call has come, and `- CALL` for
+calls of a thread that serves nothing. Prints `ready PORT`. Knows nothing of the agent; ids are in no trace header.
+"""
+
+import http.client
+import os
+import random
+import threading
+import time
+import uuid
+
+bind = "127.0.0.1:0"
+loglevel = "error"
+keepalive = 60
+log = os.open(os.environ["LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+kept, first = threading.local(), threading.Semaphore()
+
+
+def when_ready(server):
+    print("ready", server.LISTENERS[0].sock.getsockname()[1], flush=True)
+
+
+def call(cause):
+    """One call; on a connection of its own, or on this thread's."""
+    out = uuid.UUID(int=random.getrandbits(128)).hex
+    connection = getattr(kept, "connection", None) if random.random() < 0.7 else None
+    if connection is None:
+        connection = http.client.HTTPConnection("127.0.0.1", int(os.environ["BACK"]), timeout=60)
+        if random.random() < 0.7:
+            kept.connection = connection
+    connection.request("GET", "/out/" + out)
+    response = connection.getresponse()
+    response.read()
+    assert response.status == 200, response.status
+    os.write(log, f"{cause} {out}\n".encode())
+
+
+def background():
+    while True:
+        time.sleep(random.random() * 0.05)
+        call("-")
+
+
+def app(environ, start_response):
+    # A worker's own: threads do not survive a fork.
+    if first.acquire(blocking=False):
+        threading.Thread(target=background, daemon=True).start()
+    request = environ["PATH_INFO"].split("/")[2]
+    for _ in range(random.randint(0, 3)):
+        if random.random() < 0.3:
+            time.sleep(random.random() * 0.003)
+        call(request)
+    start_response("200 OK", [("content-length", "2")])
+    return [b"ok"]
