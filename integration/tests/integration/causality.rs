@@ -146,6 +146,8 @@ enum Front {
     Asyncio(&'static str),
     /// `front_wsgi.py`, by workers of this kind.
     Gunicorn(&'static str),
+    /// `Servlets.java`, by the threads of a pool.
+    Tomcat,
 }
 
 impl Front {
@@ -191,13 +193,19 @@ impl Front {
                 command.arg(&folder).args(["--config", "front_wsgi.py", "front_wsgi:app"]);
                 listening("front_wsgi.py", command)
             }
+            Self::Tomcat => {
+                let mut command = Command::new("java");
+                command.args(["-Xmx128m", "-cp"]).arg(program::java_with_packages("Servlets").unwrap());
+                command.args(["Servlets", &port, log]);
+                listening("Servlets", command)
+            }
         }
     }
 
     /// Until the agent has found what it looks for in the program.
     fn await_probes(self, agent: &Agent) {
         let file = match self {
-            Self::Python(_) | Self::Gunicorn(_) => return,
+            Self::Python(_) | Self::Gunicorn(_) | Self::Tomcat => return,
             Self::Node => node(),
             Self::Go(build) => format!("/go-front-{build:?}").to_lowercase(),
             Self::Asyncio(_) => interpreter(),
@@ -219,6 +227,7 @@ impl fmt::Display for Front {
             Self::Node => write!(out, "Node"),
             Self::Asyncio(model) => write!(out, "asyncio, {model}"),
             Self::Gunicorn(workers) => write!(out, "gunicorn, {workers}"),
+            Self::Tomcat => write!(out, "Tomcat"),
         }
     }
 }
@@ -448,6 +457,12 @@ mod wide {
     fn workers_of_gunicorn() {
         check(Front::Gunicorn("gthread"), &["in"], 99.5);
         check(Front::Gunicorn("sync"), &["in"], 99.5);
+    }
+
+    /// One thread waits for all connections; the one that it hands a request to reads, calls and answers.
+    #[test]
+    fn threads_of_tomcat() {
+        check(Front::Tomcat, &["in"], 99.5);
     }
 
     #[test]
