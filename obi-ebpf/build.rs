@@ -17,7 +17,8 @@ fn main() {
     }
 }
 
-/// The source of a hook set, or of the profiler beside it, compiled for newer or (`portable`) for all supported kernels.
+/// The source of a hook set, or of the profiler beside it, compiled for newer or (`portable`) for all supported
+/// kernels.
 #[derive(Debug)]
 struct Object {
     folder: &'static str,

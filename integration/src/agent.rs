@@ -157,7 +157,8 @@ impl Agent {
         Self::start_with(config, wrap, Some(one))
     }
 
-    /// Starts another one beside this one, which goes on. Both see the whole machine, so tests of one agent never do this.
+    /// Starts another one beside this one, which goes on. Both see the whole machine, so tests of one agent never do
+    /// this.
     ///
     /// # Errors
     /// As [`Self::start`].

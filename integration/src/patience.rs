@@ -1,8 +1,8 @@
 //! How much longer everything may take on a slow machine.
 //!
-//! In: `OBI_TEST_SLOWNESS`, a whole number, 1 when absent. Out: time limits. An emulated kernel is 10 to 30 times slower
-//! than this machine; limits that are waited for pass through here, and nowhere else. Refuses to know what is waited
-//! for.
+//! In: `OBI_TEST_SLOWNESS`, a whole number, 1 when absent. Out: time limits. An emulated kernel is 10 to 30 times
+//! slower than this machine; limits that are waited for pass through here, and nowhere else. Refuses to know what is
+//! waited for.
 
 use std::sync::OnceLock;
 use std::thread;

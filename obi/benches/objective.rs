@@ -1,7 +1,7 @@
 //! What a thousand objectives cost the agent: a restart, a span, a second.
 //!
-//! In: nothing. Out: three lines. Not divan's: a restart is measured once, and the cost of threads by the kernel's count of
-//! their CPU time, since they mostly sleep.
+//! In: nothing. Out: three lines. Not divan's: a restart is measured once, and the cost of threads by the kernel's
+//! count of their CPU time, since they mostly sleep.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark fails by panicking, and prints")]
 
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Spans to a local OTLP/gRPC receiver: what the exporter costs, on one core.
 //!
-//! In: spans of a small API. Out: spans per second of CPU of the exporter (sampling, encoding, gathering, gRPC, sending);
-//! the receiver runs on another thread, whose CPU is not counted. Beside it, what encoding alone costs, and what it would
-//! cost with the generated types. Run with `cargo bench -p obi --bench otlp`.
+//! In: spans of a small API. Out: spans per second of CPU of the exporter (sampling, encoding, gathering, gRPC,
+//! sending); the receiver runs on another thread, whose CPU is not counted. Beside it, what encoding alone costs, and
+//! what it would cost with the generated types. Run with `cargo bench -p obi --bench otlp`.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints, and fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! What a sample costs in the kernel: stacks of a few, of 30 and of 120 frames, by tables and by frame pointers, on every
-//! CPU.
+//! What a sample costs in the kernel: stacks of a few, of 30 and of 120 frames, by tables and by frame pointers, on
+//! every CPU.
 //!
 //! In: the kernel's own run-time statistics. Out: a line for each: the median of some windows, and the range around it.
 //! Needs root.

@@ -257,8 +257,9 @@ pub struct Web {
     /// Example: `64 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 65_536, 2_147_483_648>")]
     pub span_bytes: u32,
-    /// Memory that the last two hours of each service may take, for the page, up to 1 GiB; the oldest gives way. 0 keeps
-    /// none. Default: `16 MiB`, room for some 400 busy services and an hour, or half as many and two. Example: `64 MiB`.
+    /// Memory that the last two hours of each service may take, for the page, up to 1 GiB; the oldest gives way. 0
+    /// keeps none. Default: `16 MiB`, room for some 400 busy services and an hour, or half as many and two. Example:
+    /// `64 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 0, 1_073_741_824>")]
     pub history_bytes: u32,
 }

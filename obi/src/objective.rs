@@ -1,7 +1,7 @@
 //! Objectives of the running agent: spans to exact budgets, burn rates and alerts.
 //!
-//! In: spans, OpenSLO files. Out: alerts to Alertmanagers and webhooks, views for the API and the metrics, counts on disk.
-//! Refuses to know how a burn rate is computed: that is the crate `slo`.
+//! In: spans, OpenSLO files. Out: alerts to Alertmanagers and webhooks, views for the API and the metrics, counts on
+//! disk. Refuses to know how a burn rate is computed: that is the crate `slo`.
 //!
 //! Three threads take part, and none of them waits for the next:
 //!
@@ -160,7 +160,7 @@ impl Running {
     pub async fn finish(self) {
         let Self { sender, thread } = self;
         let ended = tokio::task::spawn_blocking(move || {
-            // A evaluator that has ended needs no message.
+            // An evaluator that has ended needs no message.
             let _ = sender.send(Message::Finish);
             thread.join()
         });

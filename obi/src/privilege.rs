@@ -55,8 +55,8 @@ pub enum PrivilegeError {
 
 /// Gives up, for this thread and those it starts, everything that capturing does not need. `use_map` tries an access
 /// to a kernel map: before Linux 5.19, where unprivileged use of `bpf(2)` is switched off, every access demands
-/// `CAP_BPF`, and it is kept exactly if this one does. `probes_by_event`: TLS libraries that are found later are probed by
-/// performance events, which need `CAP_PERFMON` (before 6.6; links need nothing).
+/// `CAP_BPF`, and it is kept exactly if this one does. `probes_by_event`: TLS libraries that are found later are probed
+/// by performance events, which need `CAP_PERFMON` (before 6.6; links need nothing).
 ///
 /// # Errors
 /// When the kernel refuses, or the access fails in any case.

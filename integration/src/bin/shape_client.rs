@@ -145,7 +145,8 @@ fn unanswered(call: &Call, started_ns: u64, why: &str) -> Truth {
     }
 }
 
-/// Reads the answer to `call` and reports it before anything else happens; gives the connection back if it can carry more.
+/// Reads the answer to `call` and reports it before anything else happens; gives the connection back if it can carry
+/// more.
 fn receive(mut connection: Connection, call: &Call, started_ns: u64) -> Option<Connection> {
     let mut truth = unanswered(call, started_ns, "");
     let result = match call.shape.ending {

@@ -1,7 +1,7 @@
 //! Gives every embedded kernel program to the running kernel's verifier: one JSON line for each on stdout.
 //!
-//! In: names of objects (`socket`, `profile` …); none: all. Out: verdicts, see `integration::kernel::verifier`. Needs root. Exit status 0 also when programs are
-//! refused: which refusals are expected is for the reader to know.
+//! In: names of objects (`socket`, `profile` …); none: all. Out: verdicts, see `integration::kernel::verifier`. Needs
+//! root. Exit status 0 also when programs are refused: which refusals are expected is for the reader to know.
 
 use anyhow::Context as _;
 use aya_obj::btf::Btf;

@@ -1,7 +1,7 @@
 //! Many threads of one process over TLS, which make exchanges of random shapes for a given time.
 //!
-//! In: how many, how long, a seed. Out: what each exchange was to be and what came of it: here the client chooses, since
-//! it is not known before how many it will make. Refuses to know the agent.
+//! In: how many, how long, a seed. Out: what each exchange was to be and what came of it: here the client chooses,
+//! since it is not known before how many it will make. Refuses to know the agent.
 
 use std::process::Command;
 use std::time::Duration;

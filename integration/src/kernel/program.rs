@@ -129,8 +129,8 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Reads a section name such as `fentry/tcp_sendmsg`; those of programs at user code and at performance events name no
-    /// target.
+    /// Reads a section name such as `fentry/tcp_sendmsg`; those of programs at user code and at performance events name
+    /// no target.
     #[must_use]
     pub fn parse(section: &str) -> Option<Self> {
         let (kind, target) = section.split_once('/').unwrap_or((section, ""));

@@ -3,9 +3,9 @@
 //!
 //! In: a message. Out: the places that break a rule, in words. Refuses to know what the samples mean.
 //!
-//! The official checker is `profcheck` of OpenTelemetry's profiling group; its rules are [`violations`]. [`strict`] adds
-//! uniqueness of everything, references to everything, names of functions, build ids, addresses inside mappings, and
-//! what Pyroscope and Parca refuse.
+//! The official checker is `profcheck` of OpenTelemetry's profiling group; its rules are [`violations`]. [`strict`]
+//! adds uniqueness of everything, references to everything, names of functions, build ids, addresses inside mappings,
+//! and what Pyroscope and Parca refuse.
 
 use std::collections::HashSet;
 use std::fmt::Debug;

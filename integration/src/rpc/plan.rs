@@ -1,7 +1,7 @@
 //! One call over gRPC, and what both ends report of it.
 //!
-//! In and out: JSON. A client sends the call's id as trace id in `traceparent`, and in `shape` what the handler is to do:
-//! `RESPONSES/BYTES/CODE/DELAY_US/HOLD`. Refuses to know languages.
+//! In and out: JSON. A client sends the call's id as trace id in `traceparent`, and in `shape` what the handler is to
+//! do: `RESPONSES/BYTES/CODE/DELAY_US/HOLD`. Refuses to know languages.
 
 use serde::{Deserialize, Serialize};
 

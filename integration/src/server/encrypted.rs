@@ -92,8 +92,8 @@ pub fn python_asyncio(certificates: &Certificates) -> anyhow::Result<Server> {
 }
 
 /// Node's `https`: OpenSSL inside the executable, and a BIO of its own. With more to be sent than a socket's buffer of
-/// 16 KiB takes, Node 20 stops its parser, feeds it what TLS has read already, takes that for an error (`HPE_PAUSED`) and
-/// closes: pipelined responses have to be small.
+/// 16 KiB takes, Node 20 stops its parser, feeds it what TLS has read already, takes that for an error (`HPE_PAUSED`)
+/// and closes: pipelined responses have to be small.
 ///
 /// # Errors
 /// When it does not get ready.

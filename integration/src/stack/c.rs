@@ -1,7 +1,7 @@
 //! A tree in C or C++: an executable, and libraries.
 //!
-//! In: a tree. Out: sources. Functions are compiled one by one (`noipa`) and do something with what they get back, so that
-//! none of their calls becomes a jump. Refuses to know compilers.
+//! In: a tree. Out: sources. Functions are compiled one by one (`noipa`) and do something with what they get back, so
+//! that none of their calls becomes a jump. Refuses to know compilers.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
 //! Towers of Java methods that never mix, compiled here, and which of them a sample shows.
 //!
-//! In: a JDK, flags for it, chance. Out: a running program, and a judgement over samples of it. Each tower is a chain of
-//! methods in a file of its own; the last one works. What calls the next is drawn: a static method, an object's, one of
-//! an interface, a lambda, the JDK's sort, reflection. Refuses to know who takes the samples.
+//! In: a JDK, flags for it, chance. Out: a running program, and a judgement over samples of it. Each tower is a chain
+//! of methods in a file of its own; the last one works. What calls the next is drawn: a static method, an object's, one
+//! of an interface, a lambda, the JDK's sort, reflection. Refuses to know who takes the samples.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -6,8 +6,8 @@
 //!                                └──────────▶ verdict ◀── samples (profile of the agent)
 //! ```
 //!
-//! In: a seeded generator and a [`Variant`]. Out: a compiled program with its call paths, and a judgement over samples of
-//! it. Refuses to know who takes the samples.
+//! In: a seeded generator and a [`Variant`]. Out: a compiled program with its call paths, and a judgement over samples
+//! of it. Refuses to know who takes the samples.
 //!
 //! - [`tree`]: which functions call which, and in which file they lie.
 //! - [`c`], [`rust`], [`go`]: the same tree in four languages.

@@ -1,7 +1,7 @@
 //! Samples of one service, as a receiver of OTLP profiles reads them: on purpose not by the agent's own decoder.
 //!
-//! In: an address, a service, a time. Out: samples with names, leaf first, the kernel's frames left out. Refuses to know
-//! what the names should be.
+//! In: an address, a service, a time. Out: samples with names, leaf first, the kernel's frames left out. Refuses to
+//! know what the names should be.
 
 use std::net::SocketAddr;
 use std::ops::Range;

@@ -1,6 +1,7 @@
 //! A server over HTTP/1 with a thread per connection, whose routes have hot functions of their own.
 //!
-//! In: a seeded generator. Out: a running server, its routes and what they spend their time in. Refuses to know who asks.
+//! In: a seeded generator. Out: a running server, its routes and what they spend their time in. Refuses to know who
+//! asks.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;

@@ -1,7 +1,7 @@
 //! Functions that call each other, at random.
 //!
-//! In: a seeded generator. Out: call paths, each with a leaf of its own; paths may begin with the same functions. Refuses
-//! to know languages, but for how a name is written in each.
+//! In: a seeded generator. Out: call paths, each with a leaf of its own; paths may begin with the same functions.
+//! Refuses to know languages, but for how a name is written in each.
 
 use fastrand::Rng;
 

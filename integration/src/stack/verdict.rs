@@ -1,7 +1,8 @@
 //! Samples of a program against what is known of it.
 //!
-//! In: samples from the time in which it counted, its tree, the CPU time of its paths by its own clock. Out: every sample
-//! that is no place of the tree, and every share that chance does not explain. Refuses to know how samples are taken.
+//! In: samples from the time in which it counted, its tree, the CPU time of its paths by its own clock. Out: every
+//! sample that is no place of the tree, and every share that chance does not explain. Refuses to know how samples are
+//! taken.
 //!
 //! What a stack may be, root first:
 //!

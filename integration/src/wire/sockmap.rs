@@ -1,4 +1,5 @@
-//! Sockets in a socket map: the kernel replaces their functions for sending and receiving, as service meshes have it do.
+//! Sockets in a socket map: the kernel replaces their functions for sending and receiving, as service meshes have it
+//! do.
 //!
 //! In: connected TCP sockets. Out: the same, whose bytes pass a program that lets all of them through.
 

@@ -1,8 +1,8 @@
 //! The dashboards' expressions, each put to a real Prometheus that scrapes a real agent: under load and afterwards.
 //!
-//! That names and labels exist, and how panels must look, is tested beside the generator (`obi/tests/documents/dashboards`). Here
-//! is what can only be seen: numbers are there, finite and of the right size, lines have their labels, exemplars lead
-//! to spans. Twice: with native histograms, and with classic ones.
+//! That names and labels exist, and how panels must look, is tested beside the generator
+//! (`obi/tests/documents/dashboards`). Here is what can only be seen: numbers are there, finite and of the right size,
+//! lines have their labels, exemplars lead to spans. Twice: with native histograms, and with classic ones.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -213,8 +213,8 @@ fn grpc_in_cleartext() {
     check_grpc(&mut agent, &Library::ALL, None, "gRPC in cleartext");
 }
 
-/// What a stream has carried is known, though it never ends: of one in each direction from the kernel side, which puts the
-/// others aside.
+/// What a stream has carried is known, though it never ends: of one in each direction from the kernel side, which puts
+/// the others aside.
 #[test]
 fn calls_that_end_with_their_connection() {
     let mut agent = Agent::start(Config::default()).unwrap();

@@ -191,7 +191,8 @@ fn an_incident() {
     assert_eq!(lost, 0.0);
 }
 
-/// An alert says how fast, how many of how many, how long it lasts, where and with which traces, which can be looked up.
+/// An alert says how fast, how many of how many, how long it lasts, where and with which traces, which can be looked
+/// up.
 fn assert_explains(agent: &Agent, alert: &Value) {
     note(&format!("alert: {alert}"));
     let annotations = &alert["annotations"];

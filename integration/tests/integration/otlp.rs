@@ -1,6 +1,7 @@
 //! What the agent exports over OTLP, and what becomes of it when a destination or the network fails.
 //!
-//! The identity that every test asks for: what was delivered and what was counted as lost is together what was produced.
+//! The identity that every test asks for: what was delivered and what was counted as lost is together what was
+//! produced.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -1,4 +1,5 @@
-//! SIGHUP: rules, routes and destinations follow the file, a bad file changes nothing; and routes that outlive the agent.
+//! SIGHUP: rules, routes and destinations follow the file, a bad file changes nothing; and routes that outlive the
+//! agent.
 
 use std::collections::BTreeSet;
 

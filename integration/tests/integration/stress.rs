@@ -47,8 +47,8 @@ fn multiplex(ledger: &mut Ledger, server: &Server, (kind, tls): (Kind, bool), rn
         true => client::call_encrypted(kind, &server.address, &calls, STREAMS / 10),
         false => client::call(kind, &server.address, &calls, STREAMS),
     };
-    // A client that is over in a moment may have gone before the agent, which has no more of the processors than hundreds of
-    // threads, looks at who it was: what the server did says enough.
+    // A client that is over in a moment may have gone before the agent, which has no more of the processors than
+    // hundreds of threads, looks at who it was: what the server did says enough.
     ledger.enter_server(&calls, &done.unwrap(), &server.roles());
 }
 

@@ -24,7 +24,8 @@ use integration::span::{self, Span};
 use crate::gate;
 
 const CALLS: usize = 40;
-/// How long the agent may take to probe the TLS libraries of programs that run already; a debug build reads them slowly.
+/// How long the agent may take to probe the TLS libraries of programs that run already; a debug build reads them
+/// slowly.
 pub(crate) const PROBING: Duration = Duration::from_secs(60);
 
 /// A program that makes requests over TLS.

@@ -37,7 +37,8 @@ pub struct Frame {
     pub joined: bool,
     /// `enum side`.
     pub side: u8,
-    /// When the first byte came, of DATA when the stream's last content passed; when the last byte that was copied passed.
+    /// When the first byte came, of DATA when the stream's last content passed; when the last byte that was copied
+    /// passed.
     pub times: (u64, u64),
     /// Stream offset of the first payload byte.
     pub offset: u32,

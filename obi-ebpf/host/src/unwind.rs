@@ -1,7 +1,7 @@
 //! The walk along a user's stack, as the kernel side does it, in a world of plain values.
 //!
-//! In: registers, and a [`World`] that has the maps' elements and the memory. Out: the caller's registers. Knows neither
-//! ELF nor DWARF.
+//! In: registers, and a [`World`] that has the maps' elements and the memory. Out: the caller's registers. Knows
+//! neither ELF nor DWARF.
 
 use std::ffi::c_void;
 
@@ -71,9 +71,9 @@ pub fn unwind<W: World>(world: &W, cache: Option<&mut Cache>, frame: &mut Frame)
         read: read::<W>,
         cache: cache.map_or(std::ptr::null_mut(), |cache| cache.0.as_mut_ptr().cast()),
     };
-    // SAFETY: both pointers are to live values of the layout that the C side has; it keeps neither beyond the call but in a
-    // variable of this thread that it sets before it reads it, and calls the functions with the context that they were
-    // made for.
+    // SAFETY: both pointers are to live values of the layout that the C side has; it keeps neither beyond the call but
+    // in a variable of this thread that it sets before it reads it, and calls the functions with the context that they
+    // were made for.
     unsafe { host_unwind(&raw const raw, frame) }
 }
 

@@ -1,5 +1,5 @@
-//! Requests that do not wait for answers, on a connection that cannot be followed for a while: no request gets the answer
-//! to another, and what is not reported is counted.
+//! Requests that do not wait for answers, on a connection that cannot be followed for a while: no request gets the
+//! answer to another, and what is not reported is counted.
 
 mod property;
 
@@ -124,8 +124,8 @@ fn play(batches: &[Batch], server: bool) -> Line {
     line
 }
 
-/// Of many answers without a request that end together, kernels before 5.17 take back the first eight (`SWEEP_LIMIT`). The
-/// agent forgets the others by their age. All of them are counted.
+/// Of many answers without a request that end together, kernels before 5.17 take back the first eight (`SWEEP_LIMIT`).
+/// The agent forgets the others by their age. All of them are counted.
 fn is_left_behind(line: &Line, number: u64) -> bool {
     const SWEEP_LIMIT: u64 = 8;
     let accounts = &line.ledger.accounts;

@@ -1,5 +1,5 @@
-//! Header blocks, each as `u16` length and bytes: what an independent decoder reads is what ours reads, and what one that
-//! joined after the first block knows is right. Nothing panics, memory stays within bounds.
+//! Header blocks, each as `u16` length and bytes: what an independent decoder reads is what ours reads, and what one
+//! that joined after the first block knows is right. Nothing panics, memory stays within bounds.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

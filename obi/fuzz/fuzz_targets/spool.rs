@@ -10,8 +10,8 @@ fuzz_target!(|input: &[u8]| {
     // Anything at all.
     let (whole, _) = read_all(&mut Cursor::new(input)).expect("memory can be read");
     assert!(whole.iter().map(Vec::len).sum::<usize>() <= input.len());
-    // Records with damage: the first bytes say where and how. A record within a payload would be found where its outer one
-    // is damaged: there is none.
+    // Records with damage: the first bytes say where and how. A record within a payload would be found where its outer
+    // one is damaged: there is none.
     let Some((edits, content)) = input.split_at_checked(12) else { return };
     if content.windows(4).any(|bytes| bytes == b"obiR") {
         return;

@@ -1,7 +1,7 @@
 //! Exports beside the pipeline: a snapshot now and then while the agent runs, and everything at its end.
 //!
-//! In: an exporter, others that a reload puts in its place, the way to ask the pipeline, its last state. Out: nothing but
-//! requests. Refuses to know how they are made.
+//! In: an exporter, others that a reload puts in its place, the way to ask the pipeline, its last state. Out: nothing
+//! but requests. Refuses to know how they are made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -235,8 +235,8 @@ fn ticks(period: Duration) -> Interval {
 }
 
 impl Running {
-    /// The exporter so far sends what is queued beside the new one. One before it has had its time: so at most two queues
-    /// per destination hold memory for long.
+    /// The exporter so far sends what is queued beside the new one. One before it has had its time: so at most two
+    /// queues per destination hold memory for long.
     fn replace(&mut self, next: Export) {
         let Export { mut exporter, .. } = std::mem::replace(&mut self.current, next);
         self.current.exporter.succeed(&mut exporter, unix_now());
@@ -272,7 +272,7 @@ impl Exports {
             let metrics = Metrics::take(&mut span_pipeline.registry, &mut span_pipeline.stats);
             exporter.write_last(&Arc::new(with_all(metrics, objectives)), unix_now());
         }
-        // With the span_export, the last way to queue spans is gone.
+        // With it, the last way to queue spans is gone.
         drop(std::mem::take(&mut span_pipeline.span_export));
         drop(ending);
         let former = async { while former.join_next().await.is_some() {} };

@@ -1,7 +1,7 @@
 //! The kernel side's end in the pipeline: records of the ring to exchanges, verdicts and questions back.
 //!
-//! In: kernel records, what was found out about processes. Out: exchanges, losses and lost time for the span_pipeline; which
-//! processes the kernel side ignores. There is none where nothing is captured. Refuses to know spans and series.
+//! In: kernel records, what was found out about processes. Out: exchanges, losses and lost time for the span pipeline;
+//! which processes the kernel side ignores. There is none where nothing is captured. Refuses to know spans and series.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! SIGHUP: the configuration is read again while the agent runs.
 //!
-//! In: the signal. Out: new rules for discovery, new routes and new destinations, handed to the pipeline and to the task
-//! that exports; or a refusal, logged and counted, after which everything goes on as before. Keys that only a start can apply are named in the log and otherwise left
-//! alone. Refuses to know what the pipeline does with it.
+//! In: the signal. Out: new rules for discovery, new routes and new destinations, handed to the pipeline and to the
+//! task that exports; or a refusal, logged and counted, after which everything goes on as before. Keys that only a
+//! start can apply are named in the log and otherwise left alone. Refuses to know what the pipeline does with it.
 
 use std::fmt::Display;
 use std::io;
@@ -123,7 +123,7 @@ impl Reloader {
 }
 
 impl Exported {
-    /// Starts new lanes; the span_export is for the pipeline.
+    /// Starts new lanes; the [`SpanExport`] is for the pipeline.
     fn replace(&mut self, plan: Plan, period: Duration) -> SpanExport {
         self.accounts = plan.accounts().clone();
         let (span_export, exporter) = plan.start();

@@ -24,7 +24,7 @@ use crate::capture::tls::view::View;
 const NOTICES: usize = 4096;
 /// How long the end of the agent waits for probes to be detached. The kernel does what is left when the process ends.
 const DETACH: Duration = Duration::from_secs(2);
-/// A process of a recent_programs program is looked at if it lives that long; most do not.
+/// A process of a program that was looked at lately is looked at if it lives that long; most do not.
 const SETTLES: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Watch {
     view: Arc<ArcSwap<View>>,
     recent_programs: Arc<ArcSwap<RecentPrograms>>,
     hasher: RandomState,
-    /// Processes of recent_programs programs, by when they began.
+    /// Processes of programs that were looked at lately, by when they began.
     settling: VecDeque<(Instant, u32, Program)>,
 }
 
@@ -96,7 +96,8 @@ impl Prepared {
 }
 
 impl Watch {
-    /// A watched process has begun, or another program in it. The thread is not woken for one of a recent_programs program.
+    /// A watched process has begun, or another program in it. The thread is not woken for one of a program that was
+    /// looked at lately.
     pub(super) fn begun(&mut self, tgid: u32, (executable, cgroup): (&str, &str), now: Instant) {
         let program = Program::of(&self.hasher, executable, cgroup);
         if self.settling.len() < NOTICES && self.recent_programs.load().contains(program, now) {

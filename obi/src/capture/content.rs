@@ -1,8 +1,8 @@
 //! What streams of HTTP/2 have carried whose connection has ended before them.
 //!
-//! In: the record of that end, and which streams were open. Out: for each of them and each direction that the kernel side
-//! has put aside, the record that it would have made if the stream had been reset. Takes them out of the kernel's map.
-//! Refuses to know exchanges.
+//! In: the record of that end, and which streams were open. Out: for each of them and each direction that the kernel
+//! side has put aside, the record that it would have made if the stream had been reset. Takes them out of the kernel's
+//! map. Refuses to know exchanges.
 
 use aya::maps::{HashMap, MapData};
 use obi_ebpf::{
@@ -12,9 +12,9 @@ use obi_ebpf::{
 
 use super::program::{StreamData, StreamKey};
 
-/// Takes out what is there of `streams` of the connection that has ended. No more is looked for once `close.n_aside` have
-/// been found; there may be fewer, since the map makes room for others. Of one stream in each direction, which it had at
-/// hand, the kernel side has reported itself.
+/// Takes out what is there of `streams` of the connection that has ended. No more is looked for once `close.n_aside`
+/// have been found; there may be fewer, since the map makes room for others. Of one stream in each direction, which it
+/// had at hand, the kernel side has reported itself.
 pub fn take(
     contents: &mut HashMap<MapData, StreamKey, StreamData>,
     close: &close_event,

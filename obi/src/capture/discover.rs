@@ -5,8 +5,8 @@
 //! wait for `/proc`; the others read its [`Table`].
 //!
 //! Times are `CLOCK_MONOTONIC` nanoseconds, given by the caller. The kernel's events are taken at their word; since
-//! one may be lost, [`Processes::sweep`] compares the table with `/proc`, by start time and executable, a few entries at a
-//! time. Who is read in the middle of an exec has no arguments yet; the event that follows has it read again.
+//! one may be lost, [`Processes::sweep`] compares the table with `/proc`, by start time and executable, a few entries
+//! at a time. Who is read in the middle of an exec has no arguments yet; the event that follows has it read again.
 
 mod container;
 mod exec_arguments;
@@ -41,8 +41,8 @@ pub trait Naming {
     /// for a process that says nothing of itself, such as an interpreter that was handed its program as text.
     fn service(&mut self, facts: &Facts, parent: Option<&Self::Service>) -> Self::Service;
 
-    /// What is particular to the process `tgid`, which started at `start` (clock ticks since boot; `None` when it was gone
-    /// before anybody looked). Asked when it is first needed, once.
+    /// What is particular to the process `tgid`, which started at `start` (clock ticks since boot; `None` when it was
+    /// gone before anybody looked). Asked when it is first needed, once.
     fn instance(&mut self, tgid: u32, start: Option<u64>, particulars: &Particulars) -> Self::Instance;
 
     /// The name of a service, which rules look at.

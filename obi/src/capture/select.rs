@@ -174,8 +174,8 @@ fn order(sets: &[SetSupport]) -> Vec<&SetSupport> {
     usable
 }
 
-/// How much of every program a set loses where the kernel preempts it, as a rank: `socket` has programs that do what those
-/// which were skipped have not done (measured on 7.2: a tenth of what `fentry` loses).
+/// How much of every program a set loses where the kernel preempts it, as a rank: `socket` has programs that do what
+/// those which were skipped have not done (measured on 7.2: a tenth of what `fentry` loses).
 fn lost_to_preemption(set: &SetSupport) -> u8 {
     match (set.not_seen.contains(&BlindSpot::Preemption), set.set) {
         (false, _) => 0,

@@ -4,9 +4,9 @@
 //! a moment, and so was not what went on then. Bounded. Pure. Refuses to know which request has made a call.
 //!
 //! A call may be put down as that of the wrong request. Then the right one is seen without a call for as long as the
-//! call is out. So when each other request is seen with a call, all of them wait, as long as none makes several at once.
-//! One that does may wait for one of them while another has come back. So once that was seen on a thread, nothing is
-//! concluded there, until it was not seen for long.
+//! call is out. So when each other request is seen with a call, all of them wait, as long as none makes several at
+//! once. One that does may wait for one of them while another has come back. So once that was seen on a thread, nothing
+//! is concluded there, until it was not seen for long.
 
 use super::Recent;
 use super::synchronous::Synchronous;

@@ -14,8 +14,9 @@ use crate::objective::files;
 
 /// Validate a configuration without running
 ///
-/// Reads the file, the environment and the objectives' files as `obi run` does and says whether they are valid. Exit codes: 0 valid; 2 not
-/// valid, with one line on standard error that names the file or variable, the key, the value and what was expected.
+/// Reads the file, the environment and the objectives' files as `obi run` does and says whether they are valid. Exit
+/// codes: 0 valid; 2 not valid, with one line on standard error that names the file or variable, the key, the value and
+/// what was expected.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Example:\n  obi check --config /etc/obi.yaml")]
 pub struct CheckArgs {

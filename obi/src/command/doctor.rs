@@ -1,7 +1,7 @@
 //! `obi doctor`: what this kernel and these capabilities allow.
 //!
-//! In: the running kernel, the configuration. Out: a report for people, or JSON. Loads what `obi run` would load, and lets
-//! go of it at once.
+//! In: the running kernel, the configuration. Out: a report for people, or JSON. Loads what `obi run` would load, and
+//! lets go of it at once.
 #![forbid(unsafe_code)]
 
 mod interpreter;

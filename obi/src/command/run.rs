@@ -18,9 +18,9 @@ use crate::shutdown::Shutdown;
 ///
 /// Watches every process on the machine that listens or connects, and serves metrics and page on 127.0.0.1:9464, until
 /// SIGTERM or SIGINT; then everything is flushed and nothing stays in the kernel. SIGHUP reads the configuration again:
-/// discovery and routes follow at once, a file that is not valid is refused and the old one stays. Every key of the configuration can be
-/// given as OBI_SECTION_KEY too. Logs go to standard error; OBI_LOG (or RUST_LOG) filters them. Exit codes: 0 ended by
-/// a signal; 1 failed, with one line that says why; 2 wrong usage or configuration.
+/// discovery and routes follow at once, a file that is not valid is refused and the old one stays. Every key of the
+/// configuration can be given as OBI_SECTION_KEY too. Logs go to standard error; OBI_LOG (or RUST_LOG) filters them.
+/// Exit codes: 0 ended by a signal; 1 failed, with one line that says why; 2 wrong usage or configuration.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  obi run\n  obi run --config /etc/obi.yaml\n  \
     OBI_WEB_LISTEN=0.0.0.0:9464 OBI_DISCOVER_INCLUDE='[{service: shop-*}]' obi run")]

@@ -28,18 +28,18 @@ pub struct Export {
     /// well, but has host and route as labels only this way. Default: `[]`. Example:
     /// `[{url: "http://pyroscope:4040"}]`.
     pub pyroscope: Vec<PyroscopeDestination>,
-    /// Servers that take metrics by Prometheus's remote write (2.0, or 1.0 where they know only that), each with a queue of
-    /// its own: everything that `/metrics` shows. Default: `[]`. Example:
+    /// Servers that take metrics by Prometheus's remote write (2.0, or 1.0 where they know only that), each with a
+    /// queue of its own: everything that `/metrics` shows. Default: `[]`. Example:
     /// `[{url: "http://prometheus:9090/api/v1/write"}]`.
     pub remote_write: Vec<RemoteWriteDestination>,
-    /// Keeps on the disk what destinations do not take: requests of all of them, over restarts, oldest first out. Default:
-    /// `{bytes: 0}`, off: it waits in memory for `retry_for`. Example: `{bytes: 1 GiB}`.
+    /// Keeps on the disk what destinations do not take: requests of all of them, over restarts, oldest first out.
+    /// Default: `{bytes: 0}`, off: it waits in memory for `retry_for`. Example: `{bytes: 1 GiB}`.
     pub spool: Spool,
     /// Which spans are exported. Metrics always count all of them. Default: `{ratio: 1, parent_based: true}`.
     /// `OTEL_TRACES_SAMPLER` and `OTEL_TRACES_SAMPLER_ARG` set it too. Example: `{ratio: 0.1}`.
     pub sampling: Sampling,
-    /// Time between two exports of metrics over OTLP, 1s to 1h. Default: `60s`. `OTEL_METRIC_EXPORT_INTERVAL` (milliseconds) sets
-    /// it too. Example: `15s`.
+    /// Time between two exports of metrics over OTLP, 1s to 1h. Default: `60s`. `OTEL_METRIC_EXPORT_INTERVAL`
+    /// (milliseconds) sets it too. Example: `15s`.
     #[serde(serialize_with = "write_period", deserialize_with = "period::<_, 1_000, 3_600_000>")]
     pub metric_interval: Duration,
 }
@@ -64,8 +64,8 @@ pub struct Sampling {
     /// Share of traces, 0 to 1. Default: `1`. Example: `0.05`.
     #[serde(deserialize_with = "share")]
     pub ratio: f64,
-    /// Do as the caller did where `traceparent` says it, and use `ratio` for traces that begin here only. Default: `true`.
-    /// Example: `false`.
+    /// Do as the caller did where `traceparent` says it, and use `ratio` for traces that begin here only. Default:
+    /// `true`. Example: `false`.
     pub parent_based: bool,
 }
 

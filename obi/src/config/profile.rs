@@ -39,8 +39,8 @@ pub struct Profile {
     /// Time between two exports of what was sampled, 1s to 10m. Default: `10s`. Example: `60s`.
     #[serde(serialize_with = "write_period", deserialize_with = "period::<_, 1_000, 600_000>")]
     pub interval: Duration,
-    /// Memory for samples of the last minutes, 1 MiB to 2 GiB; the oldest give way. Default: `32 MiB`. Example: `128 MiB`,
-    /// to look further back.
+    /// Memory for samples of the last minutes, 1 MiB to 2 GiB; the oldest give way. Default: `32 MiB`. Example: `128
+    /// MiB`, to look further back.
     #[serde(deserialize_with = "value::bytes::<_, 1_048_576, 2_147_483_648>")]
     pub store_bytes: u32,
     /// How long samples are held, 1m to 24h, while `store_bytes` has room for them. Default: `15m`. Example: `2h`, with
@@ -52,8 +52,8 @@ pub struct Profile {
     /// `48 MiB`. Example: `128 MiB`, with many large executables.
     #[serde(deserialize_with = "value::bytes::<_, 4_194_304, 1_073_741_824>")]
     pub table_bytes: u32,
-    /// Memory for names of functions, 1 MiB to 1 GiB; those that were not asked for lately are looked up again. Default:
-    /// `32 MiB`. Example: `16 MiB`.
+    /// Memory for names of functions, 1 MiB to 1 GiB; those that were not asked for lately are looked up again.
+    /// Default: `32 MiB`. Example: `16 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 1_048_576, 1_073_741_824>")]
     pub symbol_bytes: u32,
 }

@@ -29,10 +29,11 @@ pub struct Slo {
     /// Example: `/srv/obi/slo`.
     #[serde(deserialize_with = "value::state_folder")]
     pub state: PathBuf,
-    /// Memory for what shows where an objective burns, up to 1 GiB: whole traces of failed requests take up to one half,
-    /// samples of their stacks the other. They stay while an alert fires and 15 minutes longer; what finds no room is
-    /// counted (`obi_evidence_refused_spans_total`, `obi_profile_failures_total{reason="evidence_full"}`). 0 keeps the failed spans alone. Default: `4 MiB`, room for some 4,000
-    /// spans and 4,000 samples. Example: `16 MiB`, with many objectives.
+    /// Memory for what shows where an objective burns, up to 1 GiB: whole traces of failed requests take up to one
+    /// half, samples of their stacks the other. They stay while an alert fires and 15 minutes longer; what finds no
+    /// room is counted (`obi_evidence_refused_spans_total`, `obi_profile_failures_total{reason="evidence_full"}`). 0
+    /// keeps the failed spans alone. Default: `4 MiB`, room for some 4,000 spans and 4,000 samples. Example: `16 MiB`,
+    /// with many objectives.
     #[serde(deserialize_with = "value::bytes::<_, 0, 1_073_741_824>")]
     pub evidence_bytes: u32,
 }

@@ -25,24 +25,24 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Spool {
-    /// Bytes of all files together, 16 MiB to 16 TiB, or 0 for no spool; the oldest file of the destination that has most gives way. A
-    /// twentieth of the file system stays free in any case. Default: `0`. Example: `1 GiB`.
+    /// Bytes of all files together, 16 MiB to 16 TiB, or 0 for no spool; the oldest file of the destination that has
+    /// most gives way. A twentieth of the file system stays free in any case. Default: `0`. Example: `1 GiB`.
     #[serde(deserialize_with = "bytes")]
     pub bytes: u64,
-    /// Folder of the files, an absolute path; one agent at a time. It holds paths and names of users' requests: it is for
-    /// the agent's user alone. Default: `/var/lib/obi/export`. Example: `/data/obi/export`.
+    /// Folder of the files, an absolute path; one agent at a time. It holds paths and names of users' requests: it is
+    /// for the agent's user alone. Default: `/var/lib/obi/export`. Example: `/data/obi/export`.
     #[serde(deserialize_with = "folder")]
     pub directory: PathBuf,
-    /// `spill` writes what a destination has not taken for five seconds, what is more than half of `queue_bytes`, and what
-    /// is left at the end; `always` writes everything before it is sent, so that a kill costs a second at most. Default:
-    /// `spill`. Example: `always`.
+    /// `spill` writes what a destination has not taken for five seconds, what is more than half of `queue_bytes`, and
+    /// what is left at the end; `always` writes everything before it is sent, so that a kill costs a second at most.
+    /// Default: `spill`. Example: `always`.
     pub mode: Mode,
-    /// Bytes per second that each destination and signal gets from the disk at most, 64 KiB to 1 GiB. Default: `10 MiB`.
-    /// Example: `1 MiB`.
+    /// Bytes per second that each destination and signal gets from the disk at most, 64 KiB to 1 GiB. Default: `10
+    /// MiB`. Example: `1 MiB`.
     #[serde(deserialize_with = "value::bytes::<_, 65_536, 1_073_741_824>")]
     pub drain: u32,
-    /// What has waited longer is counted as lost, 1m to 720h. Default: `24h`. Example: `2h`, for receivers of metrics that
-    /// refuse older samples.
+    /// What has waited longer is counted as lost, 1m to 720h. Default: `24h`. Example: `2h`, for receivers of metrics
+    /// that refuse older samples.
     #[serde(serialize_with = "write_period", deserialize_with = "period::<_, 60_000, 2_592_000_000>")]
     pub max_age: Duration,
 }

@@ -2,8 +2,8 @@
 //!
 //! In: a [`Selection`]. Out: [`Push`]es. Refuses to know connections.
 //!
-//! Samples of a span carry its ids as the labels `span_id` and `trace_id`, which Pyroscope keeps beside the stacks; so a
-//! span with `pyroscope.profile.id` opens its own flame graph in Grafana.
+//! Samples of a span carry its ids as the labels `span_id` and `trace_id`, which Pyroscope keeps beside the stacks; so
+//! a span with `pyroscope.profile.id` opens its own flame graph in Grafana.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,9 @@
 //! Which objectives a span counts for, and as what.
 //!
 //! In: spans, and the indicators made ready. Out: one verdict per objective that the span concerns. Which indicators
-//! select a span depends on little more than service, side, method, route and status, and those come in few combinations:
-//! for each the answer is remembered, so that a thousand objectives cost an event no more than the few it concerns.
-//! Refuses to know what is done with a verdict.
+//! select a span depends on little more than service, side, method, route and status, and those come in few
+//! combinations: for each the answer is remembered, so that a thousand objectives cost an event no more than the few it
+//! concerns. Refuses to know what is done with a verdict.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -17,8 +17,8 @@ use slo::{Classifier, Kind, Objective, Outcome, Subject};
 
 use crate::span::{self, Answer, Detail, Operation, Span, SpanKind};
 
-/// Combinations remembered; beyond them all are forgotten and learned anew. Routes are bounded per service, so that this
-/// happens on very busy machines only.
+/// Combinations remembered; beyond them all are forgotten and learned anew. Routes are bounded per service, so that
+/// this happens on very busy machines only.
 const REMEMBERED: usize = 16_384;
 
 /// The indicators of all objectives.

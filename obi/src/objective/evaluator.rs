@@ -1,7 +1,7 @@
 //! The thread that owns the engine: counts come in, once a second everything is evaluated.
 //!
-//! In: batches of the pipeline, questions, the time. Out: alerts, views, chunks for the disk. Never waits for the disk or
-//! the network. Refuses to know how a burn rate is computed and how a request is made.
+//! In: batches of the pipeline, questions, the time. Out: alerts, views, chunks for the disk. Never waits for the disk
+//! or the network. Refuses to know how a burn rate is computed and how a request is made.
 
 mod annotate;
 mod restore;
@@ -64,7 +64,7 @@ struct Tracked {
     labels: Vec<String>,
 }
 
-/// What a evaluator is made of.
+/// What an evaluator is made of.
 #[derive(Debug)]
 pub(super) struct Ingredients {
     pub(super) engine: Engine,
@@ -225,8 +225,8 @@ impl Evaluator {
         self.notifier
     }
 
-    /// What a counter shows: the events of this process. Who adds counters up takes a new process for a reset, and would
-    /// count again what a counter brought along.
+    /// What a counter shows: the events of this process. Who adds counters up takes a new process for a reset, and
+    /// would count again what a counter brought along.
     fn total(&self, objective: usize, part: usize) -> Counts {
         let counted = self.engine.account(objective).and_then(|account| account.ledgers().get(part));
         counted.map(slo::ledger::Ledger::counted).unwrap_or_default()

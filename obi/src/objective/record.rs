@@ -1,7 +1,7 @@
 //! Objectives in the pipeline: spans to counts and evidence, handed over now and then.
 //!
-//! In: every span, before and after it went into the store. Out: batches for the thread that evaluates. Never waits: when
-//! that thread is busy, counts go on adding up here, and nothing is lost. Refuses to know budgets and burn rates.
+//! In: every span, before and after it went into the store. Out: batches for the thread that evaluates. Never waits:
+//! when that thread is busy, counts go on adding up here, and nothing is lost. Refuses to know budgets and burn rates.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

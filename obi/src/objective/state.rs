@@ -1,7 +1,7 @@
 //! What survives a restart, a `kill -9` and a full disk: counts of time slots and alerts, in one crash-safe file.
 //!
-//! In: chunks of slots as bytes, alerts. Out: the same after a restart. Each [`State::write`] is one transaction: after a
-//! crash either all of it is there or nothing. Refuses to know what is in a chunk and when to write.
+//! In: chunks of slots as bytes, alerts. Out: the same after a restart. Each [`State::write`] is one transaction: after
+//! a crash either all of it is there or nothing. Refuses to know what is in a chunk and when to write.
 //!
 //! The file is a redb database. SQLite would do as well, with a C library; an own log with snapshots would be a second
 //! database to maintain; sled is not maintained; an LSM tree (fjall) is made for more data and uses many files.

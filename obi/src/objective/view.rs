@@ -48,7 +48,8 @@ pub struct ObjectiveView {
     pub ratio: Option<f64>,
     /// Part of the error budget that is left, 1 when nothing is used, negative when overspent.
     pub error_budget_remaining_ratio: f64,
-    /// Seconds until the budget is gone at the pace of the last hour; absent while it is not being used up, 0 when gone.
+    /// Seconds until the budget is gone at the pace of the last hour; absent while it is not being used up, 0 when
+    /// gone.
     pub exhausted_in_seconds: Option<f64>,
     /// How the budget was spent along the period, oldest first.
     pub burn_down: Vec<MomentView>,

@@ -1,8 +1,8 @@
 //! The thread that writes: no other thread waits for the disk.
 //!
 //! In: batches, one at a time. Out: the same on disk, sooner or later; what went wrong, said once and counted. While a
-//! batch cannot be written no other is asked for: what changes meanwhile stays where it is counted. Refuses to know what
-//! is in a batch.
+//! batch cannot be written no other is asked for: what changes meanwhile stays where it is counted. Refuses to know
+//! what is in a batch.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::privilege;
 const RETRY: Duration = Duration::from_secs(5);
 /// Shortest time between two transactions: what `kill -9` may cost.
 const PACE: Duration = Duration::from_secs(1);
-/// A transaction that takes long is followed by a pause this many times as long, so that writing never takes more than a
-/// fiftieth of the time.
+/// A transaction that takes long is followed by a pause this many times as long, so that writing never takes more than
+/// a fiftieth of the time.
 const REST: u32 = 49;
 /// However long it took.
 const LONGEST_REST: Duration = Duration::from_secs(30);
@@ -65,8 +65,8 @@ struct Work {
 }
 
 impl Writer {
-    /// Opens the file of an earlier run and starts the thread. Without a file that can be used the thread tries to open it
-    /// again and again, and gives what is in it to `late`.
+    /// Opens the file of an earlier run and starts the thread. Without a file that can be used the thread tries to open
+    /// it again and again, and gives what is in it to `late`.
     ///
     /// # Errors
     /// When there can be no thread.

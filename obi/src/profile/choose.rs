@@ -1,6 +1,7 @@
 //! Which samples a caller wants.
 //!
-//! In: a [`Filter`]. Out: [`SelectedSamples`] samples; or those that are to be exported next, each once. Refuses to know who asks.
+//! In: a [`Filter`]. Out: [`SelectedSamples`]; or those that are to be exported next, each once. Refuses to know who
+//! asks.
 
 use std::hash::Hash;
 

@@ -116,7 +116,8 @@ impl Waiting {
         if numbers.len() == 1 { ENTRY } else { 8 }
     }
 
-    /// Bytes that it frees. Samples go in the order in which they came: an exchange may have as many as there is room for.
+    /// Bytes that it frees. Samples go in the order in which they came: an exchange may have as many as there is room
+    /// for.
     pub(super) fn remove(&mut self, exchange: u64, number: u64) -> usize {
         let Some(numbers) = self.0.get_mut(&exchange) else { return 0 };
         if numbers.front() != Some(&number) {

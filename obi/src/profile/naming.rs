@@ -1,6 +1,6 @@
-//! SelectedSamples samples to a [`Selection`]: every stack gets names, once.
+//! Selected samples to a [`Selection`]: every stack gets names, once.
 //!
-//! In: [`SelectedSamples`] samples, and what can name a place. Out: a [`Selection`]. Refuses to know how names are found.
+//! In: [`SelectedSamples`], and what can name a place. Out: a [`Selection`]. Refuses to know how names are found.
 //!
 //! Where the walk along a stack broke off, a frame in the place of its root says so: `[truncated: no table]`.
 

@@ -1,6 +1,7 @@
 //! Who processes are: reported after their first samples, changed by exec, and pids are used again.
 //!
-//! In: pids with the times of their samples, and who they are. Out: an [`Origin`] for each sample. Refuses to know samples.
+//! In: pids with the times of their samples, and who they are. Out: an [`Origin`] for each sample. Refuses to know
+//! samples.
 //!
 //! News that a process has become another program comes by another way than its samples: either may be here first. So
 //! what a process was before stays known for a while, with the time until when.

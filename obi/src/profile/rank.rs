@@ -68,8 +68,8 @@ impl Ranks {
         self.bytes
     }
 
-    /// Of each route the shortest duration of those beyond the `share` of its requests that took the least, ns; of spans that ended in `start..end`, to
-    /// within a slot.
+    /// Of each route the shortest duration of those beyond the `share` of its requests that took the least, ns; of
+    /// spans that ended in `start..end`, to within a slot.
     pub(super) fn thresholds(&self, start: u64, end: u64, share: f64) -> HashMap<RouteKey, u64, RandomState> {
         let mut sums = HashMap::<RouteKey, Buckets, RandomState>::default();
         for (number, counts) in &self.slots {

@@ -1,10 +1,10 @@
 //! The samples of the last minutes, in bounded memory.
 //!
 //! In: samples whose addresses have places (whatever `P` is), the spans they were taken in, who processes are. Out:
-//! [`SelectedSamples`] samples. Refuses to know names of functions and what a place is.
+//! [`SelectedSamples`]. Refuses to know names of functions and what a place is.
 //!
-//! Times are `CLOCK_MONOTONIC` nanoseconds. A stack that is sampled a thousand times is held once. What finds no room any
-//! more is the oldest, and counted. Of links see [`super::join`].
+//! Times are `CLOCK_MONOTONIC` nanoseconds. A stack that is sampled a thousand times is held once. What finds no room
+//! any more is the oldest, and counted. Of links see [`super::join`].
 
 use std::collections::VecDeque;
 use std::hash::Hash;
@@ -266,8 +266,8 @@ impl<P: Clone + Eq + Hash> Store<P> {
         self.origins.is_called(pid, origin);
     }
 
-    /// The process is another program since `time`, or another process: what it was called holds for older samples only.
-    /// Returns, as [`Self::push`] does, whether the caller is to ask who it is.
+    /// The process is another program since `time`, or another process: what it was called holds for older samples
+    /// only. Returns, as [`Self::push`] does, whether the caller is to ask who it is.
     pub fn renews(&mut self, pid: u32, time: u64) -> bool {
         let Some(old) = self.origins.renews(pid, time) else { return false };
         // Samples may have been here sooner than the news, and wait for their places in any order.

@@ -174,7 +174,7 @@ fn samples_around_an_exec_belong_to_the_program_of_their_time() {
     let mut store = Store::new(1 << 20);
     assert!(store.push(taken(10, 0, 7, &[1])).1);
     store.is_called(7, origin(7, "before"));
-    // RawSample in the next program, but read before the exec was reported.
+    // Taken in the next program, but read before the exec was reported.
     assert!(!store.push(taken(40, 0, 7, &[2])).1);
     assert!(store.renews(7, 30), "what it is now has to be said again");
     // And one of the former program that was still waiting for its places.

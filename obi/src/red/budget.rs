@@ -1,15 +1,16 @@
 //! One series budget, shared fairly between services.
 //!
-//! In: services that ask for a series, and give series back. Out: yes or no, and who holds what. Refuses to know labels.
+//! In: services that ask for a series, and give series back. Out: yes or no, and who holds what. Refuses to know
+//! labels.
 //!
 //! Four fifths of the budget are for ordinary series, one fifth for those of overflow. Of the ordinary ones a quarter
 //! is *promised*: the first 32 services have 1/64 of it each, the next 64 have 1/256 each, the next 128 have 1/1024
 //! each, and so on, so that the promises never add up to more than there is, whatever comes and in whatever order. The
 //! other three quarters are *common*: a service may hold four times as many of them as are still free (the dynamic
 //! threshold of Choudhury and Hahne, which keeps a switch's shared buffer from being taken by one port). One noisy
-//! service alone gets four fifths of the common part, two get four ninths each, `n` get 4/(1+4n) each. A quiet one finds
-//! its promised part untouched at any time. And while the common part is nearly full, series of a service that holds
-//! more than an equal part expire sooner (see [`Budget::is_tight_for`]).
+//! service alone gets four fifths of the common part, two get four ninths each, `n` get 4/(1+4n) each. A quiet one
+//! finds its promised part untouched at any time. And while the common part is nearly full, series of a service that
+//! holds more than an equal part expire sooner (see [`Budget::is_tight_for`]).
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! CPU time of requests by service and route.
 //!
-//! In: what was sampled while requests were served. Out: running totals, and how far they may be off. Refuses to know how
-//! CPUs are sampled.
+//! In: what was sampled while requests were served. Out: running totals, and how far they may be off. Refuses to know
+//! how CPUs are sampled.
 //!
 //! Each CPU is looked at once a period, at moments that have nothing to do with what it runs, and each look stands for
 //! a period of CPU time. So `n` looks say `n` periods, with a standard error of at most `sqrt(n)` periods: counts of

@@ -11,7 +11,8 @@ use crate::span::Status;
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// A span of the connector's fixture: service, kind, path, whether it failed, milliseconds (start after end if negative).
+/// A span of the connector's fixture: service, kind, path, whether it failed, milliseconds (start after end if
+/// negative).
 type Row = (&'static str, SpanKind, &'static str, bool, i64);
 
 /// Service, span name, kind, status, calls, sum of milliseconds.

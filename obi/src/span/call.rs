@@ -1,15 +1,15 @@
 //! Methods of remote procedure calls: few names for what clients may call anything, and which of them stream.
 //!
-//! In: calls. Out: `rpc.method`, and whether it is known to stream. Both are learned per service and side. Refuses to know
-//! statuses beyond "success" and "no such method".
+//! In: calls. Out: `rpc.method`, and whether it is known to stream. Both are learned per service and side. Refuses to
+//! know statuses beyond "success" and "no such method".
 //!
-//! A method is what was called, as far as the server has it: what is `UNIMPLEMENTED` is `_OTHER`, so that a client cannot
-//! make series by inventing methods. Where a server refuses what it does not have with another status, half of the room
-//! is kept for methods that have succeeded.
+//! A method is what was called, as far as the server has it: what is `UNIMPLEMENTED` is `_OTHER`, so that a client
+//! cannot make series by inventing methods. Where a server refuses what it does not have with another status, half of
+//! the room is kept for methods that have succeeded.
 //!
-//! A call streams when more than one message went one way, or when it succeeded without a message that a plain call must
-//! have. One such call marks its method for good. A plain call that fails may have no response, or be refused before its
-//! request came: that shows nothing.
+//! A call streams when more than one message went one way, or when it succeeded without a message that a plain call
+//! must have. One such call marks its method for good. A plain call that fails may have no response, or be refused
+//! before its request came: that shows nothing.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -71,7 +71,8 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// Points `method` at `rpc.method` of a call. Whether the method is known to stream, by this call or an earlier one.
+    /// Points `method` at `rpc.method` of a call. Whether the method is known to stream, by this call or an earlier
+    /// one.
     pub fn assign(&mut self, call: Call<'_>, method: &mut Arc<str>) -> bool {
         let found = method_of(call.path)
             .filter(|_| call.status != Some(Code::UNIMPLEMENTED))

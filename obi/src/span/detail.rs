@@ -130,7 +130,8 @@ pub struct Http {
     pub query: String,
     /// `url.scheme`.
     pub scheme: &'static str,
-    /// `http.route` (server) or `url.template` (client): the templated path; bounded in number, empty where there is none.
+    /// `http.route` (server) or `url.template` (client): the templated path; bounded in number, empty where there is
+    /// none.
     pub route: Arc<str>,
     /// `network.protocol.version`.
     pub version: &'static str,

@@ -133,8 +133,8 @@ pub fn error_type(exchange: &Exchange<'_>, status: Option<Code>) -> &'static str
     }
 }
 
-/// A client's clock runs before the request is on its way, and the time is rounded up when it is sent: who gives up in the
-/// last tenth of it, or in the last few milliseconds, is taken for one whose time has passed.
+/// A client's clock runs before the request is on its way, and the time is rounded up when it is sent: who gives up in
+/// the last tenth of it, or in the last few milliseconds, is taken for one whose time has passed.
 fn is_over(exchange: &Exchange<'_>, timeout: Option<u64>) -> bool {
     const LEAST: u64 = 10_000_000;
     let lasted = exchange.ended.saturating_sub(exchange.arrival);

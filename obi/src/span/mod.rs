@@ -1,7 +1,7 @@
 //! Exchanges to spans: semantic-convention attributes, routes, service names.
 //!
-//! In: [`crate::protocol::Exchange`], its [`crate::cause::TracePosition`] and what is known of its process. Out: [`Span`].
-//! Refuses to know metrics, exporters and the kernel.
+//! In: [`crate::protocol::Exchange`], its [`crate::cause::TracePosition`] and what is known of its process. Out:
+//! [`Span`]. Refuses to know metrics, exporters and the kernel.
 //!
 //! - [`assemble`]: the [`Assembler`], which makes a [`Span`] of an exchange and its service.
 //! - [`attribute`]: name, status and attributes of a span, once for all exporters.

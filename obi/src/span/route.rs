@@ -1,7 +1,7 @@
 //! Paths to routes: few names for many paths, learned from the paths themselves.
 //!
-//! In: a request's path, method, service and status. Out: its route, shared, and bounded in number per service. Works on
-//! any text. Refuses to know files and clocks.
+//! In: a request's path, method, service and status. Out: its route, shared, and bounded in number per service. Works
+//! on any text. Refuses to know files and clocks.
 //!
 //! A path that the configuration names has that route ([`crate::config::route`]). For the others, what looks like an
 //! identifier by its shape is one ([`super::segment`]); what varies without looking so, such as names of people, is

@@ -2,8 +2,9 @@
 //!
 //! In: the text between two slashes. Out: [`Segment::Variable`] for what is an identifier by its shape (numbers, UUIDs,
 //! hashes, dates, encoded values, addresses), else text, with `{id}` in place of the identifiers in it. Without memory:
-//! words that vary are for [`super::route`] to find out, helped by [`suspicion`]. All identifiers share one placeholder:
-//! a value of digits alone may be a number or a hash, and a route must not depend on which values came along.
+//! words that vary are for [`super::route`] to find out, helped by [`suspicion`]. All identifiers share one
+//! placeholder: a value of digits alone may be a number or a hash, and a route must not depend on which values came
+//! along.
 
 /// Stands for what varies.
 pub const ID: &str = "{id}";

@@ -10,9 +10,9 @@ use super::method::OTHER;
 /// Codes from here on belong to libraries and applications; what they mean is theirs.
 const PRIVATE: u16 = 3000;
 
-/// `error.type` at `side`; empty when it ended in order. A code that complains of a message is an error of the one who sent
-/// that message, and, as with HTTP's statuses, of the client in any case. A connection that went away without a Close
-/// frame is an error by what happened to it.
+/// `error.type` at `side`; empty when it ended in order. A code that complains of a message is an error of the one who
+/// sent that message, and, as with HTTP's statuses, of the client in any case. A connection that went away without a
+/// Close frame is an error by what happened to it.
 #[must_use]
 pub fn error_type(socket: &WebSocket, failure: Option<Failure>, side: Side) -> &'static str {
     match (socket.closed_by, socket.close_code) {

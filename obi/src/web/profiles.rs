@@ -40,8 +40,8 @@ pub(super) async fn serve(
     super::made(permit, move || answer(format, &request.title, &selection)).await
 }
 
-/// The same parameters for what is compared; `base_service`, `base_from`, … say with what. Or `slow=true`: slow requests
-/// with the rest of their routes. SVG, or the same in a document (`format=html`).
+/// The same parameters for what is compared; `base_service`, `base_from`, … say with what. Or `slow=true`: slow
+/// requests with the rest of their routes. SVG, or the same in a document (`format=html`).
 pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> Result<Response, Error> {
     let Query(pairs) = pairs.map_err(|rejection| Error::Query(rejection.body_text()))?;
     let Some((request, base)) = Request::parse_both(pairs, now())? else {

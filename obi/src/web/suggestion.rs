@@ -1,6 +1,7 @@
 //! `/api/v1/slos/suggested`: objectives to begin with, for a service that is watched.
 //!
-//! In: a service's name, a snapshot of its series. Out: OpenSLO text. Refuses to choose targets: that is the crate `slo`.
+//! In: a service's name, a snapshot of its series. Out: OpenSLO text. Refuses to choose targets: that is the crate
+//! `slo`.
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};

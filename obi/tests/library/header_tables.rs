@@ -1,8 +1,8 @@
 //! Joining a connection in the middle: how much of what header blocks say is not known, block by block.
 //!
 //! In: connections with header-heavy requests, joined at random places. Out: a table of the share that is unknown, by
-//! encoder; failure when anything known is wrong, or when fields whose names every encoder takes from the static table are
-//! still unknown after the table has been turned over once.
+//! encoder; failure when anything known is wrong, or when fields whose names every encoder takes from the static table
+//! are still unknown after the table has been turned over once.
 
 use obi::protocol::http2::hpack::{Decoder, Head, Name};
 

@@ -4,9 +4,9 @@
 //! random popularity of routes and of values; noise of scanners. Out: precision, recall and accuracy, printed, with a
 //! floor; failure when the order of requests, a restart or hostile paths change what must not change.
 //!
-//! Precision: of the routes shown in the second half, how many stand for one true route and are all of it. Recall: of the
-//! true routes asked for in the second half, how many have one route of their own. Accuracy: requests of the second half
-//! whose route groups exactly the requests of their true route.
+//! Precision: of the routes shown in the second half, how many stand for one true route and are all of it. Recall: of
+//! the true routes asked for in the second half, how many have one route of their own. Accuracy: requests of the second
+//! half whose route groups exactly the requests of their true route.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;

@@ -129,8 +129,8 @@ impl Classifier {
         self.total.service.as_ref().and_then(Pattern::exact)
     }
 
-    /// Whether the verdict depends on the event's duration. If not, events with the same texts, error and streaming have
-    /// the same.
+    /// Whether the verdict depends on the event's duration. If not, events with the same texts, error and streaming
+    /// have the same.
     pub fn uses_duration(&self) -> bool {
         self.total.duration.is_some() || self.counted.duration.is_some()
     }

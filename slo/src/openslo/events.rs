@@ -26,8 +26,8 @@
 //! total: {metricSource: {type: obi, spec: {service: cart, method: "shop.Cart/*", streaming: exclude}}}
 //! ```
 //!
-//! An event whose status is not known (a connection of HTTP/2 was joined in the middle) does not count where the verdict
-//! depends on the status: with `status`, with `outcome` unless it broke in any case, with lists of statuses.
+//! An event whose status is not known (a connection of HTTP/2 was joined in the middle) does not count where the
+//! verdict depends on the status: with `status`, with `outcome` unless it broke in any case, with lists of statuses.
 
 use std::time::Duration;
 

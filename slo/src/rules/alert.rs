@@ -73,8 +73,8 @@ fn fires(objective: &Objective, arm: &Arm) -> String {
     format!("  {and}\n    unless on (slo)\n  {unless}")
 }
 
-/// Each shows that the errors have ended, though the windows still remember them: the last minute was surely better than
-/// the threshold; no event was bad for a while though some would have been; or nothing came at all.
+/// Each shows that the errors have ended, though the windows still remember them: the last minute was surely better
+/// than the threshold; no event was bad for a while though some would have been; or nothing came at all.
 fn recovered(objective: &Objective, arm: &Arm) -> [String; 3] {
     let least = arm.conditions.iter().map(|condition| condition.threshold).fold(f64::INFINITY, f64::min);
     let allowed = match objective.budgeting {

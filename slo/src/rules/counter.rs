@@ -1,7 +1,7 @@
 //! What counters have gained in one evaluation step, exactly.
 //!
-//! In: a selector of counters. Out: PromQL whose value is an integer. Refuses `rate` and `increase`: they extrapolate to
-//! the edges of the window, and know neither the birth of a series nor a restart that ends above the old value.
+//! In: a selector of counters. Out: PromQL whose value is an integer. Refuses `rate` and `increase`: they extrapolate
+//! to the edges of the window, and know neither the birth of a series nor a restart that ends above the old value.
 //!
 //! For every series the last sample of this step is compared with the last one before. Steps follow each other without
 //! a hole, so the sum over any window telescopes: every sample is compared with exactly one before it.

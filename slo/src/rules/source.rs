@@ -1,7 +1,7 @@
 //! Which counters an objective's events are in.
 //!
-//! In: an [`Objective`]. Out: selectors of Prometheus counters, or what is in the way. Refuses queries that are no plain
-//! selector: what `rate()` or `sum()` have computed cannot be counted exactly any more.
+//! In: an [`Objective`]. Out: selectors of Prometheus counters, or what is in the way. Refuses queries that are no
+//! plain selector: what `rate()` or `sum()` have computed cannot be counted exactly any more.
 
 use crate::indicator::{Indicator, Outcome, Queries};
 use crate::objective::Objective;

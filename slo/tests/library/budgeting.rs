@@ -1,7 +1,7 @@
 //! Worked numbers: the specification's examples of the budgeting methods, composites, and the rows at which rates fail.
 //!
-//! In: events second by second or minute by minute. Out: budgets and burn rates, compared with numbers computed by hand.
-//! Refuses tolerance where the answer is a count.
+//! In: events second by second or minute by minute. Out: budgets and burn rates, compared with numbers computed by
+//! hand. Refuses tolerance where the answer is a count.
 
 use std::time::Duration;
 
@@ -93,8 +93,8 @@ fn timeslices_of_the_specification() {
 
 #[test]
 fn ratio_timeslices_of_the_specification() {
-    // The mean falls from 99 % by 98 points for the share of attacked slices, to 95 % after 822.9 of 20,160: 13 h 43 min,
-    // the specification's "about 13 hours and 45 minutes".
+    // The mean falls from 99 % by 98 points for the share of attacked slices, to 95 % after 822.9 of 20,160: 13 h 43
+    // min, the specification's "about 13 hours and 45 minutes".
     for (attack, left) in [(822, true), (823, false)] {
         let definition = objective(TWO_WEEKS, "RatioTimeslices", &["target: 0.95, timeSliceWindow: 1m"]);
         let engine = engine(definition, two_weeks(attack), 14 * DAY - 1);

@@ -1,7 +1,7 @@
 //! Random streams of events against a model that counts by hand.
 //!
-//! In: bursts, silence, late events, restarts, kills, steps of the clock, changes of the clocks. Out: every count, slice
-//! and share of observed time compared. Refuses to share code with the crate: the model is a list of events.
+//! In: bursts, silence, late events, restarts, kills, steps of the clock, changes of the clocks. Out: every count,
+//! slice and share of observed time compared. Refuses to share code with the crate: the model is a list of events.
 
 use jiff::ToSpan;
 use jiff::civil::DateTime;

@@ -1,7 +1,7 @@
 //! What sampling a whole machine costs: [`Crowd`] on busy CPUs, the agent with its defaults.
 //!
-//! In: an effort. Out: rows: time to the first profile; CPU time of agent and kernel programs by share of the machine, in
-//! windows one after another, since it is a rate and no comparison; memory before and after all stacks were named.
+//! In: an effort. Out: rows: time to the first profile; CPU time of agent and kernel programs by share of the machine,
+//! in windows one after another, since it is a rate and no comparison; memory before and after all stacks were named.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Samples and the requests they were taken in: a server with a thread per connection, two routes with a hot function each.
+//! Samples and the requests they were taken in: a server with a thread per connection, two routes with a hot function
+//! each.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{Read as _, Write as _};
@@ -61,10 +62,10 @@ fn is_in_hook(sample: &Sampled) -> bool {
 
 /// What the samples of the server must be, and `others` of the clients.
 ///
-/// A sample is refused a span when it carries the number of a request that has ended. For a thread that serves one request
-/// after the other that is physically possible in one place only: inside the agent's hook at the send, between the
-/// moment that becomes the end of the span and the moment, some microseconds later, at which the thread is marked as
-/// serving nothing.
+/// A sample is refused a span when it carries the number of a request that has ended. For a thread that serves one
+/// request after the other that is physically possible in one place only: inside the agent's hook at the send, between
+/// the moment that becomes the end of the span and the moment, some microseconds later, at which the thread is marked
+/// as serving nothing.
 fn check(
     server: &HotServer,
     (samples, others): (&[Sampled], &[Sampled]),

@@ -1,7 +1,7 @@
 //! Where the frames of a sample are.
 //!
-//! In: a sample's words, what processes map, what is known of interpreters. Out: a [`FrameAddress`] for each frame. Refuses to
-//! know what places are called.
+//! In: a sample's words, what processes map, what is known of interpreters. Out: a [`FrameAddress`] for each frame.
+//! Refuses to know what places are called.
 
 use super::frame_address::{FrameAddress, Within, mark};
 use super::guests::Guests;
@@ -35,7 +35,7 @@ pub(super) fn find(
                 places.push(FrameAddress { address, within: Within::Function(function) });
                 continue;
             }
-            // RawSample together with the word before it.
+            // Taken together with the word before it.
             UserFrame::Code { .. } => continue,
             UserFrame::Mark(failure) => {
                 places.push(FrameAddress { address: mark(failure, sample.event.end), within: Within::Mark });

@@ -76,7 +76,8 @@ const KEPT: u64 = 600_000_000_000;
 /// Threads that look; another is started when one does not return in this time.
 const WORKERS: usize = 4;
 const PATIENCE: u64 = 2_000_000_000;
-/// Samples without a thread, or with a frame that is not understood, none that are right, until an interpreter counts as not understood.
+/// Samples without a thread, or with a frame that is not understood, none that are right, until an interpreter counts
+/// as not understood.
 const LOST: u64 = 20;
 /// Likewise objects that are no code.
 const WRONG: u64 = 8;

@@ -31,7 +31,8 @@ pub(super) enum Job {
     Answer(SelectedSamples<FrameAddress>, Clock, oneshot::Sender<Selection>),
     /// They are to be exported.
     Export(SelectedSamples<FrameAddress>, Clock),
-    /// The file will be closed: these addresses of it are in held samples. The descriptor is held as long as that takes.
+    /// The file will be closed: these addresses of it are in held samples. The descriptor is held as long as that
+    /// takes.
     Closing(Arc<ExecutableFile>, Arc<File>, Vec<u64>),
     /// A process runs code that it makes itself.
     Observe(u32),

@@ -1,8 +1,8 @@
 //! Whether return probes are harmless here.
 //!
-//! In: the running kernel. Out: an answer, found out with a child of ours. On x86-64 from 6.11 on a probed function returns
-//! through a system call of the kernel's own, and some kernels ask the program's seccomp filter about it, which knows
-//! nothing of it: a sandboxed program would be killed by being watched. Fixed in 6.14 and its stable relatives.
+//! In: the running kernel. Out: an answer, found out with a child of ours. On x86-64 from 6.11 on a probed function
+//! returns through a system call of the kernel's own, and some kernels ask the program's seccomp filter about it, which
+//! knows nothing of it: a sandboxed program would be killed by being watched. Fixed in 6.14 and its stable relatives.
 
 use std::hint::black_box;
 use std::io;

@@ -1,7 +1,7 @@
 //! Small reads all over a large file, as few system calls.
 //!
-//! In: places in a file. Out: bytes. Keeps 128 pages of it, whatever its size. Refuses to map the file: who can write to
-//! it could make every look at it a fault.
+//! In: places in a file. Out: bytes. Keeps 128 pages of it, whatever its size. Refuses to map the file: who can write
+//! to it could make every look at it a fault.
 
 use std::cell::RefCell;
 use std::io;

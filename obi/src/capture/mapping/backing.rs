@@ -1,7 +1,7 @@
 //! What stands behind a mapping: a file that may have been opened, or memory that belongs to none.
 //!
-//! In: what the kernel calls it. Out: [`Backing`], one for all mappings of the same file, and [`Backings`], all of them.
-//! A file is opened elsewhere, by a thread that may wait for it; until then it is not known yet.
+//! In: what the kernel calls it. Out: [`Backing`], one for all mappings of the same file, and [`Backings`], all of
+//! them. A file is opened elsewhere, by a thread that may wait for it; until then it is not known yet.
 #![forbid(unsafe_code)]
 
 use std::hash::BuildHasher as _;

@@ -1,7 +1,8 @@
 //! Who maps what: from an address of a sample to a file and an address in it.
 //!
-//! In: samples' processes and addresses, the kernel's side-band of mappings, `/proc`. Out: [`resolver::MappedAddress`]s in
-//! [`ExecutableFile`]s, and what the kernel side needs to walk stacks. Refuses to know names and how a stack is walked.
+//! In: samples' processes and addresses, the kernel's side-band of mappings, `/proc`. Out: [`resolver::MappedAddress`]s
+//! in [`ExecutableFile`]s, and what the kernel side needs to walk stacks. Refuses to know names and how a stack is
+//! walked.
 //!
 //! ```text
 //! perf events ─▶ rings ─▶ process ─▶ space ─▶ resolver ─▶ places of samples, map `mappings`

@@ -1,8 +1,8 @@
 //! Opens the files that processes map: the very one that is mapped, or none.
 //!
 //! In: an [`Opening`]. Out: an open file, or why not. A path alone says little: it is looked up as the process sees it,
-//! and the file must be the one that the kernel named. Where the process has gone, its parent's view is tried, and ours.
-//! May wait for the file system. Refuses to know what is in a file.
+//! and the file must be the one that the kernel named. Where the process has gone, its parent's view is tried, and
+//! ours. May wait for the file system. Refuses to know what is in a file.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

@@ -233,8 +233,8 @@ impl Processes {
         }
     }
 
-    /// The file behind a name is another one now: what has been mapped since it was last confirmed is the new one, and is
-    /// asked for.
+    /// The file behind a name is another one now: what has been mapped since it was last confirmed is the new one, and
+    /// is asked for.
     pub fn replaced(&mut self, old: &Arc<Backing>) {
         self.backings.forget(old);
         let confirmed = old.confirmed();
@@ -274,8 +274,8 @@ impl Processes {
         self.backings.forget(backing);
     }
 
-    /// Forgets who ended long ago. `runs` says whether a process whose first thread has ended goes on. Returns those that
-    /// are gone and have elements in the kernel's map.
+    /// Forgets who ended long ago. `runs` says whether a process whose first thread has ended goes on. Returns those
+    /// that are gone and have elements in the kernel's map.
     pub fn sweep(&mut self, now: u64, runs: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
         let old = now.saturating_sub(GRACE);
         let mut gone = Vec::new();

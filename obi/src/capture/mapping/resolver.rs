@@ -1,8 +1,8 @@
 //! From an address of a sample to the file and the place in it: the owner of all that is known of mappings.
 //!
-//! In: the side-band, answers of the threads that look at files and make tables, samples. Out: [`MappedAddress`]s, and what the
-//! kernel side learns. Owned by the thread that reads the samples, and never waits: what takes time is asked of
-//! [`Reader`] and [`Builder`].
+//! In: the side-band, answers of the threads that look at files and make tables, samples. Out: [`MappedAddress`]s, and
+//! what the kernel side learns. Owned by the thread that reads the samples, and never waits: what takes time is asked
+//! of [`Reader`] and [`Builder`].
 //!
 //! Who samples reads the ring of stacks first and calls [`Resolver::advance`] then: what made a sample's addresses
 //! valid was written before the sample was taken.
@@ -46,7 +46,8 @@ impl MappedAddress {
         self.mapping.file_offset(self.address)
     }
 
-    /// Where that is in the file's own layout (`p_vaddr`); `None` while the file is not known, and when it is no program.
+    /// Where that is in the file's own layout (`p_vaddr`); `None` while the file is not known, and when it is no
+    /// program.
     #[must_use]
     pub fn elf_address(&self) -> Option<u64> {
         self.mapping.file()?.address(self.file_offset())

@@ -1,7 +1,7 @@
 //! The side-band of all CPUs, in order of time.
 //!
-//! In: the rings of the kernel's events. Out: [`Record`]s. Two CPUs write without regard to each other, so what is newer
-//! than the moment at which reading began waits for the next time: something older may still be on its way.
+//! In: the rings of the kernel's events. Out: [`Record`]s. Two CPUs write without regard to each other, so what is
+//! newer than the moment at which reading began waits for the next time: something older may still be on its way.
 #![forbid(unsafe_code)]
 
 use std::io;
@@ -41,8 +41,8 @@ impl Rings {
         Ok(Self { rings, bytes: Vec::new(), order: Vec::new(), malformed: 0 })
     }
 
-    /// Hands over, in order, what was written before `horizon` (`CLOCK_MONOTONIC`, nanoseconds), which is to be the time
-    /// just before the call.
+    /// Hands over, in order, what was written before `horizon` (`CLOCK_MONOTONIC`, nanoseconds), which is to be the
+    /// time just before the call.
     pub fn drain(&mut self, horizon: u64, mut apply: impl FnMut(Record<'_>)) {
         let Self { rings, bytes, order, malformed } = self;
         for ring in rings {

@@ -94,8 +94,8 @@ impl Space {
         self.former.iter().map(|(_, mapping)| mapping)
     }
 
-    /// What was mapped at an address at a time. Something that was mapped there later, when nothing is known of the time
-    /// before, is taken as well: a list from `/proc` may be younger than the sample.
+    /// What was mapped at an address at a time. Something that was mapped there later, when nothing is known of the
+    /// time before, is taken as well: a list from `/proc` may be younger than the sample.
     #[must_use]
     pub fn find(&self, address: u64, time: u64) -> Option<&Arc<Mapping>> {
         let current = self.at(address);

@@ -2,7 +2,8 @@
 //!
 //! In: files that samples go through. Out: elements of the map `unwind_chunk`, and [`ExecutableFile`]s that know their
 //! tables. What was sampled least recently makes room for what is sampled now; what was made room with comes back when
-//! it is sampled again. Making a table takes from a millisecond to seconds, so [`Builder`] does it in a thread of its own.
+//! it is sampled again. Making a table takes from a millisecond to seconds, so [`Builder`] does it in a thread of its
+//! own.
 #![forbid(unsafe_code)]
 
 use std::fs::File;

@@ -98,8 +98,8 @@ map_types! {
     WaitSetting(wait_setting),
 }
 
-/// Where a thread's stack in the kernel ends and the registers saved there begin to count, for the flavour that needs to
-/// be found. A kernel built for FRED's event frames leaves sixteen bytes above them, whatever the processor has
+/// Where a thread's stack in the kernel ends and the registers saved there begin to count, for the flavour that needs
+/// to be found. A kernel built for FRED's event frames leaves sixteen bytes above them, whatever the processor has
 /// (`TOP_OF_KERNEL_STACK_PADDING`).
 fn stack_bytes(types: &KernelTypes) -> u32 {
     16384 - if types.has_structure("fred_frame") { 16 } else { 0 }

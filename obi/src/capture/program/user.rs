@@ -1,7 +1,7 @@
 //! The programs for places in TLS libraries, loaded but attached nowhere yet.
 //!
-//! In: a hook set's object once more, and the maps that its other programs have made. Out: [`UserPrograms`]. The loading
-//! library cannot load them for `uprobe.multi`, so it parses and relocates, and we load.
+//! In: a hook set's object once more, and the maps that its other programs have made. Out: [`UserPrograms`]. The
+//! loading library cannot load them for `uprobe.multi`, so it parses and relocates, and we load.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};

@@ -1,7 +1,8 @@
 //! Which pids `/proc` shows: the kernel's events carry those of the initial pid namespace.
 //!
 //! In: `/proc/self`. Out: whether they agree, and our own pid there. The inode of the initial pid namespace is a
-//! constant of the kernel (`PID_NS_INIT_INO`), and the kernel's threads live in no other, so this is exact and no guess.
+//! constant of the kernel (`PID_NS_INIT_INO`), and the kernel's threads live in no other, so this is exact and no
+//! guess.
 
 use serde::Serialize;
 

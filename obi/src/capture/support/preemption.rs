@@ -1,8 +1,8 @@
 //! Whether this kernel takes the processor away from a thread in the middle of a BPF program.
 //!
 //! In: the kernel's types, its scheduler's file in debugfs, its command line, its build configuration. Out: whose
-//! programs. The kernel skips a BPF program of kind tracing that is already running on the processor; under preemption that
-//! happens not only to programs that interrupt themselves, but to every thread that comes by meanwhile.
+//! programs. The kernel skips a BPF program of kind tracing that is already running on the processor; under preemption
+//! that happens not only to programs that interrupt themselves, but to every thread that comes by meanwhile.
 #![forbid(unsafe_code)]
 
 use std::io::Read as _;

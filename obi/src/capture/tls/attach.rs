@@ -1,7 +1,7 @@
 //! Probe points into the kernel.
 //!
-//! In: an open file and its points. Out: [`Probes`], whose end detaches. One link per program and kind of point where the
-//! kernel has `uprobe.multi`, else a performance event per point, of which there is a bounded number.
+//! In: an open file and its points. Out: [`Probes`], whose end detaches. One link per program and kind of point where
+//! the kernel has `uprobe.multi`, else a performance event per point, of which there is a bounded number.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
@@ -59,8 +59,8 @@ pub enum AttachError {
 }
 
 impl Attacher {
-    /// Attaches these programs. Tries first whether return probes are harmless here; where that cannot be found out, none
-    /// are used.
+    /// Attaches these programs. Tries first whether return probes are harmless here; where that cannot be found out,
+    /// none are used.
     #[must_use]
     pub fn new(programs: UserPrograms) -> Self {
         let Trial { harmless, probe } = trial::return_probe(programs.is_multi()).unwrap_or_else(|error| {
@@ -205,7 +205,8 @@ impl Failure {
 }
 
 /// Whether the first of these points shows a breakpoint already in a new mapping of the file: then the same inode is
-/// probed under another name (layers of containers share files, and the kernel puts its breakpoints into what is below).
+/// probed under another name (layers of containers share files, and the kernel puts its breakpoints into what is
+/// below).
 pub(super) fn is_probed(file: &std::fs::File, points: &[ProbePoint]) -> bool {
     let Some(point) = points.first() else { return false };
     let mut original = [0];

@@ -1,8 +1,8 @@
 //! Which TLS a process has that is not read, and why it is not.
 //!
-//! In: a process whose TLS connections nobody reads. Out: [`Why`]. Looks at names of mapped libraries first, then into the
-//! executable, of which it reads a bounded part. Called once for a process, off every hot path. What is not recognised
-//! is said to be unknown.
+//! In: a process whose TLS connections nobody reads. Out: [`Why`]. Looks at names of mapped libraries first, then into
+//! the executable, of which it reads a bounded part. Called once for a process, off every hot path. What is not
+//! recognised is said to be unknown.
 #![forbid(unsafe_code)]
 
 use super::elf::{Image, OpenFile, Source};

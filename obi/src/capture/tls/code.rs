@@ -1,8 +1,8 @@
 //! Machine code of one function, as far as the choice of probe points needs it (x86-64).
 //!
 //! In: bytes and their address. Out: which instructions the kernel emulates at a probe, how far the arguments are still
-//! in their registers, where a result is final. Whatever is not understood ends the look: an answer is proven or absent.
-//! Refuses to know what the function does. Pure.
+//! in their registers, where a result is final. Whatever is not understood ends the look: an answer is proven or
+//! absent. Refuses to know what the function does. Pure.
 #![forbid(unsafe_code)]
 
 mod error;
@@ -75,7 +75,8 @@ impl<'a> Function<'a> {
         Self { address, bytes, instructions, targets }
     }
 
-    /// The first emulated instruction, if every call passes it with its first `n_arguments` arguments in their registers.
+    /// The first emulated instruction, if every call passes it with its first `n_arguments` arguments in their
+    /// registers.
     pub(super) fn entry(&self, n_arguments: usize) -> Option<Entry> {
         let mut clobbered = Clobbered::default();
         for instruction in self.straight_line() {

@@ -1,7 +1,7 @@
 //! A file: what it is known by, and its probe points.
 //!
-//! In: an ELF file, what `stat` says of one. Out: where the kernel programs go in it; none where it has no TLS functions
-//! by name, and why not where it has some that are not understood.
+//! In: an ELF file, what `stat` says of one. Out: where the kernel programs go in it; none where it has no TLS
+//! functions by name, and why not where it has some that are not understood.
 #![forbid(unsafe_code)]
 
 use std::fs::Metadata;

@@ -159,7 +159,7 @@ impl Finder {
         }
     }
 
-    /// A process of a recent_programs program lives on.
+    /// A process of a program that was looked at lately lives on.
     pub fn settled(&mut self, tgid: u32, program: Program, now: Instant) {
         let met = self.look(tgid);
         self.remember(program, &met, now);
@@ -211,7 +211,8 @@ impl Finder {
         });
     }
 
-    /// Looks at one process whose time has come, or goes on with the round when that is due. Returns when to call again.
+    /// Looks at one process whose time has come, or goes on with the round when that is due. Returns when to call
+    /// again.
     pub fn tick(&mut self, now: Instant) -> Instant {
         if let Some(look) = self.looks.take_due(now) {
             let met = self.look(look.tgid);
@@ -390,7 +391,8 @@ impl Finder {
         }
     }
 
-    /// A probed file of the same size and with the same points, when the kernel shows that it is the same inode in truth.
+    /// A probed file of the same size and with the same points, when the kernel shows that it is the same inode in
+    /// truth.
     fn twin(&self, key: FileKey, file: &File, points: &[ProbePoint]) -> Option<FileKey> {
         let alike =
             |(other, probed): &(FileKey, &Probed)| other.length == key.length && probed.points == points;

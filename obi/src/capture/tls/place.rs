@@ -1,8 +1,8 @@
 //! Files of processes, opened as those processes see them.
 //!
-//! In: a process, a path of its. Out: an open regular file, or why not. Paths belong to programs that may be hostile: they
-//! are resolved below the process's own root, nothing but regular files is opened for reading, and never by waiting for a
-//! pipe or device. Refuses to know what is in a file.
+//! In: a process, a path of its. Out: an open regular file, or why not. Paths belong to programs that may be hostile:
+//! they are resolved below the process's own root, nothing but regular files is opened for reading, and never by
+//! waiting for a pipe or device. Refuses to know what is in a file.
 //!
 //! A limit: a file system that is served by a program (FUSE) can make this thread wait. It is no other's thread.
 #![forbid(unsafe_code)]
@@ -58,8 +58,8 @@ impl Process {
         Ok(Root(openat(&self.directory, "root", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// The very file that is mapped, where we may (`CAP_CHECKPOINT_RESTORE`), which works for deleted ones too; else the
-    /// one that has its path now, if it is the same.
+    /// The very file that is mapped, where we may (`CAP_CHECKPOINT_RESTORE`), which works for deleted ones too; else
+    /// the one that has its path now, if it is the same.
     pub(super) fn mapped(&self, mapping: &Mapping) -> io::Result<File> {
         let link = format!("map_files/{}", mapping.range);
         let exact = openat(&self.directory, link, READ_ONLY, Mode::empty());

@@ -3,9 +3,9 @@
 //! In: functions by name, their addresses and code. Out: the [`ProbePoint`]s with the least cost. The kernel
 //! emulates some instructions at a probe and single-steps the others, some 0.4 µs against 14; a return probe comes with
 //! a probe where the return address is on top of the stack. So places are looked for that the kernel emulates, with the
-//! arguments or the result provably in their registers: near the function's beginning, before its stack pointer moves; in
-//! front of its first jump and at the check of the stack's canary; or in an inner function that gets the same arguments.
-//! Pure.
+//! arguments or the result provably in their registers: near the function's beginning, before its stack pointer moves;
+//! in front of its first jump and at the check of the stack's canary; or in an inner function that gets the same
+//! arguments. Pure.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::TLS_FIFTH_BIT;
@@ -264,7 +264,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Both probes at one instruction, where the return address is on top of the stack: the second costs no further trap.
+    /// Both probes at one instruction, where the return address is on top of the stack: the second costs no further
+    /// trap.
     fn at_entry(&mut self, call: Call, place: Site) {
         self.add(call.enter, false, place);
         if call.has_result {

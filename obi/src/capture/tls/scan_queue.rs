@@ -1,4 +1,4 @@
-//! ScanQueue at processes that are still to come, in the order of their time.
+//! Looks at processes that are still to come, in the order of their time.
 //!
 //! In: whom to look at, and when. Out: whose time has come. Bounded. Refuses to know what a look is.
 #![forbid(unsafe_code)]

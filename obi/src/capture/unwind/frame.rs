@@ -1,8 +1,8 @@
 //! DWARF's call frame information to rows.
 //!
 //! In: the bytes of `.eh_frame` or `.debug_frame`, which anybody may have made. Out: rows sorted by address, without
-//! overlaps; between functions a row that there is no rule. Time and memory are bounded by the length of the section and
-//! by fixed limits. Never panics. Refuses to know what a rule looks like.
+//! overlaps; between functions a row that there is no rule. Time and memory are bounded by the length of the section
+//! and by fixed limits. Never panics. Refuses to know what a rule looks like.
 #![forbid(unsafe_code)]
 
 use std::collections::HashMap;

@@ -1,9 +1,10 @@
 //! Go's own tables to rows: how far each instruction's stack pointer is from its caller's.
 //!
 //! In: the bytes of `.gopclntab` (Go 1.18 and later, stripped or not), which anybody may have made. Out: functions with
-//! their rows. Go keeps frame pointers as well, but not at a function's first instructions, nor in those without a frame,
-//! where they would hide the caller; so the tables go first, and the pointers serve where Go changes stacks. Time and
-//! memory are bounded by the tables' length and by a limit of rows. Never panics. Refuses to know names but one.
+//! their rows. Go keeps frame pointers as well, but not at a function's first instructions, nor in those without a
+//! frame, where they would hide the caller; so the tables go first, and the pointers serve where Go changes stacks.
+//! Time and memory are bounded by the tables' length and by a limit of rows. Never panics. Refuses to know names but
+//! one.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::{UNWIND_END, UNWIND_NONE, UNWIND_POINTER, UNWIND_STACK};

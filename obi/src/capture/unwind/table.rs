@@ -1,7 +1,7 @@
 //! The rows of a file as the kernel side searches them.
 //!
-//! In: rows sorted by address. Out: [`Table`]s of bounded size, and the elements of the kernel's map `unwind_chunk` that
-//! make up each. Refuses to know what a rule says.
+//! In: rows sorted by address. Out: [`Table`]s of bounded size, and the elements of the kernel's map `unwind_chunk`
+//! that make up each. Refuses to know what a rule says.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::{UNUSED_PC, UNWIND_NONE, UNWIND_ROWS, unwind_chunk, unwind_key, unwind_row};

@@ -1,7 +1,7 @@
 //! What `doctor` reports of profiles.
 //!
-//! In: the kernel's types, section `profile`. Out: whether stacks can be sampled, walked by tables and named; and why not.
-//! Loads what `obi run` would, and lets go of it at once.
+//! In: the kernel's types, section `profile`. Out: whether stacks can be sampled, walked by tables and named; and why
+//! not. Loads what `obi run` would, and lets go of it at once.
 
 use std::fmt::Write as _;
 

@@ -1,7 +1,7 @@
 //! What `doctor` reports of TLS.
 //!
-//! In: the programs that the kernel took, and the running processes. Out: which files would be probed at which cost, which
-//! not and why.
+//! In: the programs that the kernel took, and the running processes. Out: which files would be probed at which cost,
+//! which not and why.
 
 use std::fmt::Write as _;
 

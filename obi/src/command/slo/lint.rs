@@ -11,9 +11,9 @@ use crate::objective::files;
 
 /// Check OpenSLO files
 ///
-/// Reads all files together, as the agent does, and prints one line per finding: file, line, key, what is there and what
-/// to write instead. An SLO whose Service object is absent is accepted. Exit codes: 0 nothing is wrong, there may be
-/// warnings; 2 something is, or a file cannot be read.
+/// Reads all files together, as the agent does, and prints one line per finding: file, line, key, what is there and
+/// what to write instead. An SLO whose Service object is absent is accepted. Exit codes: 0 nothing is wrong, there may
+/// be warnings; 2 something is, or a file cannot be read.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:\n  obi slo lint slo.yaml\n  obi slo lint '/etc/obi/slo/*.yaml'")]
 pub struct LintArgs {

@@ -1,7 +1,7 @@
 //! `obi slo rules`: rules for a fleet of agents.
 //!
-//! In: OpenSLO files. Out: a rule file for Prometheus, Mimir or Thanos, and tests of it for promtool. Refuses to know the
-//! agent.
+//! In: OpenSLO files. Out: a rule file for Prometheus, Mimir or Thanos, and tests of it for promtool. Refuses to know
+//! the agent.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

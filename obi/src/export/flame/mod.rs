@@ -1,8 +1,8 @@
 //! Flame graphs: where the time of a selection went, or what differs between two, as one SVG file.
 //!
-//! In: [`Selection`]s. Out: text of an SVG that needs nothing else: it shows in a browser, with zoom, search and details,
-//! and as a still picture where scripts do not run. The same selection gives the same bytes. Refuses to know where
-//! selections come from.
+//! In: [`Selection`]s. Out: text of an SVG that needs nothing else: it shows in a browser, with zoom, search and
+//! details, and as a still picture where scripts do not run. The same selection gives the same bytes. Refuses to know
+//! where selections come from.
 //!
 //! - `tree`: samples to a tree of frames. `paint`: their colours. `svg`: the picture; `script.js` makes it move.
 

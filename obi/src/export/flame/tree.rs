@@ -1,7 +1,7 @@
 //! Samples to a tree of frames.
 //!
-//! In: one or two selections. Out: a [`Tree`], root first, children in the order of their names: the same samples in any
-//! order make the same tree. Refuses to know pixels.
+//! In: one or two selections. Out: a [`Tree`], root first, children in the order of their names: the same samples in
+//! any order make the same tree. Refuses to know pixels.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! What becomes of the items of a destination and a signal: waiting, sent, lost. A reload makes new lanes; accounts stay.
+//! What becomes of the items of a destination and a signal: waiting, sent, lost. A reload makes new lanes; accounts
+//! stay.
 //!
 //! In: counts from the lane and from the caller that fills its queue. Out: a [`Lane`] at any time, from any thread.
 //! Refuses to know what an item is: a span, a point of a metric, or a profile.

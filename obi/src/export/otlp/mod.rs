@@ -1,7 +1,7 @@
 //! OTLP out: spans, metrics and profiles to any number of destinations, over gRPC or HTTP.
 //!
-//! In: finished spans from the pipeline thread, and spans that were received ([`SpanExport`]), snapshots and selections of
-//! samples now and then ([`Exporter`]). Out: requests. Refuses to know where spans, snapshots and samples come from.
+//! In: finished spans from the pipeline thread, and spans that were received ([`SpanExport`]), snapshots and selections
+//! of samples now and then ([`Exporter`]). Out: requests. Refuses to know where spans, snapshots and samples come from.
 //!
 //! ```text
 //! pipeline thread                          async runtime, per destination and signal
@@ -162,14 +162,14 @@ impl SpanExport {
         }
     }
 
-    /// Hands over everything, at the end of this span_export.
+    /// Hands over everything, when this ends.
     pub fn flush(&mut self) {
         if let Some(payload) = self.chunk.as_mut().and_then(Chunk::close) {
             self.hand_over(&payload);
         }
     }
 
-    /// Puts the next configuration's span_export in the place of this one, which hands over everything first.
+    /// Puts that of the next configuration in the place of this one, which hands over everything first.
     pub fn replace(&mut self, next: Self) {
         self.flush();
         let sampler = std::mem::take(&mut self.sampler).with(next.sampler.sampling());
@@ -178,8 +178,8 @@ impl SpanExport {
         self.link_profiles(are_linked);
     }
 
-    /// Whether spans that profiles may link to say so, from now on: those of servers over HTTP/1, whose threads are known
-    /// (Grafana looks for `pyroscope.profile.id` on the spans that begin in a process).
+    /// Whether spans that profiles may link to say so, from now on: those of servers over HTTP/1, whose threads are
+    /// known (Grafana looks for `pyroscope.profile.id` on the spans that begin in a process).
     pub fn link_profiles(&mut self, are_linked: bool) {
         self.are_linked = are_linked;
         if let Some(chunk) = &mut self.chunk {

@@ -116,7 +116,7 @@ impl Plan {
         &self.accounts
     }
 
-    /// Starts the lanes on the runtime. The span_export goes to the pipeline.
+    /// Starts the lanes on the runtime. The [`SpanExport`] goes to the pipeline.
     #[must_use]
     pub fn start(self) -> (SpanExport, Exporter) {
         let Self { lanes, span_export, metrics, profiles, logs, writings, accounts, retry_for } = self;

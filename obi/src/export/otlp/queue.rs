@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 
 use super::meter::{Lost, Meter};
 
-/// An export request in bytes. Of spans and metrics, two of them in a row are again a request, with the content of both:
-/// that is how protobuf defines repeated fields. Profiles go alone: their indices are those of one dictionary.
+/// An export request in bytes. Of spans and metrics, two of them in a row are again a request, with the content of
+/// both: that is how protobuf defines repeated fields. Profiles go alone: their indices are those of one dictionary.
 #[derive(Debug, Clone)]
 pub(super) struct Payload {
     pub(super) bytes: Bytes,

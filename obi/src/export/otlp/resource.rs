@@ -1,7 +1,7 @@
 //! A service as an OTLP resource, and the scope under which everything of ours goes out.
 //!
-//! In: [`Service`], [`Span`]. Out: its attributes; bytes of `Resource` and `InstrumentationScope`. Refuses to know how a service
-//! got its name.
+//! In: [`Service`], [`Span`]. Out: its attributes; bytes of `Resource` and `InstrumentationScope`. Refuses to know how
+//! a service got its name.
 
 use super::wire;
 use crate::span::{AttributeValue, Service, Span};

@@ -1,7 +1,7 @@
 //! A lane with a spool: what its destination does not take soon waits on the disk, and goes out in order.
 //!
-//! In: payloads of its queue, requests of its shelf. Out: requests; every item ends as sent, lost with a reason, or on the
-//! disk. Refuses to know files.
+//! In: payloads of its queue, requests of its shelf. Out: requests; every item ends as sent, lost with a reason, or on
+//! the disk. Refuses to know files.
 //!
 //! While a request is under way, or a pause is waited for, the queue is emptied all the same: so a destination that
 //! hangs fills the disk and not the memory.
@@ -67,7 +67,8 @@ enum Outcome {
     Again(Option<Duration>, String),
 }
 
-/// A request of the disk in the hands of this lane; it is put back unless it is settled, also when the lane is given up.
+/// A request of the disk in the hands of this lane; it is put back unless it is settled, also when the lane is given
+/// up.
 struct Taken(Option<Slot>);
 
 impl Taken {

@@ -1,10 +1,10 @@
 //! pprof: selections of samples to the format that profiling tools read, and back.
 //!
-//! In: a [`crate::profile::Selection`], or a file from anywhere, compressed or not. Out: the same the other way round. Refuses to know
-//! where files go.
+//! In: a [`crate::profile::Selection`], or a file from anywhere, compressed or not. Out: the same the other way round.
+//! Refuses to know where files go.
 //!
-//! [`encode`] loses nothing: each sample is one of pprof's, with its moment as label `timestamp_ns` (pprof itself has no
-//! times). Values are two of each kind, by the names in [`crate::profile::sample_type`]: `samples`/`count` and
+//! [`encode`] loses nothing: each sample is one of pprof's, with its moment as label `timestamp_ns` (pprof itself has
+//! no times). Values are two of each kind, by the names in [`crate::profile::sample_type`]: `samples`/`count` and
 //! `cpu`/`nanoseconds`; labels `thread_id`, `thread`, `cpu`, `process_id`,
 //! `service`, `route` and, for samples of a span, `trace_id` and `span_id` as Pyroscope knows them. What pprof has no
 //! place for is in the last text of the table (`note`), to which nothing refers, so that no tool prints it: attributes

@@ -2,8 +2,8 @@
 //!
 //! In: [`crate::objective::view::View`]. Out: samples through prometheus-client. Refuses to know formats.
 //!
-//! `slo_events_total` exists for both outcomes from the start, so that Prometheus sees a first bad event as an increase.
-//! The other families of objectives are computed from exact counts and are not for adding up over machines.
+//! `slo_events_total` exists for both outcomes from the start, so that Prometheus sees a first bad event as an
+//! increase. The other families of objectives are computed from exact counts and are not for adding up over machines.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The spool: requests that could not be delivered yet, on the disk.
 //!
-//! In: requests of lanes. Out: the same in order, also after a crash, a kill or a power cut; at least once each. Refuses
-//! to know destinations and protocols.
+//! In: requests of lanes. Out: the same in order, also after a crash, a kill or a power cut; at least once each.
+//! Refuses to know destinations and protocols.
 //!
 //! ```text
 //! <directory>/lock                         who has it: one agent
@@ -211,8 +211,8 @@ fn has_room(directory: &Path, need: u64) -> bool {
     })
 }
 
-/// Whether a spool could be opened: bytes that its file system has free. Changes nothing: a folder that is not there yet is
-/// judged by the one that it would be made in.
+/// Whether a spool could be opened: bytes that its file system has free. Changes nothing: a folder that is not there
+/// yet is judged by the one that it would be made in.
 ///
 /// # Errors
 /// When the folder cannot be used.

@@ -157,8 +157,8 @@ impl Shelf {
         }
     }
 
-    /// The oldest request that is not older than `since`. It stays here until [`Self::done`]. `None` as well while one is
-    /// taken.
+    /// The oldest request that is not older than `since`. It stays here until [`Self::done`]. `None` as well while one
+    /// is taken.
     pub(super) fn take(&mut self, since: u64) -> Option<Kept> {
         while self.taken.is_none() {
             let sequence = self.segments.front()?.sequence;

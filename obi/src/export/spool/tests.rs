@@ -333,8 +333,8 @@ proptest! {
         prop_assert!(read_all(&mut Cursor::new(bytes)).unwrap().0.is_empty());
     }
 
-    /// Random use with kills in between: nothing that was appended is lost, nothing is out of order, and after a kill at
-    /// most what was taken comes again.
+    /// Random use with kills in between: nothing that was appended is lost, nothing is out of order, and after a kill
+    /// at most what was taken comes again.
     #[test]
     fn the_spool_is_a_queue(steps in proptest::collection::vec(0u8..100, 1..120)) {
         let folder = TempDir::new().unwrap();

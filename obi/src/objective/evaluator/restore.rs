@@ -1,7 +1,7 @@
 //! What an earlier run has left becomes part of this one.
 //!
-//! In: chunks, coverage, alerts. Out: an engine that goes on where the other one stopped, with counters at zero; the time
-//! between is a gap. What cannot be read is skipped and said.
+//! In: chunks, coverage, alerts. Out: an engine that goes on where the other one stopped, with counters at zero; the
+//! time between is a gap. What cannot be read is skipped and said.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! A evaluator without a pipeline and without peers: batches in, views out, and another evaluator after it.
+//! An evaluator without a pipeline and without peers: batches in, views out, and another evaluator after it.
 
 use std::path::Path;
 use std::sync::mpsc::sync_channel;
@@ -9,7 +9,7 @@ use crate::objective::state::Left;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A evaluator over this directory, with what an earlier one has left there.
+/// An evaluator over this directory, with what an earlier one has left there.
 fn evaluator(directory: &Path) -> Evaluator {
     let texts = [
         slo("errors", "{service: shop}", "{outcome: good}"),

@@ -1,7 +1,7 @@
 //! One receiver of alerts: takes messages, delivers them in order, tries again until they are taken.
 //!
-//! In: batches over a bounded channel. Out: requests; counts. Never makes anyone wait: a slow or dead peer only fills its
-//! own backlog. Refuses to know why an alert fires.
+//! In: batches over a bounded channel. Out: requests; counts. Never makes anyone wait: a slow or dead peer only fills
+//! its own backlog. Refuses to know why an alert fires.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

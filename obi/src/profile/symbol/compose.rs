@@ -1,9 +1,9 @@
 //! A private copy of what names a file's functions.
 //!
-//! In: a program, and the files of debug information that belong to it. Out: [`Copied`]: a small ELF file in memory that
-//! only we can change, of tables of symbols and debug information, unpacked, and nothing else: no links to other files,
-//! no relocations. A reader that maps it cannot be hurt by what its owner does to the original, and its size is known.
-//! Refuses to know what is in these tables, but for how long a program of lines may be.
+//! In: a program, and the files of debug information that belong to it. Out: [`Copied`]: a small ELF file in memory
+//! that only we can change, of tables of symbols and debug information, unpacked, and nothing else: no links to other
+//! files, no relocations. A reader that maps it cannot be hurt by what its owner does to the original, and its size is
+//! known. Refuses to know what is in these tables, but for how long a program of lines may be.
 
 use std::fs::File;
 use std::io;

@@ -1,8 +1,9 @@
 //! Files of debug information beside stripped programs.
 //!
 //! In: a program, where it lies and the root of those who run it. Out: the file that holds its symbols: by build id
-//! (`/usr/lib/debug/.build-id/ab/cdef.debug`), by its link (`.gnu_debuglink`, checked by its checksum), or packed inside
-//! it (`.gnu_debugdata`). Looks in the root of the process first, then in the machine's. Refuses to fetch anything.
+//! (`/usr/lib/debug/.build-id/ab/cdef.debug`), by its link (`.gnu_debuglink`, checked by its checksum), or packed
+//! inside it (`.gnu_debugdata`). Looks in the root of the process first, then in the machine's. Refuses to fetch
+//! anything.
 
 use std::fmt::Write as _;
 use std::io::Read as _;

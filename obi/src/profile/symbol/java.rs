@@ -1,9 +1,9 @@
 //! Methods of HotSpot.
 //!
 //! In: the address of a method in a process's memory. Out: [`Method`]s: class and name, source file, lines. A method
-//! leads to what of it never changes, that to its class's constants, these to the class and to texts. That the constants
-//! it names are texts, and that its signature is one, proves all of it. Everything there may be anything: lengths are
-//! bounded. Refuses to know where such an address comes from.
+//! leads to what of it never changes, that to its class's constants, these to the class and to texts. That the
+//! constants it names are texts, and that its signature is one, proves all of it. Everything there may be anything:
+//! lengths are bounded. Refuses to know where such an address comes from.
 
 mod compiled;
 mod lines;

@@ -1,9 +1,9 @@
 //! What code is called.
 //!
 //! In: places where code is: an address of the kernel, of a file's own layout, or of a process. Out: [`Symbol`]s: the
-//! functions there, inlined ones first, with source lines where they are known, and how well. Bounded in memory, whatever
-//! the files say, and in time for each address. Refuses to know samples and stacks, to look at a clock, and to fetch
-//! anything from anywhere but this machine.
+//! functions there, inlined ones first, with source lines where they are known, and how well. Bounded in memory,
+//! whatever the files say, and in time for each address. Refuses to know samples and stacks, to look at a clock, and to
+//! fetch anything from anywhere but this machine.
 //!
 //! ```text
 //!                   ┌ kernel ──▶ /proc/kallsyms, modules and BPF programs with it
@@ -135,7 +135,8 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Reads the kernel's functions, which needs `CAP_SYSLOG`, and keeps them open: all else is read when it is asked for.
+    /// Reads the kernel's functions, which needs `CAP_SYSLOG`, and keeps them open: all else is read when it is asked
+    /// for.
     #[must_use]
     pub fn open(bounds: Bounds) -> Self {
         Self::with(bounds, Kernel::open())
@@ -159,8 +160,8 @@ impl Symbols {
         }
     }
 
-    /// It is now so late, nanoseconds of any clock that never goes back: what changes while the machine runs may be read
-    /// again, and what a large file takes that was not looked into since the last time is given back. Before each
+    /// It is now so late, nanoseconds of any clock that never goes back: what changes while the machine runs may be
+    /// read again, and what a large file takes that was not looked into since the last time is given back. Before each
     /// selection, and when none is asked for. Returns whether anything was given back.
     pub fn advance(&mut self, now: u64) -> bool {
         self.processes.advance(now);
@@ -174,8 +175,8 @@ impl Symbols {
         self.processes.observe(process);
     }
 
-    /// Keeps a file open: for one whose descriptor is about to be closed, and some of whose addresses may still be asked
-    /// for.
+    /// Keeps a file open: for one whose descriptor is about to be closed, and some of whose addresses may still be
+    /// asked for.
     pub fn observe_file(&mut self, file: &File<'_>) {
         self.files.observe(file);
     }

@@ -1,7 +1,7 @@
 //! Names that runtimes write down for machine code they make while running: `/tmp/perf-PID.map`.
 //!
-//! In: the text, appended to while the program runs: `start size name`, in hexadecimal. Out: [`super::code::Code`]. Refuses to know
-//! where the file is.
+//! In: the text, appended to while the program runs: `start size name`, in hexadecimal. Out: [`super::code::Code`].
+//! Refuses to know where the file is.
 
 use super::code::Code;
 

@@ -139,8 +139,8 @@ impl Direction {
         Some((self.open.take()?, Bytes::Owned(bytes)))
     }
 
-    /// Takes a piece of RST_STREAM or GOAWAY; returns the beginning of its payload once all of it has come. A segment may
-    /// end anywhere, inside the error code too.
+    /// Takes a piece of RST_STREAM or GOAWAY; returns the beginning of its payload once all of it has come. A segment
+    /// may end anywhere, inside the error code too.
     pub(super) fn gather(&mut self, frame: &frame_event, piece: &[u8]) -> Option<&[u8]> {
         let (bytes, n) = &mut self.control;
         if frame.header.flags & FRAME_FIRST_PIECE != 0 {

@@ -1,7 +1,7 @@
 //! What has been learned, as text to keep and back.
 //!
-//! In: [`Routes`], or the text of an earlier run. Out: the text, or trees that wait for their service to appear. The text
-//! is JSON; of a broken one nothing is taken. Refuses to know files.
+//! In: [`Routes`], or the text of an earlier run. Out: the text, or trees that wait for their service to appear. The
+//! text is JSON; of a broken one nothing is taken. Refuses to know files.
 //!
 //! Trees of services that have not appeared are kept for [`KEPT_RUNS`] runs.
 

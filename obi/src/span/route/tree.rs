@@ -7,9 +7,9 @@
 //! A node stands for a prefix. Its children are the words that followed it, and at most one *variable*. What is an
 //! identifier by its shape goes to the variable at once. A word makes a child of its own, and its suspicion
 //! ([`suspicion`]) adds to the node's *variety*. When that exceeds the node's tolerance the node is *opened*: its words
-//! are merged into the variable, subtrees and all, and any further word goes there. What stays literal: words with which
-//! a method ends much more often than with their neighbours, unless the same goes on below them as below a neighbour
-//! (`/users/search` beside `/users/{id}`); versions; and a few words that never name a thing (`me`).
+//! are merged into the variable, subtrees and all, and any further word goes there. What stays literal: words with
+//! which a method ends much more often than with their neighbours, unless the same goes on below them as below a
+//! neighbour (`/users/search` beside `/users/{id}`); versions; and a few words that never name a thing (`me`).
 //!
 //! The tolerance is small behind a plural (`/users/…`), larger elsewhere; it is doubled, at most twice, when nearly no
 //! request brings a new word any more, as with a large interface whose words have all been seen (Good and Turing's

@@ -2,10 +2,10 @@
 //!
 //! In: the process, what it says of itself, the machine. Out: [`Instance`]; ids of instances.
 //!
-//! `service.instance.id` is a UUID of version 5 in the conventions' own namespace, made of what identifies a process for
-//! ever: machine, run of the machine, pid, start. So each worker of an application server has its own, and a restart of
-//! the agent changes none. Metrics are counted by service, for all its processes on the machine together: their resource
-//! has the id of the service on this machine.
+//! `service.instance.id` is a UUID of version 5 in the conventions' own namespace, made of what identifies a process
+//! for ever: machine, run of the machine, pid, start. So each worker of an application server has its own, and a
+//! restart of the agent changes none. Metrics are counted by service, for all its processes on the machine together:
+//! their resource has the id of the service on this machine.
 
 use uuid::{Uuid, uuid};
 

@@ -40,7 +40,8 @@ impl Resource {
     fn add(&self, attributes: &mut Attributes, wanted: impl Fn(&str) -> bool) {
         let mut pairs: Vec<_> =
             self.0.iter().filter(|(name, _)| wanted(name) && !is_any(name, &OURS)).collect();
-        // Stable: of equal names the first counts. Sorted, so that the order in which they were written is no difference.
+        // Stable: of equal names the first counts. Sorted, so that the order in which they were written is no
+        // difference.
         pairs.sort_by_key(|(name, _)| name);
         pairs.into_iter().for_each(|(name, value)| attributes.text(super::clean(name), &super::clean(value)));
     }

@@ -1,5 +1,5 @@
-//! Who maps what, with real programs: what they execute is found as of the time of a sample, through exec, fork, dlopen,
-//! containers, deleted and replaced files, and after the end.
+//! Who maps what, with real programs: what they execute is found as of the time of a sample, through exec, fork,
+//! dlopen, containers, deleted and replaced files, and after the end.
 //!
 //! In: small C programs that print where their own code is. Out: failure when an address leads elsewhere. Needs root.
 #![allow(

@@ -1,8 +1,8 @@
 //! Eight situations in which error budgets from scraped rates go wrong, and what everyone makes of them.
 //!
-//! In: a story of single events. Out: what Sloth's rules, Pyrra's rules and ours say over the same scrapes, in promtool,
-//! and what the engine says that got the same events. The files `sloth.yaml` and `pyrra.yaml` have the form of what
-//! these tools generate.
+//! In: a story of single events. Out: what Sloth's rules, Pyrra's rules and ours say over the same scrapes, in
+//! promtool, and what the engine says that got the same events. The files `sloth.yaml` and `pyrra.yaml` have the form
+//! of what these tools generate.
 
 #![expect(clippy::cast_precision_loss, reason = "counts of a few million events")]
 

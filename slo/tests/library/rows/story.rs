@@ -1,6 +1,7 @@
 //! What happened: processes, and the events that they served.
 //!
-//! In: bursts of events. Out: events by second for an engine, and counters as two kinds of exporters show them at a scrape.
+//! In: bursts of events. Out: events by second for an engine, and counters as two kinds of exporters show them at a
+//! scrape.
 
 /// Good or bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

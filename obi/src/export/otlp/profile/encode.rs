@@ -1,7 +1,7 @@
 //! A selection to export requests.
 //!
-//! In: a [`Selection`]. Out: [`Request`]s below a limit, each with all that it refers to; the same selection always makes
-//! the same bytes. Refuses to know where they go.
+//! In: a [`Selection`]. Out: [`Request`]s below a limit, each with all that it refers to; the same selection always
+//! makes the same bytes. Refuses to know where they go.
 
 use std::sync::Arc;
 

@@ -1,10 +1,10 @@
 //! OTLP profiles: selections of samples to export requests, and back.
 //!
-//! In: a [`crate::profile::Selection`], or the bytes of a request from anywhere. Out: the same the other way round. Refuses to know where
-//! requests go, and who took the samples.
+//! In: a [`crate::profile::Selection`], or the bytes of a request from anywhere. Out: the same the other way round.
+//! Refuses to know where requests go, and who took the samples.
 //!
-//! The layout is that of opentelemetry-proto v1.10 and v1.11, of which this is a careful subset that Collector, Pyroscope,
-//! Parca and the official conformance checker all accept:
+//! The layout is that of opentelemetry-proto v1.10 and v1.11, of which this is a careful subset that Collector,
+//! Pyroscope, Parca and the official conformance checker all accept:
 //!
 //! - One resource per process, with the attributes of its spans as plain text. All tables in one dictionary per request.
 //! - Each kind of samples is a profile of its own, by the names in [`crate::profile::sample_type`]: `samples`/`count` by

@@ -1,4 +1,5 @@
-//! Receivers of remote write that answer as they like: what is sent to them again, in which version, and what is counted.
+//! Receivers of remote write that answer as they like: what is sent to them again, in which version, and what is
+//! counted.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

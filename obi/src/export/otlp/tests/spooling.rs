@@ -1,5 +1,5 @@
-//! Lanes with a spool: what is not taken waits on the disk, over starts and kills, and one destination does not wait for
-//! another.
+//! Lanes with a spool: what is not taken waits on the disk, over starts and kills, and one destination does not wait
+//! for another.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

@@ -1,7 +1,7 @@
 //! Metrics as remote write: what a scrape would get, in requests that the agent sends by itself.
 //!
-//! In: [`Metrics`], moment by moment. Out: packed requests of version 2, and the same content as version 1 for those who
-//! want it. Refuses to know connections, answers and repetitions.
+//! In: [`Metrics`], moment by moment. Out: packed requests of version 2, and the same content as version 1 for those
+//! who want it. Refuses to know connections, answers and repetitions.
 //!
 //! - `writer`: families to requests, by the same walk along all families as the other formats. `own`: the agent's own
 //!   families. `message`: what prost writes. `version1`: the older form.

@@ -191,8 +191,8 @@ impl<'a> Writer<'a> {
         Some(Series { labels, number, metadata, start, zero, name_at, bound_at })
     }
 
-    /// `rate()` sees nothing of a value that comes from nowhere: so a series that is new to the receiver begins with the
-    /// zero that it was, just before it began to count.
+    /// `rate()` sees nothing of a value that comes from nowhere: so a series that is new to the receiver begins with
+    /// the zero that it was, just before it began to count.
     fn zero(&self, number: u64, start: i64) -> Option<i64> {
         let Moment { now, before, seen, .. } = self.moment;
         let at = (start - 1).max(before + 1);

@@ -1,9 +1,9 @@
 //! Header blocks to the few fields that matter (HPACK, RFC 7541), tolerant of what was not seen.
 //!
-//! In: whole header blocks of one direction of one connection, in order. Out: a [`Head`]. Where a block refers to a part
-//! of the table that was never seen, the field is unknown, and later insertions make the table known again; a value is
-//! never made up ([`table`]). Secrets end here: values of cookies and of authorization are neither decoded nor kept,
-//! paths are kept without values. Refuses to know frames and streams.
+//! In: whole header blocks of one direction of one connection, in order. Out: a [`Head`]. Where a block refers to a
+//! part of the table that was never seen, the field is unknown, and later insertions make the table known again; a
+//! value is never made up ([`table`]). Secrets end here: values of cookies and of authorization are neither decoded nor
+//! kept, paths are kept without values. Refuses to know frames and streams.
 
 mod head;
 mod huffman;
@@ -35,8 +35,8 @@ impl Decoder {
     /// Reads a block into `head`, whatever was in it before.
     ///
     /// # Errors
-    /// When the bytes are no header block. `head` then holds the fields before that place, and the decoder has forgotten
-    /// its table.
+    /// When the bytes are no header block. `head` then holds the fields before that place, and the decoder has
+    /// forgotten its table.
     pub fn decode(&mut self, block: &[u8], head: &mut Head) -> Result<(), Malformed> {
         head.clear();
         let outcome = self.fields(&mut Reader::new(block), head);
