@@ -43,7 +43,8 @@ pub(super) fn find(
             }
         };
         let (address, is_return) = (user.address, !user.is_exact);
-        let sampled = Sampled { tgid: header.tgid, address, is_return, time: header.time };
+        let serves = sample.event.exchange != 0;
+        let sampled = Sampled { tgid: header.tgid, address, is_return, serves, time: header.time };
         let within = match resolver.resolve(sampled) {
             Resolved::Mapped(place) => Within::Mapped(place.mapping, is_return),
             Resolved::Pending => {

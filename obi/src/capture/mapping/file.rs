@@ -66,6 +66,7 @@ pub struct ExecutableFile {
     image: Image,
     descriptor: ArcSwapOption<File>,
     sampled: AtomicU64,
+    served: AtomicU64,
     tables: ArcSwapOption<Vec<Span>>,
     asked: AtomicU64,
     interpreter: ArcSwapOption<Result<Build, Unfit>>,
@@ -93,6 +94,7 @@ impl ExecutableFile {
             image,
             descriptor: ArcSwapOption::from_pointee(open.file),
             sampled: AtomicU64::new(0),
+            served: AtomicU64::new(0),
             tables: ArcSwapOption::empty(),
             asked: AtomicU64::new(0),
             interpreter: ArcSwapOption::empty(),
@@ -130,6 +132,12 @@ impl ExecutableFile {
         self.sampled.load(Ordering::Relaxed)
     }
 
+    /// When it was last sampled while its thread served a request, `CLOCK_MONOTONIC` nanoseconds; 0: never.
+    #[must_use]
+    pub fn served(&self) -> u64 {
+        self.served.load(Ordering::Relaxed)
+    }
+
     /// The tables that the kernel side has of it, by address; empty where nothing can be said of how it unwinds.
     #[must_use]
     pub fn tables(&self) -> Option<Arc<Vec<Span>>> {
@@ -160,9 +168,12 @@ impl ExecutableFile {
         due
     }
 
-    /// A sample has shown it.
-    pub(super) fn touch(&self, now: u64) {
+    /// A sample has shown it, of a thread that serves a request or not.
+    pub(super) fn touch(&self, now: u64, serves: bool) {
         self.sampled.fetch_max(now, Ordering::Relaxed);
+        if serves {
+            self.served.fetch_max(now, Ordering::Relaxed);
+        }
     }
 
     /// Has the same file open again, unless it is.
@@ -197,9 +208,9 @@ mod tests {
         assert_eq!(std::fs::metadata(ExecutableFile::link(&handle)).unwrap().ino(), file.identity.inode);
         file.let_go();
         assert!(file.handle().is_none());
-        file.touch(7);
-        file.touch(5);
-        assert_eq!(file.sampled(), 7);
+        file.touch(7, false);
+        file.touch(5, true);
+        assert_eq!((file.sampled(), file.served()), (7, 5));
     }
 
     #[test]

@@ -74,6 +74,8 @@ pub struct Sampled {
     pub address: u64,
     /// It is behind a call.
     pub is_return: bool,
+    /// The thread served a request.
+    pub serves: bool,
     /// Of the sample, `CLOCK_MONOTONIC` nanoseconds.
     pub time: u64,
 }
@@ -216,7 +218,8 @@ impl Resolver {
             STACK_NO_PROCESS => self.processes.changed(tgid),
             STACK_NO_TABLE => {
                 if let Some(last) = sample.native().last() {
-                    self.lacks_table(tgid, last.address.wrapping_sub(u64::from(!last.is_exact)), time);
+                    let address = last.address.wrapping_sub(u64::from(!last.is_exact));
+                    self.lacks_table(tgid, address, time, sample.event.exchange != 0);
                 }
             }
             _ => {}
@@ -225,11 +228,11 @@ impl Resolver {
 
     /// Where an address was at the time of its sample.
     pub fn resolve(&mut self, sampled: Sampled) -> Resolved {
-        let Sampled { tgid, address, is_return, time } = sampled;
+        let Sampled { tgid, address, is_return, serves, time } = sampled;
         let address = address.wrapping_sub(u64::from(is_return));
         if let Some(mapping) = self.processes.find(tgid, address, time) {
             if let Some(file) = mapping.backing.loaded().as_ref() {
-                file.touch(time);
+                file.touch(time, serves);
             }
             return Resolved::Mapped(MappedAddress { mapping: Arc::clone(mapping), address });
         }
@@ -397,9 +400,10 @@ impl Resolver {
         self.counts.blocks -= u64::from(blocks);
     }
 
-    fn lacks_table(&mut self, tgid: u32, address: u64, time: u64) {
+    fn lacks_table(&mut self, tgid: u32, address: u64, time: u64, serves: bool) {
         let Some(mapping) = self.processes.find(tgid, address, time) else { return };
         let Some(file) = mapping.file() else { return };
+        file.touch(time, serves);
         match file.tables() {
             None if file.is_due(time, ASK_NEEDED_AGAIN) => {
                 self.builder.add(Request { file, is_needed: true })

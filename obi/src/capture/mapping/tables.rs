@@ -1,8 +1,8 @@
 //! Which files have tables in the kernel, within a number of bytes.
 //!
 //! In: files that samples go through. Out: elements of the map `unwind_chunk`, and [`ExecutableFile`]s that know their
-//! tables. What was sampled least recently makes room for what is sampled now; what was made room with comes back when
-//! it is sampled again. Making a table takes from a millisecond to seconds, so [`Builder`] does it in a thread of its
+//! tables. What was sampled least recently makes room for what is sampled now, and what serves no requests for what does;
+//! what was made room with comes back when it is sampled again. Making a table takes from a millisecond to seconds, so [`Builder`] does it in a thread of its
 //! own.
 #![forbid(unsafe_code)]
 
@@ -74,6 +74,9 @@ impl TableCounts {
 
 /// A file whose samples are this old makes room for others.
 const IN_USE: u64 = 10_000_000_000;
+/// A file that was sampled within a request this recently makes room only for others of which that is true: a compiler or
+/// a backup on the same machine takes no names away from services.
+const IN_SERVICE: u64 = 600_000_000_000;
 
 /// The tables in the kernel.
 #[derive(Debug)]
@@ -140,7 +143,7 @@ impl Tables {
         }
         // Making them takes longer than everything else.
         if let Some(bytes) = self.outside.get(&file.id).copied()
-            && !self.make_room(bytes, request.is_needed, now)
+            && !self.make_room(bytes, request, now)
         {
             self.counts.full.fetch_add(1, Ordering::Relaxed);
             return false;
@@ -162,7 +165,7 @@ impl Tables {
             return true;
         }
         let bytes = tables.iter().map(Table::n_chunks).sum::<usize>() as u64 * ELEMENT_BYTES;
-        if !self.make_room(bytes, request.is_needed, now) || !self.put(file, &tables, bytes) {
+        if !self.make_room(bytes, request, now) || !self.put(file, &tables, bytes) {
             self.counts.full.fetch_add(1, Ordering::Relaxed);
             self.outside.insert(file.id, bytes);
             return false;
@@ -210,15 +213,22 @@ impl Tables {
         }
     }
 
-    fn make_room(&mut self, bytes: u64, is_needed: bool, now: u64) -> bool {
+    fn make_room(&mut self, bytes: u64, request: &Request, now: u64) -> bool {
         if bytes > self.most {
             return false;
         }
+        let serves =
+            |file: &ExecutableFile| file.served() > 0 && file.served().saturating_add(IN_SERVICE) > now;
+        let for_service = serves(&request.file);
         while self.bytes() + bytes > self.most {
-            let unused = |there: &&There| there.file.sampled().saturating_add(IN_USE) < now;
-            let oldest = self.there.values().filter(unused).min_by_key(|there| there.file.sampled());
-            let oldest = oldest.map(|there| (there.file.id, there.bytes)).filter(|_| is_needed);
-            let Some((id, freed)) = oldest else { return false };
+            let gives_way = |there: &&There| match (serves(&there.file), for_service) {
+                (false, true) => true,
+                (true, false) => false,
+                _ => there.file.sampled().saturating_add(IN_USE) < now,
+            };
+            let there = self.there.values().filter(|_| request.is_needed).filter(gives_way);
+            let first = there.min_by_key(|there| (serves(&there.file), there.file.sampled()));
+            let Some((id, freed)) = first.map(|there| (there.file.id, there.bytes)) else { return false };
             self.evict(id);
             self.outside.insert(id, freed);
             self.counts.evicted.fetch_add(1, Ordering::Relaxed);
@@ -395,8 +405,8 @@ mod tests {
         assert!(!tables.add(&other, now));
         assert_eq!(state(), (2, 4, 0, 1));
         // Both others are in use.
-        small.file.touch(now);
-        large.file.touch(now - 1);
+        small.file.touch(now, false);
+        large.file.touch(now - 1, false);
         let built = BUILT.get();
         assert!(!tables.add(&needed(&other), now));
         assert_eq!(state(), (2, 4, 0, 2));
@@ -417,6 +427,30 @@ mod tests {
         assert!(large.file.tables().is_none());
         // Larger than everything.
         assert!(!tables.add(&needed(&file(4, 5000)), now));
+    }
+
+    #[test]
+    fn what_serves_requests_has_room_before_others() {
+        let mut tables = Tables::new(Chunks::new(empty(100)), rows, 5 * ELEMENT_BYTES);
+        let (service, compiler, other) = (file(1, 300), file(2, 400), file(3, 400));
+        let now = 100 * IN_SERVICE;
+        service.file.touch(now, true);
+        assert!(tables.add(&needed(&service), now));
+        // It has not been sampled since, and the other one is, all the time.
+        let later = now + 2 * IN_USE;
+        compiler.file.touch(later, false);
+        assert!(!tables.add(&needed(&compiler), later));
+        assert!(service.file.tables().is_some() && compiler.file.tables().is_none());
+        // It is out of service after a while, and comes back when it serves: what is sampled now makes room.
+        let late = now + IN_SERVICE;
+        compiler.file.touch(late, false);
+        assert!(tables.add(&needed(&compiler), late) && service.file.tables().is_none());
+        service.file.touch(late, true);
+        assert!(tables.add(&needed(&service), late) && compiler.file.tables().is_none());
+        // Of two services the one that was sampled last.
+        other.file.touch(late + 1, true);
+        assert!(!tables.add(&needed(&other), late + 1));
+        assert!(tables.add(&needed(&other), late + 2 * IN_USE) && service.file.tables().is_none());
     }
 
     #[test]

@@ -151,7 +151,7 @@ impl Agent {
             released.extend(files.iter().map(|file| file.id));
         });
         let Reported { tgid, address, time } = reported;
-        self.resolver.resolve(Sampled { tgid, address: address + 1, is_return: true, time })
+        self.resolver.resolve(Sampled { tgid, address: address + 1, is_return: true, serves: false, time })
     }
 
     /// Once its list is read, if it is.
