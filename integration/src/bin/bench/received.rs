@@ -145,7 +145,10 @@ impl Counter {
     /// What is refused for want of room is sent again.
     fn send(&self, request: &[u8]) -> anyhow::Result<()> {
         loop {
-            let answer = self.client.post(&self.url).content_type("application/x-protobuf").send(request)?;
+            let mut answer =
+                self.client.post(&self.url).content_type("application/x-protobuf").send(request)?;
+            // So that the connection serves the next one.
+            answer.body_mut().read_to_vec()?;
             match answer.status().as_u16() {
                 200 => return Ok(()),
                 429 | 503 => thread::sleep(LOOK / 20),
