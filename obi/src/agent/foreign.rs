@@ -53,10 +53,8 @@ pub(super) struct Foreign {
     n_calls: u64,
 }
 
-/// A received span that counts.
+/// What a received span counts as.
 struct Counted {
-    /// As it was sent, with its service's number.
-    sent: Span,
     /// The request that it reports.
     request: Option<Span>,
     /// Spans that it stands for.
@@ -93,18 +91,17 @@ impl Foreign {
         self.captured.insert(kind(&service, received));
     }
 
-    /// The span as it counts; `None` when it does not.
+    /// What a span counts as whose service has its number; `None` when it does not.
     fn counted(&mut self, received: &Received, known: impl FnOnce(&str) -> &'static str) -> Option<Counted> {
-        let mut sent = received.span.clone();
-        sent.service = self.service(&sent.service);
-        let request = received.request.as_ref().map(|request| request.counted(&sent, known));
+        let sent = &received.span;
+        let request = received.request.as_ref().map(|request| request.counted(sent, known));
         let counts = match (self.counting, &request) {
             (Counting::All, _) => true,
             (Counting::Uncaptured, None) => false,
             (Counting::Uncaptured, Some(span)) => !self.captured.contains(&kind(&sent.service, span)),
         };
         let weight = received.request.as_ref().map_or(1.0, |request| request.weight);
-        counts.then(|| Counted { times: self.times(sent.service.id, weight), sent, request })
+        counts.then(|| Counted { times: self.times(sent.service.id, weight), request })
     }
 
     /// The whole number of requests that this one stands for: fractions add up by service, and none is lost.
@@ -136,17 +133,21 @@ impl Foreign {
 
 impl SpanPipeline {
     /// Counts a received span that was not captured, if it counts; whether it does.
-    pub(super) fn count_foreign(&mut self, received: &Received) -> bool {
+    pub(super) fn count_foreign(&mut self, received: &mut Received) -> bool {
         let Some(mut foreign) = self.foreign.take() else { return false };
+        // It is shown with the resource that it came with; of those of one service only the first is counted by.
+        let numbered = foreign.service(&received.span.service);
+        let own = std::mem::replace(&mut received.span.service, numbered);
         let counted = foreign.counted(received, |method| self.assembler.method(method));
-        if let Some(Counted { sent, request, times }) = &counted {
+        if let Some(Counted { request, times }) = &counted {
             for _ in 0..*times {
-                self.registry.record_foreign(sent, request.as_ref());
+                self.registry.record_foreign(&received.span, request.as_ref());
                 if let (Some(objectives), Some(request)) = (&mut self.objectives, request) {
                     objectives.record(request);
                 }
             }
         }
+        received.span.service = own;
         let counts = counted.is_some();
         if let Some(Counted { request: Some(request), times, .. }) = counted {
             let now = monotonic_ns();
@@ -168,29 +169,29 @@ impl SpanPipeline {
     }
 
     /// The edge of a call in the service graph.
-    fn connect_foreign(&mut self, call: Call, n_calls: &mut u64) {
+    fn connect_foreign(&mut self, mut call: Call, n_calls: &mut u64) {
         let times = match &call {
             Call::Both(_, end) | Call::Client(end) | Call::Server(end) => end.times,
         };
         for _ in 0..times {
             *n_calls += 1;
-            self.connect_once(&call, *n_calls);
+            self.connect_once(&mut call, *n_calls);
         }
     }
 
     /// `number`: of the call, as the kernel side numbers exchanges.
-    fn connect_once(&mut self, call: &Call, number: u64) {
-        let (client, server) = match call {
+    fn connect_once(&mut self, call: &mut Call, number: u64) {
+        let (mut client, server) = match call {
             Call::Both(client, server) => (Some(client), Some(server)),
             Call::Client(client) => (Some(client), None),
             Call::Server(server) => (None, Some(server)),
         };
-        if let Some(client) = client {
-            let called = Span { exchange: number, ..(*client.span).clone() };
-            self.registry.called(&called, server.map(|server| &server.span.service));
+        if let Some(client) = &mut client {
+            client.span.exchange = number;
+            self.registry.called(&client.span, server.as_ref().map(|server| &server.span.service));
         }
         if let Some(server) = server {
-            let caller = client.map(|client| (number, &client.span.service));
+            let caller = client.as_ref().map(|client| (number, &client.span.service));
             self.registry.served(&server.span, caller);
         }
     }

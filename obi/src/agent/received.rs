@@ -127,8 +127,8 @@ impl SpanPipeline {
     }
 
     /// A span that is no captured one: counted where that is wanted, shown and passed on.
-    fn take_alone(&mut self, intake: &Intake, received: Received) {
-        let counts = self.count_foreign(&received);
+    fn take_alone(&mut self, intake: &Intake, mut received: Received) {
+        let counts = self.count_foreign(&mut received);
         intake.counts.count(match received.role {
             Role::Internal => Counted::Internal,
             _ if counts => Counted::Span,
