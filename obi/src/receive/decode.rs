@@ -175,7 +175,7 @@ impl Taken<'_> {
         if encoded.len() + schema_url.len() > SPAN_BYTES {
             return self.reject(Rejected::TooLarge, n_spans);
         }
-        let service = Arc::new(service(&resource));
+        let service = Arc::new(service(resource));
         let instance = Arc::new(Instance::default());
         for ScopeSpans { scope, spans, schema_url: scope_schema } in scope_spans {
             let scope = scope.unwrap_or_default();
@@ -274,29 +274,27 @@ fn shown(sent: Sent, service: &Arc<Service>, instance: &Arc<Instance>) -> (Span,
     (span.service, span.instance) = (Arc::clone(service), Arc::clone(instance));
     span.error_type = if is_error { OTHER_ERROR } else { "" };
     span.detail = Detail::Sdk(Box::new(Sdk {
-        name: cut(&sent.name).into(),
-        message: cut(&status.message).into(),
-        attributes: attributes(&sent.attributes),
+        name: shortened(sent.name),
+        message: shortened(status.message),
+        attributes: attributes(sent.attributes),
     }));
     (span, role)
 }
 
-fn attributes(sent: &[KeyValue]) -> Vec<(Box<str>, Value)> {
-    let shown = sent.iter().take(SHOWN_ATTRIBUTES);
-    shown
-        .filter_map(|KeyValue { key, value, .. }| Some((cut(key).into(), value_of(value.as_ref()?)?)))
-        .collect()
+fn attributes(sent: Vec<KeyValue>) -> Vec<(Box<str>, Value)> {
+    let shown = sent.into_iter().take(SHOWN_ATTRIBUTES);
+    shown.filter_map(|KeyValue { key, value, .. }| Some((shortened(key), value_of(value?)?))).collect()
 }
 
-fn value_of(value: &AnyValue) -> Option<Value> {
-    Some(match value.value.as_ref()? {
-        Any::StringValue(text) => Value::Text(cut(text).into()),
-        Any::BoolValue(yes) => Value::Bool(*yes),
-        Any::IntValue(number) => Value::Int(*number),
+fn value_of(value: AnyValue) -> Option<Value> {
+    Some(match value.value? {
+        Any::StringValue(text) => Value::Text(shortened(text)),
+        Any::BoolValue(yes) => Value::Bool(yes),
+        Any::IntValue(number) => Value::Int(number),
         Any::DoubleValue(number) => Value::Text(number.to_string().into()),
         Any::BytesValue(bytes) => Value::Text(format!("{} bytes", bytes.len()).into()),
         Any::ArrayValue(list) => {
-            let parts = list.values.iter().take(SHOWN_ATTRIBUTES).filter_map(value_of);
+            let parts = list.values.into_iter().take(SHOWN_ATTRIBUTES).filter_map(value_of);
             let parts: Vec<String> = parts.map(|part| part.borrowed().to_string()).collect();
             Value::Text(cut(&format!("[{}]", parts.join(", "))).into())
         }
@@ -308,6 +306,11 @@ fn value_of(value: &AnyValue) -> Option<Value> {
 /// The beginning of a text, as much of it as is shown.
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(SHOWN_BYTES)]
+}
+
+/// The same of a text that is not copied where all of it is shown.
+fn shortened(text: String) -> Box<str> {
+    if text.len() <= SHOWN_BYTES { text.into() } else { cut(&text).into() }
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -323,12 +326,12 @@ fn text_of<'a>(attributes: &'a [KeyValue], name: &str) -> Option<&'a str> {
 }
 
 /// Who sent it, as it is shown.
-fn service(resource: &SentResource) -> Service {
+fn service(resource: SentResource) -> Service {
     let named = |name| cut(text_of(&resource.attributes, name).unwrap_or_default()).to_owned();
     let (name, namespace) = (named("service.name"), named("service.namespace"));
     let name = if name.is_empty() { "unknown_service".to_owned() } else { name };
     let mut attributes = Resource::default();
-    for (key, value) in self::attributes(&resource.attributes) {
+    for (key, value) in self::attributes(resource.attributes) {
         match value {
             _ if matches!(&*key, "service.name" | "service.namespace") => {}
             Value::Text(text) => attributes.text(key.into_string(), &text),
