@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use obi::capture::discover::Given;
+use obi::capture::discover::ExecArguments;
 use obi::capture::event::{Event, decode};
 use obi::cause::{Causes, Ended, Part, context::Ids};
 use obi::config::Parents;
@@ -95,7 +95,7 @@ fuzz_target!(|input: &[u8]| {
         if let Ok(event) = decode(bytes) {
             if let Event::Process(process, bytes) = event {
                 let parts = (process.n_arguments as usize, process.n_path as usize);
-                let _ = Given::new(bytes, parts, process.header.flags == 0);
+                let _ = ExecArguments::new(bytes, parts, process.header.flags == 0);
             }
             // A WebSocket is an outcome beside its upgrade's; losses of HTTP/2 streams are counted by their numbers.
             n_heads += match event {

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use obi::capture::guest::hotspot::{Compiled, Layout, Parts};
 use obi::capture::guest::memory::Piece;
-use obi::capture::guest::{Build, Kind, Reported, recognise};
+use obi::capture::guest::{Build, Kind, ForKernel, recognise};
 use obi::profile::symbol::function::{Code, Function, Object, Sources};
 use obi::profile::symbol::java::{COMPILATION, CompiledFrame};
 
@@ -59,7 +59,7 @@ fuzz_target!(|input: (bool, bool, u16, u16, &[u8])| {
     let memory = Piece { start: 0, bytes: bytes.to_vec() };
     // As a file, and what it says of the same bytes as memory.
     if let Some(Ok(build @ Build::HotSpot(_))) = recognise(&bytes)
-        && let Ok(Reported::HotSpot(jvm)) = build.examine(&memory, 0).map(|known| known.reported)
+        && let Ok(ForKernel::HotSpot(jvm)) = build.examine(&memory, 0).map(|known| known.for_kernel)
     {
         assert!(jvm.interpreter_bytes <= jvm.code_bytes);
     }

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use obi::capture::guest::memory::Piece;
 use obi::capture::guest::python::Layout;
-use obi::capture::guest::{Build, Reported, Version, recognise};
+use obi::capture::guest::{Build, ForKernel, Version, recognise};
 use obi::profile::symbol::python::Code;
 
 fuzz_target!(|input: (u8, u16, &[u8])| {
@@ -12,7 +12,7 @@ fuzz_target!(|input: (u8, u16, &[u8])| {
     // As a file, and what it says of the same bytes as memory.
     if let Some(Ok(build @ Build::Cpython(_))) = recognise(&bytes) {
         let memory = Piece { start: 0, bytes: bytes.to_vec() };
-        if let Ok(Reported::Cpython(guest)) = build.examine(&memory, 0).map(|known| known.reported) {
+        if let Ok(ForKernel::Cpython(guest)) = build.examine(&memory, 0).map(|known| known.for_kernel) {
             assert!(guest.slot < 0x310 + 32 * 16);
         }
     }

@@ -274,7 +274,7 @@ fn shown(sent: Sent, service: &Arc<Service>, instance: &Arc<Instance>) -> (Span,
     (span.service, span.instance) = (Arc::clone(service), Arc::clone(instance));
     span.error_type = if is_error { OTHER_ERROR } else { "" };
     span.detail = Detail::Sdk(Box::new(Sdk {
-        name: shortened(sent.name),
+        name: cut(&sent.name).into(),
         message: shortened(status.message),
         attributes: attributes(sent.attributes),
     }));

@@ -43,7 +43,7 @@ pub(super) fn find(
             }
         };
         let (address, is_return) = (user.address, !user.is_exact);
-        let serves = sample.event.exchange != 0;
+        let serves = sample.event.header.exchange != 0;
         let sampled = Sampled { tgid: header.tgid, address, is_return, serves, time: header.time };
         let within = match resolver.resolve(sampled) {
             Resolved::Mapped(place) => Within::Mapped(place.mapping, is_return),

@@ -219,7 +219,7 @@ impl Resolver {
             STACK_NO_TABLE => {
                 if let Some(last) = sample.native().last() {
                     let address = last.address.wrapping_sub(u64::from(!last.is_exact));
-                    self.lacks_table(tgid, address, time, sample.event.exchange != 0);
+                    self.lacks_table(tgid, address, time, sample.event.header.exchange != 0);
                 }
             }
             _ => {}

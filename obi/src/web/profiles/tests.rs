@@ -16,7 +16,7 @@ use crate::profile::ask::{Handle as Profiles, Question};
 use crate::profile::choose::Filter;
 use crate::profile::join::Ended;
 use crate::profile::naming;
-use crate::profile::store::{Store, Taken};
+use crate::profile::store::{Store, RawSample};
 use crate::profile::{Fidelity, Frame, Line, Origin, Runtime, SampleKind, SampleType, Symbol};
 use crate::red::tests::span_with;
 use crate::red::{CpuSamples, Limits, Registry};
@@ -52,7 +52,7 @@ fn profiles(spans: &[Span]) -> Profiles {
     let service = Arc::clone(&spans[0].service);
     for (span, hot) in spans.iter().zip([1, 2]) {
         for look in 0..5 {
-            let taken = Taken {
+            let taken = RawSample {
                 kind: SampleKind::Cpu,
                 value: PERIOD,
                 time: span.start + look * PERIOD,
