@@ -145,12 +145,12 @@ mod tests {
         };
         let known = Some(Spent { times: Some(times(500_000, 0, 250_000, 0)), elsewhere: 0 });
         let page = shown(SpanKind::Server, known);
-        for words in ["ran on a CPU", "data-part=\"500000\"", "50 %", "x=\"250.0\" width=\"500.0\""] {
+        for words in ["ran on a CPU", "data-part=\"500000\"", "50.0 %", "x=\"250.0\" width=\"500.0\""] {
             assert!(page.contains(words), "{words}: {page}");
         }
         assert!(!page.contains("not known"), "{page}");
         let page = shown(SpanKind::Server, Some(Spent { times: None, elsewhere: 750_000 }));
-        for words in ["What its threads did is not known", "data-part=\"750000\"", "75 %"] {
+        for words in ["What its threads did is not known", "data-part=\"750000\"", "75.0 %"] {
             assert!(page.contains(words), "{words}: {page}");
         }
         assert_eq!(shown(SpanKind::Server, None), "");

@@ -16,7 +16,7 @@ use crate::profile::ask::{Handle as Profiles, Question};
 use crate::profile::choose::Filter;
 use crate::profile::join::Ended;
 use crate::profile::naming;
-use crate::profile::store::{Store, RawSample};
+use crate::profile::store::{RawSample, Store};
 use crate::profile::{Fidelity, Frame, Line, Origin, Runtime, SampleKind, SampleType, Symbol};
 use crate::red::tests::span_with;
 use crate::red::{CpuSamples, Limits, Registry};
