@@ -190,7 +190,7 @@ impl Front {
                     workers,
                     "--chdir",
                 ]);
-                command.arg(&folder).args(["--config", "front_wsgi.py", "front_wsgi:app"]);
+                command.arg(&folder).arg("--config").arg(folder.join("front_wsgi.py")).arg("front_wsgi:app");
                 listening("front_wsgi.py", command)
             }
             Self::Tomcat => {

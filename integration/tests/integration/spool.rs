@@ -149,6 +149,7 @@ mod wide {
             let agent = Agent::start(world.config.clone()).unwrap();
             let is_over = AtomicBool::new(false);
             let lives = Duration::from_millis(rng.u64(3_000..7_000));
+            let begun = Instant::now();
             let (made, killed) = thread::scope(|scope| {
                 let made = scope.spawn(|| load(address, &is_over));
                 thread::sleep(lives);
@@ -159,7 +160,10 @@ mod wide {
             });
             n_made += made.len();
             let had_time = |(_, answered): &(String, Instant)| *answered + IN_MEMORY < killed;
-            due.extend(made.into_iter().filter(had_time).map(|(trace, _)| trace));
+            due.extend(made.into_iter().filter(had_time).map(|(trace, answered)| {
+                let (after, before) = (answered.saturating_duration_since(begun), killed - answered);
+                (trace, format!("run {nth}, {after:?} after its begin, {before:?} before its end"))
+            }));
         }
         away.set(Fault::None);
         let agent = Agent::start(world.config.clone()).unwrap();
@@ -169,7 +173,8 @@ mod wide {
         assert_eq!(agent.stop().unwrap().code, 0);
         let came = each(&collector, "traceId");
         let delivered: BTreeSet<String> = came.iter().cloned().collect();
-        let missing: Vec<_> = due.iter().filter(|trace| !delivered.contains(*trace)).collect();
+        let is_missing = |(trace, _): &&(String, String)| !delivered.contains(trace);
+        let missing: Vec<&str> = due.iter().filter(is_missing).map(|(_, when)| &**when).collect();
         let n_twice = came.len() - delivered.len();
         let spans = |request: &Value| request.to_string().matches("\"spanId\"").count();
         let largest = collector.traces().unwrap().iter().map(spans).max().unwrap_or(0);
@@ -180,7 +185,7 @@ mod wide {
             delivered.len()
         ));
         assert!(due.len() > KILLS * RATE as usize / 2);
-        assert_eq!(missing, Vec::<&String>::new());
+        assert_eq!(missing, [""; 0]);
         assert!(n_twice <= KILLS * largest, "{n_twice} twice, {largest} in a request at most");
     }
 }

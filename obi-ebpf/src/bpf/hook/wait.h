@@ -70,12 +70,16 @@ static __always_inline bool selects_many(u64 n, u64 readable, u64 writable)
 	return found > FEW_DESCRIPTORS;
 }
 
+/*
+ * How many descriptors are in the set is not said. What takes one event at a time has one descriptor in it, or goes on
+ * with that event alone; loops take all that there are.
+ */
 #define EPOLL_WAITS(name)				\
 	SEC("tracepoint/syscalls/" #name)		\
 	int name(struct call_begun *context)		\
 	{						\
 		OWN_STACK(context);			\
-		return waits_for_many();		\
+		return context->argument[2] > 1 ? waits_for_many() : 0; \
 	}
 
 EPOLL_WAITS(sys_enter_epoll_wait)
