@@ -134,7 +134,7 @@ fn held(pid: u32, field: &str) -> BTreeMap<u64, Vec<String>> {
 const READERS: [&str; 3] = ["processes", "memory", "tls"];
 /// As well where stacks are sampled.
 const PROFILE_READERS: [&str; 9] =
-    ["processes", "memory", "tls", "profile", "namer", "obi-symbols", "mapping", "tables", "guests"];
+    ["processes", "memory", "tls", "profile", "symbolizer", "obi-symbols", "mapping", "tables", "guests"];
 
 /// The threads that read processes and find TLS libraries hold `kept`, all others nothing, that which reads what others
 /// have sent among them; there is no way to more.
