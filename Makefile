@@ -75,7 +75,7 @@ kernel-smoke:
 test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes two hours)
 	tests=$(TESTS) && [ -n "$$tests" ] && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
 
-test-wide: ## More integration tests of the kinds that `make test` has one of each of (needs root; half an hour)
+test-wide: ## More integration tests of the kinds that `make test` has one of each of (needs root; three quarters of an hour)
 	$(AS_ROOT) $(CARGO) test --workspace --test integration -- ::wide::
 
 test-causality: ## Which request made which call, 3,000 requests for each shape and number of clients

@@ -327,21 +327,10 @@ fn callbacks_of_node() {
     check_briefly(Front::Node, &["file"], 99.0);
 }
 
-#[test]
-fn requests_that_stay_on_a_thread_of_a_pool() {
-    check(Front::Python("continued"), &["sync"], 99.5);
-}
-
 /// Goroutines are known by their numbers: any goroutine may start them or write for them, on any thread.
 #[test]
 fn goroutines() {
     check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded"], 99.0);
-}
-
-/// Tasks are known by their contexts: those of requests, those that these make, and threads that are given a copy.
-#[test]
-fn tasks_of_requests() {
-    check(Front::Asyncio("protocol"), &["sequence", "gather", "semaphore", "nested", "to_thread"], 99.0);
 }
 
 #[test]
@@ -442,6 +431,17 @@ fn ends_are_paired_through_translated_addresses() {
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
+
+    /// Tasks are known by their contexts: those of requests, those that these make, and threads that are given a copy.
+    #[test]
+    fn tasks_of_requests() {
+        check(Front::Asyncio("protocol"), &["sequence", "gather", "semaphore", "nested", "to_thread"], 99.0);
+    }
+
+    #[test]
+    fn requests_that_stay_on_a_thread_of_a_pool() {
+        check(Front::Python("continued"), &["sync"], 99.5);
+    }
 
     /// Promises of requests that make several calls at once, and timers, say nothing; what was answered says it is
     /// late.

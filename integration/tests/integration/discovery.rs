@@ -95,14 +95,14 @@ fn a_program_that_takes_the_place_of_one_that_is_not_watched() {
     check_short_lived("sleep 0.15; exec");
 }
 
-#[test]
-fn a_program_that_a_shell_forks() {
-    check_short_lived("sleep 0.15;");
-}
-
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
+
+    #[test]
+    fn a_program_that_a_shell_forks() {
+        check_short_lived("sleep 0.15;");
+    }
 
     #[test]
     fn exclude_by_port() {

@@ -156,35 +156,6 @@ fn check(cases: Vec<Case>) {
     }
 }
 
-/// Connections of the server's own make that read seven bytes at a time, below TLS and above; TLS inside of TLS;
-/// bodies of many records in both directions, over either version.
-#[test]
-fn whatever_carries_the_records_and_however_large_they_are() {
-    let mut rng = seeded("Go TLS, carried");
-    let small = load::calls(&mut rng, &Features::full(), Kind::Go, CALLS);
-    let inside = vec![Shape { response_bytes: 9_000, ..Shape::default() }; 40];
-    let large = || -> Vec<Call> {
-        let both = [RequestFraming::Length, RequestFraming::Chunked];
-        let framings = [Framing::Length, Framing::Chunked];
-        framings
-            .iter()
-            .flat_map(|framing| both.map(|request| Call::new(Shape::large(*framing, request))))
-            .collect()
-    };
-    let twice = &[("TWICE", "1")];
-    check(vec![
-        Case { name: "seven bytes at a time", calls: small, server: &[("CHOPPED", "1")], client: &[] },
-        Case {
-            name: "inside of TLS",
-            calls: inside.into_iter().map(Call::new).collect(),
-            server: twice,
-            client: twice,
-        },
-        Case { name: "large, HTTP/1", calls: large(), server: &[], client: &[] },
-        Case { name: "large, HTTP/2", calls: large(), server: &[], client: HTTP2 },
-    ]);
-}
-
 /// A client that leaves ends the exchange at both ends.
 #[test]
 fn an_early_close_ends_its_exchange() {
@@ -206,6 +177,35 @@ fn an_early_close_ends_its_exchange() {
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
+
+    /// Connections of the server's own make that read seven bytes at a time, below TLS and above; TLS inside of TLS;
+    /// bodies of many records in both directions, over either version.
+    #[test]
+    fn whatever_carries_the_records_and_however_large_they_are() {
+        let mut rng = seeded("Go TLS, carried");
+        let small = load::calls(&mut rng, &Features::full(), Kind::Go, CALLS);
+        let inside = vec![Shape { response_bytes: 9_000, ..Shape::default() }; 40];
+        let large = || -> Vec<Call> {
+            let both = [RequestFraming::Length, RequestFraming::Chunked];
+            let framings = [Framing::Length, Framing::Chunked];
+            framings
+                .iter()
+                .flat_map(|framing| both.map(|request| Call::new(Shape::large(*framing, request))))
+                .collect()
+        };
+        let twice = &[("TWICE", "1")];
+        check(vec![
+            Case { name: "seven bytes at a time", calls: small, server: &[("CHOPPED", "1")], client: &[] },
+            Case {
+                name: "inside of TLS",
+                calls: inside.into_iter().map(Call::new).collect(),
+                server: twice,
+                client: twice,
+            },
+            Case { name: "large, HTTP/1", calls: large(), server: &[], client: &[] },
+            Case { name: "large, HTTP/2", calls: large(), server: &[], client: HTTP2 },
+        ]);
+    }
 
     #[test]
     fn every_build_over_http2() {

@@ -143,29 +143,6 @@ fn series_and_exemplars_come_back() {
     }
 }
 
-/// A counter that first appears with its first error would hide that error from `increase()`.
-#[test]
-fn a_first_error_is_an_increase() {
-    let mut agent = Agent::start(Config::default()).unwrap();
-    let server = ShapeServer::start("first-error", every_way(1)).unwrap();
-    let prometheus = Prometheus::start(agent.address());
-    // The agent must be known to Prometheus before the error happens.
-    let data = prometheus.ask_until("/api/v1/query?query=up", |data| first_value(data) == Some(1.0));
-    assert_eq!(first_value(&data), Some(1.0), "{data}");
-    let service = &server.server.service;
-    let mut ledger = Ledger::default();
-    let shape = Shape { status: 503, ..Shape::default() };
-    let calls = [Call::new(shape)];
-    gate::call(&mut ledger, Kind::Shape, &server.server, &calls, 1);
-    gate::assert_exact(&mut agent, &ledger);
-    let query = format!(
-        "sum(increase(http_server_request_duration_seconds_count{{service_name=\"{service}\"}}[1m]))"
-    );
-    let path = format!("/api/v1/query?query={}", fetch::encode(&query));
-    let data = prometheus.ask_until(&path, |data| first_value(data).is_some_and(|value| value > 0.0));
-    assert!(first_value(&data).is_some_and(|value| value > 0.0), "the first error is no increase: {data}");
-}
-
 /// Native histograms as Prometheus has them: counts, exemplars with the time of their span, and quantiles that are in
 /// the same bucket as the truth, whose bounds are 9 % apart.
 #[test]
@@ -289,4 +266,35 @@ fn promtool_finds_nothing() {
         open.content_type
     );
     assert!(open.body.ends_with("# EOF\n"), "OpenMetrics ends with its mark");
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    /// A counter that first appears with its first error would hide that error from `increase()`.
+    #[test]
+    fn a_first_error_is_an_increase() {
+        let mut agent = Agent::start(Config::default()).unwrap();
+        let server = ShapeServer::start("first-error", every_way(1)).unwrap();
+        let prometheus = Prometheus::start(agent.address());
+        // The agent must be known to Prometheus before the error happens.
+        let data = prometheus.ask_until("/api/v1/query?query=up", |data| first_value(data) == Some(1.0));
+        assert_eq!(first_value(&data), Some(1.0), "{data}");
+        let service = &server.server.service;
+        let mut ledger = Ledger::default();
+        let shape = Shape { status: 503, ..Shape::default() };
+        let calls = [Call::new(shape)];
+        gate::call(&mut ledger, Kind::Shape, &server.server, &calls, 1);
+        gate::assert_exact(&mut agent, &ledger);
+        let query = format!(
+            "sum(increase(http_server_request_duration_seconds_count{{service_name=\"{service}\"}}[1m]))"
+        );
+        let path = format!("/api/v1/query?query={}", fetch::encode(&query));
+        let data = prometheus.ask_until(&path, |data| first_value(data).is_some_and(|value| value > 0.0));
+        assert!(
+            first_value(&data).is_some_and(|value| value > 0.0),
+            "the first error is no increase: {data}"
+        );
+    }
 }

@@ -241,11 +241,6 @@ fn until(what: &str, is_there: impl Fn() -> bool) {
 }
 
 #[test]
-fn an_sdk_over_http_counts_once() {
-    each_event_once("http/protobuf");
-}
-
-#[test]
 fn an_sdk_over_grpc_counts_once() {
     each_event_once("grpc");
 }
@@ -257,6 +252,11 @@ mod wide {
     use integration::seed::{note, seeded};
     use integration::server::shape::ShapeServer;
     use integration::traffic::Traffic;
+
+    #[test]
+    fn an_sdk_over_http_counts_once() {
+        each_event_once("http/protobuf");
+    }
 
     use super::*;
 

@@ -93,29 +93,6 @@ fn servers_and_clients_over_http1() {
     assert_reported(&mut agent, &ledger, "1.1");
 }
 
-#[test]
-fn servers_and_clients_over_http2() {
-    let mut rng = seeded("rustls, HTTP/2");
-    let certificates = Certificates::new().unwrap();
-    let server = encrypted::rustls(&certificates, &[]).unwrap();
-    let others =
-        [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
-    let (mut agent, _waiting) = agent_that_probes(&["/libssl.so", "/node"]);
-    let mut ledger = Ledger::default();
-    for kind in [Kind::Http2Curl, Kind::Http2Node] {
-        let calls = load::calls(&mut rng, &server.features, kind, CALLS);
-        let done = client::call_encrypted(kind, &server.address, &calls, 8).unwrap();
-        ledger.enter(&calls, &done, &server.roles());
-    }
-    for server in others.iter().chain([&server]) {
-        let calls = load::calls(&mut rng, &server.features, Kind::Http2Go, CALLS);
-        let done = client::rustls(Rustls::Two, &server.address, &calls, 8, &[]).unwrap();
-        ledger.enter(&calls, &done, &server.roles());
-    }
-    assert_exact(&mut agent, &ledger, &[&server]);
-    assert_reported(&mut agent, &ledger, "2");
-}
-
 /// Small exchanges whose bodies have lengths.
 fn plain(rng: &mut fastrand::Rng, count: usize) -> Vec<Call> {
     let mut shape = || {
@@ -151,6 +128,29 @@ fn without_symbols_it_is_counted() {
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
+
+    #[test]
+    fn servers_and_clients_over_http2() {
+        let mut rng = seeded("rustls, HTTP/2");
+        let certificates = Certificates::new().unwrap();
+        let server = encrypted::rustls(&certificates, &[]).unwrap();
+        let others =
+            [encrypted::http2_nginx(&certificates).unwrap(), encrypted::http2_node(&certificates).unwrap()];
+        let (mut agent, _waiting) = agent_that_probes(&["/libssl.so", "/node"]);
+        let mut ledger = Ledger::default();
+        for kind in [Kind::Http2Curl, Kind::Http2Node] {
+            let calls = load::calls(&mut rng, &server.features, kind, CALLS);
+            let done = client::call_encrypted(kind, &server.address, &calls, 8).unwrap();
+            ledger.enter(&calls, &done, &server.roles());
+        }
+        for server in others.iter().chain([&server]) {
+            let calls = load::calls(&mut rng, &server.features, Kind::Http2Go, CALLS);
+            let done = client::rustls(Rustls::Two, &server.address, &calls, 8, &[]).unwrap();
+            ledger.enter(&calls, &done, &server.roles());
+        }
+        assert_exact(&mut agent, &ledger, &[&server]);
+        assert_reported(&mut agent, &ledger, "2");
+    }
 
     /// Agents come and go while both kinds of programs work: every request is answered.
     #[test]

@@ -166,12 +166,6 @@ fn waits_are_those_of_functions() {
     waits_of_functions_add_up(&compiled(), &functions, "off-cpu-compiled");
 }
 
-#[test]
-fn waits_are_those_of_an_interpreters_functions() {
-    let functions = [("poll", "poll"), ("network", "network"), ("pipe", "pipe"), ("child", "child")];
-    waits_of_functions_add_up(&python(), &functions, "off-cpu-python");
-}
-
 /// A lock that one function holds and another waits for, each in requests of its own route.
 #[test]
 fn a_wait_for_a_lock_names_the_request_that_held_it() {
@@ -245,5 +239,16 @@ fn page_faults_are_those_of_functions() {
         }
         assert!(begun.elapsed() < patience(Duration::from_secs(10)), "{said} of {reported}: {profile}");
         thread::sleep(Duration::from_millis(300));
+    }
+}
+
+/// More of the same kinds, for `make test-wide`.
+mod wide {
+    use super::*;
+
+    #[test]
+    fn waits_are_those_of_an_interpreters_functions() {
+        let functions = [("poll", "poll"), ("network", "network"), ("pipe", "pipe"), ("child", "child")];
+        waits_of_functions_add_up(&python(), &functions, "off-cpu-python");
     }
 }
