@@ -9,9 +9,14 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::io;
+use std::time::{Duration, Instant};
 
 use caps::{CapSet, Capability};
 use thiserror::Error;
+
+/// How long a thread may take to begin, on a machine that is busy.
+const BEGINS: Duration = Duration::from_secs(2);
+const BETWEEN_LOOKS: Duration = Duration::from_millis(2);
 
 /// What a running agent uses, where it was started with it: other users' processes are read as they come, and files
 /// that they have mapped and deleted are opened by `/proc/PID/map_files` (`proc_map_files_get_link` in
@@ -106,11 +111,24 @@ pub fn keep_maps() -> Result<(), PrivilegeError> {
     caps::set(None, CapSet::Permitted, &kept).map_err(refused("permitted capabilities"))
 }
 
-/// Looks at every thread of this process: none may hold more than `kept`, or get more.
+/// Looks at every thread of this process: none may hold more than `kept`, or get more. A thread that has just begun gives
+/// up what it has before anything else, and is given the time for that: where nothing is loaded, all begin at once.
 ///
 /// # Errors
 /// When one does.
 pub fn verify(kept: &Kept) -> Result<(), PrivilegeError> {
+    let deadline = Instant::now() + BEGINS;
+    loop {
+        match look(kept) {
+            Err(PrivilegeError::Left { .. }) if Instant::now() < deadline => {
+                std::thread::sleep(BETWEEN_LOOKS)
+            }
+            result => return result,
+        }
+    }
+}
+
+fn look(kept: &Kept) -> Result<(), PrivilegeError> {
     for task in std::fs::read_dir("/proc/self/task")? {
         // A thread that has ended meanwhile holds nothing.
         let Ok(status) = std::fs::read_to_string(task?.path().join("status")) else { continue };
