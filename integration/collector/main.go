@@ -1,7 +1,8 @@
 // A minimal OpenTelemetry Collector for the tests: the OTLP receiver, the connectors that make metrics of spans, and
 // exporters to files and over OTLP.
 //
-// In: a collector configuration (`--config`). Out: what it received or counted, as lines of JSON in a file, or passed on.
+// In: a collector configuration (`--config`). Out: what it received or counted, as lines of JSON in a file, or passed
+// on.
 package main
 
 import (

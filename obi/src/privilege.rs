@@ -111,15 +111,22 @@ pub fn keep_maps() -> Result<(), PrivilegeError> {
     caps::set(None, CapSet::Permitted, &kept).map_err(refused("permitted capabilities"))
 }
 
-/// Looks at every thread of this process: none may hold more than `kept`, or get more. A thread that has just begun gives
-/// up what it has before anything else, and is given the time for that: where nothing is loaded, all begin at once.
+/// Looks at every thread of this process: none may hold more than `kept`, or get more. A thread that has just begun
+/// gives up what it has before anything else, and has [`BEGINS`] for that: where nothing is loaded, all begin at once.
 ///
 /// # Errors
 /// When one does.
 pub fn verify(kept: &Kept) -> Result<(), PrivilegeError> {
-    let deadline = Instant::now() + BEGINS;
+    until_none_is_left(BEGINS, || look(kept))
+}
+
+fn until_none_is_left(
+    limit: Duration,
+    mut look: impl FnMut() -> Result<(), PrivilegeError>,
+) -> Result<(), PrivilegeError> {
+    let deadline = Instant::now() + limit;
     loop {
-        match look(kept) {
+        match look() {
             Err(PrivilegeError::Left { .. }) if Instant::now() < deadline => {
                 std::thread::sleep(BETWEEN_LOOKS)
             }
@@ -200,6 +207,27 @@ impl fmt::Display for Kept {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_begins_has_time_and_one_that_stays_has_none() {
+        let left = || PrivilegeError::Left {
+            thread: "obi".to_owned(),
+            kept: Kept(HashSet::new()),
+            line: "CapPrm:\t1".to_owned(),
+        };
+        let check = |beginning: usize, limit: u64, expected: bool| {
+            let mut looks = 0;
+            let result = until_none_is_left(Duration::from_millis(limit), || {
+                looks += 1;
+                if looks <= beginning { Err(left()) } else { Ok(()) }
+            });
+            assert_eq!(result.is_ok(), expected, "{beginning} looks in {limit} ms: {result:?}");
+        };
+        check(0, 0, true);
+        check(3, 10_000, true);
+        check(1, 0, false);
+        check(usize::MAX, 20, false);
+    }
 
     #[test]
     fn what_is_kept_follows_from_what_is_held() {

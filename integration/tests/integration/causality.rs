@@ -174,9 +174,10 @@ impl Front {
             Self::Gunicorn(workers) => {
                 let (folder, threads) =
                     (program::source("causality"), if workers == "sync" { "1" } else { "8" });
+                let packages = [program::python_packages().unwrap(), folder.clone()];
                 let mut command = Command::new("python3");
                 command
-                    .env("PYTHONPATH", program::python_packages().unwrap())
+                    .env("PYTHONPATH", std::env::join_paths(packages).unwrap())
                     .env("BACK", port)
                     .env("LOG", log);
                 command.args([

@@ -14,7 +14,6 @@ Models, by who runs the code of a request:
   asyncio     one thread, an event loop; calls one by one, or all at once
 """
 
-import http.client
 import http.server
 import os
 import queue
@@ -28,11 +27,12 @@ import threading
 import time
 import uuid
 
+import caller
+
 MODEL, BACK, LOG = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 MOST = int(sys.argv[4]) if len(sys.argv) > 4 else 3
 
 log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-kept = threading.local()
 begun, ending = threading.Event(), threading.Event()
 
 
@@ -41,18 +41,7 @@ def note(*words):
 
 
 def call(*cause):
-    """One call; on a connection of its own, or on this thread's."""
-    out = uuid.UUID(int=random.getrandbits(128)).hex
-    connection = getattr(kept, "connection", None) if random.random() < 0.7 else None
-    if connection is None:
-        connection = http.client.HTTPConnection("127.0.0.1", BACK, timeout=60)
-        if random.random() < 0.7:
-            kept.connection = connection
-    connection.request("GET", "/out/" + out)
-    response = connection.getresponse()
-    response.read()
-    assert response.status == 200, response.status
-    note(*cause, out)
+    note(*cause, caller.call(BACK))
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -5,18 +5,18 @@ id drawn here, and is answered. LOG gets a line `REQUEST CALL` once the answer t
 calls of a thread that serves nothing. Prints `ready PORT`. Knows nothing of the agent; ids are in no trace header.
 """
 
-import http.client
 import os
 import random
 import threading
 import time
-import uuid
+
+import caller
 
 bind = "127.0.0.1:0"
 loglevel = "error"
 keepalive = 60
 log = os.open(os.environ["LOG"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-kept, first = threading.local(), threading.Semaphore()
+first = threading.Semaphore()
 
 
 def when_ready(server):
@@ -24,18 +24,7 @@ def when_ready(server):
 
 
 def call(cause):
-    """One call; on a connection of its own, or on this thread's."""
-    out = uuid.UUID(int=random.getrandbits(128)).hex
-    connection = getattr(kept, "connection", None) if random.random() < 0.7 else None
-    if connection is None:
-        connection = http.client.HTTPConnection("127.0.0.1", int(os.environ["BACK"]), timeout=60)
-        if random.random() < 0.7:
-            kept.connection = connection
-    connection.request("GET", "/out/" + out)
-    response = connection.getresponse()
-    response.read()
-    assert response.status == 200, response.status
-    os.write(log, f"{cause} {out}\n".encode())
+    os.write(log, f"{cause} {caller.call(int(os.environ['BACK']))}\n".encode())
 
 
 def background():

@@ -42,7 +42,7 @@ pub trait Naming {
     fn service(&mut self, facts: &Facts, parent: Option<&Self::Service>) -> Self::Service;
 
     /// What is particular to the process `tgid`, which started at `start` (clock ticks since boot; `None` when it was
-    /// gone before anybody looked). Asked when it is first needed, once.
+    /// gone before the agent looked). Asked when it is first needed, once.
     fn instance(&mut self, tgid: u32, start: Option<u64>, particulars: &Particulars) -> Self::Instance;
 
     /// The name of a service, which rules look at.

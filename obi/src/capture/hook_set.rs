@@ -6,7 +6,7 @@
 pub use crate::config::HookSet;
 
 /// What becomes of a set's usual programs on a kernel that preempts itself. The kernel skips a program of kind kprobe
-/// or performance event on a processor where a thread, anybody's, was preempted in the middle of bpf(2) on a map
+/// or performance event on a processor where a thread of any program was preempted in the middle of bpf(2) on a map
 /// (`bpf_prog_active`), and one of any kind where it was itself preempted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Preemption {

@@ -2,8 +2,7 @@
 //!
 //! In: requests as they begin and as they end, with what the kernel says of them. Out: a [`TracePosition`] for each
 //! span: its ids, its parent and how sure that is; or that it must wait. Facts come from the kernel, verdicts are made
-//! here, by what all exchanges together show. Pure: time is an argument. Refuses to know spans, services and routes by
-//! name.
+//! here, by what all exchanges together show. Pure: time is an argument. Refuses to know names.
 //!
 //! - [`context`]: `traceparent`, ids that follow from what is known when a request begins.
 //! - [`evidence`]: how sure a parent is. [`decide`]: the rules by threads and by runtimes.
@@ -255,8 +254,7 @@ impl Causes {
 
 impl Causes {
     /// The candidate may be an earlier call, and is then what that was made for. Where promises sent this call, the
-    /// candidate is believed if no other request could go on; the call is put down as its in any case
-    /// ([`outstanding`]).
+    /// candidate is believed if no other request could go on; it counts as its in any case ([`outstanding`]).
     fn follow_up(&mut self, call: &mut Known) {
         let named = self
             .table

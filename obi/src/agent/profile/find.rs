@@ -23,7 +23,7 @@ pub(super) fn find(
         places.push(FrameAddress { address: *address, within: Within::Kernel(!is_first) });
         is_first = false;
     }
-    let mut is_pending = false;
+    let (mut is_pending, serves) = (false, header.exchange != 0);
     let mut words = sample.user().peekable();
     while let Some(user) = words.next() {
         let user = match user {
@@ -43,7 +43,6 @@ pub(super) fn find(
             }
         };
         let (address, is_return) = (user.address, !user.is_exact);
-        let serves = sample.event.header.exchange != 0;
         let sampled = Sampled { tgid: header.tgid, address, is_return, serves, time: header.time };
         let within = match resolver.resolve(sampled) {
             Resolved::Mapped(place) => Within::Mapped(place.mapping, is_return),

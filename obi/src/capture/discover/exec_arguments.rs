@@ -1,7 +1,7 @@
 //! What a program was given when it began, as the kernel reported it then.
 //!
 //! In: the arguments and the environment of an exec. Out: [`ExecArguments`], which completes the [`Facts`] of a process
-//! that had ended before anybody could look into `/proc`. Of the environment only a few variables are kept.
+//! that had ended before the agent could look into `/proc`. Of the environment only a few variables are kept.
 
 use super::facts::Facts;
 use super::proc_text::{self, Variables};

@@ -14,7 +14,7 @@
 //! - [`survey`]: the start: the side-band is opened, every process looked at, while we still may;
 //! - [`side_band`], [`rings`], [`listing`]: what the kernel says of mappings, as it happens and on demand;
 //! - [`process`], [`space`]: who mapped what when; all in memory, on the thread of the samples;
-//! - [`backing`], [`file`](mod@file), [`image`], [`file_cache`]: what is mapped, each file once, open while it is mapped;
+//! - [`backing`], [`file`](mod@file), [`image`], [`file_cache`]: what is mapped, each file once, open while mapped;
 //! - [`open`], [`reader`]: how it is opened, by a thread that may wait;
 //! - [`tables`], [`kernel`]: tables of files in the kernel within a number of bytes, by a thread that may take long;
 //! - [`interpreter`]: which processes have one, and what the walk knows of it;

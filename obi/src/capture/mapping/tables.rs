@@ -1,9 +1,9 @@
 //! Which files have tables in the kernel, within a number of bytes.
 //!
 //! In: files that samples go through. Out: elements of the map `unwind_chunk`, and [`ExecutableFile`]s that know their
-//! tables. What was sampled least recently makes room for what is sampled now, and what serves no requests for what does;
-//! what was made room with comes back when it is sampled again. Making a table takes from a millisecond to seconds, so [`Builder`] does it in a thread of its
-//! own.
+//! tables. What was sampled least recently makes room for what is sampled now, and what serves no requests for what
+//! does; what was made room with comes back when it is sampled again. Making a table takes from a millisecond to
+//! seconds, so [`Builder`] does it in a thread of its own.
 #![forbid(unsafe_code)]
 
 use std::fs::File;
@@ -74,8 +74,8 @@ impl TableCounts {
 
 /// A file whose samples are this old makes room for others.
 const IN_USE: u64 = 10_000_000_000;
-/// A file that was sampled within a request this recently makes room only for others of which that is true: a compiler or
-/// a backup on the same machine takes no names away from services.
+/// A file that was sampled within a request this recently makes room only for others of which that is true: a compiler
+/// or a backup on the same machine takes no names away from services.
 const IN_SERVICE: u64 = 600_000_000_000;
 
 /// The tables in the kernel.
@@ -221,13 +221,19 @@ impl Tables {
             |file: &ExecutableFile| file.served() > 0 && file.served().saturating_add(IN_SERVICE) > now;
         let for_service = serves(&request.file);
         while self.bytes() + bytes > self.most {
+            if !request.is_needed {
+                return false;
+            }
             let gives_way = |there: &&There| match (serves(&there.file), for_service) {
                 (false, true) => true,
                 (true, false) => false,
                 _ => there.file.sampled().saturating_add(IN_USE) < now,
             };
-            let there = self.there.values().filter(|_| request.is_needed).filter(gives_way);
-            let first = there.min_by_key(|there| (serves(&there.file), there.file.sampled()));
+            let first = self
+                .there
+                .values()
+                .filter(gives_way)
+                .min_by_key(|there| (serves(&there.file), there.file.sampled()));
             let Some((id, freed)) = first.map(|there| (there.file.id, there.bytes)) else { return false };
             self.evict(id);
             self.outside.insert(id, freed);

@@ -6,9 +6,9 @@
 //! fetch anything from anywhere but this machine.
 //!
 //! ```text
-//!                   ┌ kernel ──▶ /proc/kallsyms, modules and BPF programs with it
-//! CodeAddress ─▶ cache ─▶ ├ file ────▶ Go's tables (go) │ debug information, symbols (compose ─▶ reader: blazesym) │ stubs (plt)
-//!                   └ process ─▶ perf map, jitdump
+//!                     ┌ kernel ──▶ /proc/kallsyms, modules and BPF programs with it
+//! address ─▶ cache ─▶ ├ file ────▶ Go's tables (go) │ debug information, symbols (compose ─▶ reader: blazesym) │ stubs (plt)
+//!                     └ process ─▶ perf map, jitdump
 //! ```
 //!
 //! - [`cache`]: what was asked before, and texts that are the same;

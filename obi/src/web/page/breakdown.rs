@@ -60,7 +60,7 @@ pub(super) fn section(span: &Span) -> Markup {
             }
             @if spent.times.is_none() {
                 p.quiet {
-                    "What its threads did is not known: no one thread has served it from its first byte to its last. "
+                    "What its threads did is not known, mostly because no one thread has served it from its first byte to its last. "
                     "Event loops, Go, HTTP/2 and workers that hand requests on are like that; what was sampled on CPUs meanwhile is below."
                 }
             }
@@ -74,9 +74,12 @@ fn parts(queue_wait: u64, spent: &Spent) -> Vec<Part> {
     if let Some(times) = &spent.times {
         parts.push(Part { what: "ran on a CPU", time: times.cpu, colour: "s2" });
         parts.push(Part { what: "waited for a CPU", time: times.runqueue, colour: "s1" });
-        let mut colours = COLOURS.into_iter().cycle();
         let blocked = WAITED_FOR.into_iter().zip(times.blocked).filter(|(_, time)| *time > 0);
-        let coloured = blocked.zip(&mut colours).map(|((what, time), colour)| Part { what, time, colour });
+        let coloured = blocked.zip(COLOURS.into_iter().cycle()).map(|((what, time), colour)| Part {
+            what,
+            time,
+            colour,
+        });
         parts.extend(coloured);
     }
     parts.push(Part { what: "not known", time: spent.elsewhere, colour: "unknown" });

@@ -151,7 +151,7 @@ impl Agent {
             released.extend(files.iter().map(|file| file.id));
         });
         let Reported { tgid, address, time } = reported;
-        self.resolver.resolve(Sampled { tgid, address: address + 1, is_return: true, serves: false, time })
+        self.resolver.resolve(Sampled { tgid, address: address + 1, is_return: true, serves: true, time })
     }
 
     /// Once its list is read, if it is.
@@ -168,10 +168,12 @@ impl Agent {
         })
     }
 
-    /// The file there, once it is open.
+    /// The file there, once it is open, and known to serve requests.
     pub(crate) fn file(&mut self, reported: Reported) -> (MappedAddress, Arc<ExecutableFile>) {
         self.until(|agent| match agent.resolve(reported) {
-            Resolved::Mapped(place) => place.mapping.file().map(|file| (place, file)),
+            Resolved::Mapped(place) => {
+                place.mapping.file().filter(|file| file.served() > 0).map(|file| (place, file))
+            }
             _ => None,
         })
     }
