@@ -1,16 +1,21 @@
 //! Compiles the kernel programs with clang and generates the Rust side of `event.h`.
 //!
-//! In: `*.bpf.c` and headers under `src/bpf`, which include each other by their paths below it. Out: one object per
-//! program set and `event.rs` in `OUT_DIR`.
+//! In: `*.bpf.c` and headers under `src/bpf`, which include each other by their paths below it. Out: one compressed object
+//! per program set and `event.rs` in `OUT_DIR`.
 
+use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 
 fn main() {
     println!("cargo::rerun-if-changed={ROOT}");
     println!("cargo::rerun-if-env-changed=OBI_CLANG");
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let objects = OBJECTS.iter().try_for_each(|object| compile(object, &out));
+    let objects = OBJECTS.iter().try_for_each(|object| compress(&compile(object, &out)?));
     if let Err(message) = objects.and_then(|()| generate_event_types(&out)) {
         println!("cargo::error={message}");
         std::process::exit(1);
@@ -63,7 +68,8 @@ fn find_clang() -> Result<String, String> {
         .ok_or_else(|| format!("no clang found (tried {}): {INSTALL}", candidates.join(", ")))
 }
 
-fn compile(object: &Object, out: &Path) -> Result<(), String> {
+/// Where the object is.
+fn compile(object: &Object, out: &Path) -> Result<PathBuf, String> {
     let clang = find_clang()?;
     let architecture = match std::env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
@@ -99,7 +105,17 @@ fn compile(object: &Object, out: &Path) -> Result<(), String> {
         let hint = if log.contains("bpf/bpf_helpers.h") { INSTALL } else { "see the warnings above" };
         return Err(format!("`{clang}` failed on {source}: {hint}"));
     }
-    Ok(())
+    Ok(path)
+}
+
+/// Writes `path.zlib`: the objects were a third of the agent's file, and debugging information half of theirs.
+fn compress(path: &Path) -> Result<(), String> {
+    let compress = || {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(&fs::read(path)?)?;
+        fs::write(path.with_added_extension("zlib"), encoder.finish()?)
+    };
+    compress().map_err(|error| format!("failed to compress {}: {error}", path.display()))
 }
 
 /// Adds the zerocopy derives to every generated structure: they refuse implicit padding.

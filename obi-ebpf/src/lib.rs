@@ -4,6 +4,10 @@
 //! `build.rs` generates this module's types (sizes and offsets are asserted at compile time), and the
 //! compiled kernel objects. Out: those types and the embedded objects. Knows nothing of HTTP.
 
+use std::io::Read as _;
+
+use flate2::read::ZlibDecoder;
+
 #[allow(
     missing_docs,
     non_camel_case_types,
@@ -19,11 +23,6 @@ mod generated {
 
 pub use generated::*;
 
-/// A kernel object, aligned as the ELF parser requires.
-#[repr(C, align(32))]
-#[derive(Debug)]
-struct Aligned<T: ?Sized>(T);
-
 /// Which kernels an object is compiled for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Flavour {
@@ -34,13 +33,40 @@ pub enum Flavour {
     Portable,
 }
 
+/// A compiled kernel object. It stands compressed in the agent, which loads one or two of twelve.
+#[derive(Debug)]
+pub struct KernelObject {
+    /// The hook set (`socket`, `fentry`, `kprobe`, `syscall`), or a sampler of stacks that any of them may have beside
+    /// it (`profile`; with that one `faults` and `waits`).
+    pub set: &'static str,
+    /// Which kernels it is for.
+    pub flavour: Flavour,
+    /// As zlib's stream (RFC 1950).
+    compressed: &'static [u8],
+}
+
+impl KernelObject {
+    /// The relocatable BPF ELF file.
+    ///
+    /// # Panics
+    /// Never: `build.rs` has written what is read.
+    #[must_use]
+    pub fn elf(&self) -> Vec<u8> {
+        let mut elf = Vec::new();
+        let read = ZlibDecoder::new(self.compressed).read_to_end(&mut elf);
+        read.expect("build.rs has compressed it, and its checksum is checked");
+        elf
+    }
+}
+
 macro_rules! objects {
     ($($set:literal $flavour:ident $file:literal),* $(,)?) => {
-        /// Every embedded object: hook set, flavour, and the relocatable BPF ELF bytes.
-        pub static OBJECTS: &[(&str, Flavour, &[u8])] = &[$(($set, Flavour::$flavour, {
-            static OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/", $file)));
-            &OBJECT.0
-        })),*];
+        /// Every embedded object.
+        pub static OBJECTS: &[KernelObject] = &[$(KernelObject {
+            set: $set,
+            flavour: Flavour::$flavour,
+            compressed: include_bytes!(concat!(env!("OUT_DIR"), "/", $file, ".zlib")),
+        }),*];
     };
 }
 
@@ -59,10 +85,8 @@ objects! {
     "waits" Modern "waits.bpf.o",
 }
 
-/// The object of a hook set (`socket`, `fentry`, `kprobe`, `syscall`), or of a sampler of stacks that any of them may
-/// have beside it (`profile`; with that one `faults` and `waits`), as a relocatable BPF ELF file. `None` when the set
-/// does not come in that flavour.
+/// The object of a set, as a relocatable BPF ELF file. `None` when the set does not come in that flavour.
 #[must_use]
-pub fn object(set: &str, flavour: Flavour) -> Option<&'static [u8]> {
-    OBJECTS.iter().find(|(name, of, _)| *name == set && *of == flavour).map(|(_, _, bytes)| *bytes)
+pub fn object(set: &str, flavour: Flavour) -> Option<Vec<u8>> {
+    OBJECTS.iter().find(|object| object.set == set && object.flavour == flavour).map(KernelObject::elf)
 }

@@ -8,14 +8,14 @@ use anyhow::{Context as _, bail};
 use object::{Object as _, ObjectSection as _};
 
 /// One embedded object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embedded {
     /// Its hook set, or [`PROFILE`].
     pub set: &'static str,
     /// For which kernels it is built.
     pub flavour: Flavour,
     /// ELF.
-    pub bytes: &'static [u8],
+    pub bytes: Vec<u8>,
 }
 
 /// For which kernels an object is built.
@@ -74,7 +74,10 @@ pub fn embedded() -> Vec<Embedded> {
         obi_ebpf::Flavour::Modern => Flavour::Modern,
         obi_ebpf::Flavour::Portable => Flavour::Portable,
     };
-    obi_ebpf::OBJECTS.iter().map(|&(set, of, bytes)| Embedded { set, flavour: flavour(of), bytes }).collect()
+    let objects = obi_ebpf::OBJECTS.iter();
+    objects
+        .map(|object| Embedded { set: object.set, flavour: flavour(object.flavour), bytes: object.elf() })
+        .collect()
 }
 
 impl Flavour {
@@ -163,7 +166,7 @@ impl Embedded {
     /// # Errors
     /// When the section is not there or its name says nothing.
     pub fn attachment(&self, index: usize) -> anyhow::Result<Attachment> {
-        let file = object::File::parse(self.bytes).with_context(|| format!("parse {}", self.name()))?;
+        let file = object::File::parse(&*self.bytes).with_context(|| format!("parse {}", self.name()))?;
         let section = file.section_by_index(object::SectionIndex(index))?;
         let name = section.name()?;
         match Attachment::parse(name) {
@@ -197,7 +200,7 @@ mod tests {
     #[test]
     fn every_program_attaches_to_something() {
         for embedded in embedded() {
-            let parsed = aya_obj::Object::parse(embedded.bytes).unwrap();
+            let parsed = aya_obj::Object::parse(&embedded.bytes).unwrap();
             let least = if SETS.contains(&embedded.set) { 6 } else { 1 };
             assert!(parsed.programs.len() >= least, "{} has programs", embedded.name());
             for program in parsed.programs.values() {
@@ -209,7 +212,7 @@ mod tests {
     #[test]
     fn optional_programs_exist() {
         for embedded in embedded() {
-            let parsed = aya_obj::Object::parse(embedded.bytes).unwrap();
+            let parsed = aya_obj::Object::parse(&embedded.bytes).unwrap();
             for (set, program) in OPTIONAL {
                 let is_there = set != embedded.set || parsed.programs.contains_key(program);
                 assert!(is_there, "{} has no program {program}", embedded.name());

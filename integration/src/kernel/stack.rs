@@ -56,7 +56,7 @@ impl Depth {
 /// # Errors
 /// When the object is broken.
 pub fn depths(embedded: &Embedded) -> anyhow::Result<Vec<Depth>> {
-    let mut object = Object::parse(embedded.bytes).with_context(|| format!("parse {}", embedded.name()))?;
+    let mut object = Object::parse(&embedded.bytes).with_context(|| format!("parse {}", embedded.name()))?;
     let btf = object.btf.as_ref().context("the object has no type information")?;
     let named = |function: &Function| {
         let id = btf.id_by_type_name_kind(&function.name, BtfKind::Func).ok()?;

@@ -59,7 +59,7 @@ pub fn check(machine: &Machine, kernel: &str) -> anyhow::Result<()> {
 
 /// Instructions in place of fields that do not exist, by function.
 fn poisoned(embedded: &Embedded, types: &Btf) -> anyhow::Result<BTreeMap<String, usize>> {
-    let mut object = Object::parse(embedded.bytes).with_context(|| format!("parse {}", embedded.name()))?;
+    let mut object = Object::parse(&embedded.bytes).with_context(|| format!("parse {}", embedded.name()))?;
     object.relocate_btf(types).with_context(|| format!("relocate {}", embedded.name()))?;
     let count = |function: &aya_obj::Function| {
         function.instructions.iter().filter(|instruction| instruction.imm == POISON).count()

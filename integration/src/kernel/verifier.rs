@@ -72,7 +72,7 @@ pub enum Fate {
 /// # Errors
 /// When the object itself is broken.
 pub fn verify(embedded: &Embedded, kernel: &Btf) -> anyhow::Result<Vec<Verdict>> {
-    let object = Object::parse(embedded.bytes).with_context(|| format!("parse {}", embedded.name()))?;
+    let object = Object::parse(&embedded.bytes).with_context(|| format!("parse {}", embedded.name()))?;
     let mut names: Vec<&String> = object.programs.keys().collect();
     names.sort();
     let loader = Loader::prepare(object.clone(), kernel);

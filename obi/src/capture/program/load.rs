@@ -3,7 +3,6 @@
 //! In: a set, a flavour, settings. Out: [`Loaded`], not yet let loose, or what the kernel refused. Knows the loading
 //! library's kinds of programs.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd as _;
@@ -66,10 +65,8 @@ impl Loaded {
         // Safe on-demand allocation in any context came together with this structure (6.1).
         let preallocated = !types.has_structure("bpf_mem_alloc");
         let object = match preallocated {
-            true => Cow::Owned(
-                preallocate::preallocated(object).ok_or_else(|| missing("readable map definitions"))?,
-            ),
-            false => Cow::Borrowed(object),
+            true => preallocate::preallocated(object).ok_or_else(|| missing("readable map definitions"))?,
+            false => object,
         };
         let wakeup_bytes = u64::from(settings.ring_bytes) / 8;
         let preemption = reported(set, flavour, settings.preemption);

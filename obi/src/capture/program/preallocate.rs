@@ -1,6 +1,6 @@
 //! Hash maps that take all their memory at once, as kernels before 6.1 need it.
 //!
-//! In: a kernel object whose hash maps allocate on demand (`BPF_F_NO_PREALLOC`). Out: a copy in which they do not.
+//! In: a kernel object whose hash maps allocate on demand (`BPF_F_NO_PREALLOC`). Out: the same in which they do not.
 //! Before 6.1 such maps call the kernel's allocator from wherever a program runs, which can deadlock in a kprobe.
 //! The loading library takes map flags from the object alone, so the object is changed: the member that holds the
 //! flags gets a name that nobody knows.
@@ -18,18 +18,17 @@ pub(super) const MAX_ENTRIES: [(&str, u32); 3] =
 const HASH: u32 = 1;
 
 /// The object with preallocated hash maps; `None` when it cannot be understood.
-pub(super) fn preallocated(object: &[u8]) -> Option<Vec<u8>> {
-    let file = object::File::parse(object).ok()?;
+pub(super) fn preallocated(mut object: Vec<u8>) -> Option<Vec<u8>> {
+    let file = object::File::parse(&*object).ok()?;
     let (offset, size) = file.section_by_name(".BTF")?.file_range()?;
     let (offset, size) = (usize::try_from(offset).ok()?, usize::try_from(size).ok()?);
     let names = Types::parse(object.get(offset..offset.checked_add(size)?)?).ok()?.flag_names(HASH);
-    let mut changed = object.to_vec();
     for name in names {
         // The string one byte on: `ap_flags`.
-        let name = changed.get_mut(offset + name..)?.first_chunk_mut::<4>()?;
+        let name = object.get_mut(offset + name..)?.first_chunk_mut::<4>()?;
         *name = (u32::from_ne_bytes(*name) + 1).to_ne_bytes();
     }
-    Some(changed)
+    Some(object)
 }
 
 #[cfg(test)]
@@ -57,7 +56,7 @@ mod tests {
             for flavour in [Flavour::Modern, Flavour::Portable] {
                 let Some(object) = obi_ebpf::object(set.name(), flavour) else { continue };
                 n_objects += 1;
-                let (before, after) = (flags(object), flags(&preallocated(object).unwrap()));
+                let (before, after) = (flags(&object), flags(&preallocated(object).unwrap()));
                 assert!(
                     before.iter().any(|map| map.1 == HASH && map.2 != 0),
                     "{set} {flavour:?}: {before:?}"
@@ -75,9 +74,9 @@ mod tests {
     #[test]
     fn all_maps_stay_within_the_budget() {
         const BUDGET: u64 = 25_000_000;
-        let sets = obi_ebpf::OBJECTS.iter().filter(|(set, ..)| *set != "profile");
-        for (set, flavour, object) in sets {
-            let object = aya_obj::Object::parse(object).unwrap();
+        let sets = obi_ebpf::OBJECTS.iter().filter(|object| object.set != "profile");
+        for obi_ebpf::KernelObject { set, flavour, .. } in sets {
+            let object = aya_obj::Object::parse(&obi_ebpf::object(set, *flavour).unwrap()).unwrap();
             let bytes = object.maps.iter().map(|(name, map)| {
                 let changed =
                     MAX_ENTRIES.iter().find(|(changed, _)| changed == name && map.map_type() == HASH);
@@ -94,7 +93,7 @@ mod tests {
 
     #[test]
     fn what_is_no_object_is_refused() {
-        assert_eq!(preallocated(b"\x7fELF"), None);
-        assert_eq!(preallocated(&[]), None);
+        assert_eq!(preallocated(b"\x7fELF".to_vec()), None);
+        assert_eq!(preallocated(Vec::new()), None);
     }
 }

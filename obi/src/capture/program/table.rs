@@ -331,8 +331,9 @@ mod tests {
     fn what_may_be_preempted_stays_on_its_own_stack() {
         /// `BPF_JMP | BPF_CALL` of `BPF_FUNC_tail_call`.
         const TAIL_CALL: (u8, u8, i32) = (0x85, 0, 12);
-        for (name, _, bytes) in OBJECTS.iter().filter(|(_, flavour, _)| *flavour == Flavour::Modern) {
-            let object = aya_obj::Object::parse(bytes).unwrap();
+        for embedded in OBJECTS.iter().filter(|object| object.flavour == Flavour::Modern) {
+            let name = embedded.set;
+            let object = aya_obj::Object::parse(&embedded.elf()).unwrap();
             let preempted = object.programs.iter().filter(|(_, program)| {
                 matches!(program.section, ProgramSection::UProbe { .. } | ProgramSection::TracePoint)
             });
@@ -347,15 +348,16 @@ mod tests {
     #[test]
     fn the_tables_and_the_objects_agree() {
         const BESIDE: [&str; 3] = ["profile", "faults", "waits"];
-        for (name, flavour, object) in OBJECTS.iter().filter(|(name, ..)| !BESIDE.contains(name)) {
-            let set = HookSet::ALL.into_iter().find(|set| set.name() == *name).unwrap();
-            let object = aya_obj::Object::parse(object).unwrap();
+        for embedded in OBJECTS.iter().filter(|object| !BESIDE.contains(&object.set)) {
+            let flavour = embedded.flavour;
+            let set = HookSet::ALL.into_iter().find(|set| set.name() == embedded.set).unwrap();
+            let object = aya_obj::Object::parse(&embedded.elf()).unwrap();
             let mut there: BTreeMap<&str, _> =
                 object.programs.iter().map(|(name, program)| (name.as_str(), &program.section)).collect();
             let preemptions = [Preemption::None, Preemption::Kernel, Preemption::Programs];
-            let known = preemptions.into_iter().filter(|it| *it == reported(set, *flavour, *it));
+            let known = preemptions.into_iter().filter(|it| *it == reported(set, flavour, *it));
             let entries = known.flat_map(|preemption| programs(set, preemption));
-            let entries = entries.chain(schedule(*flavour).iter().copied());
+            let entries = entries.chain(schedule(flavour).iter().copied());
             let entries: BTreeMap<&str, Entry> = entries.map(|entry| (entry.name, entry)).collect();
             for entry in entries.values() {
                 let section = there.remove(entry.name);
@@ -365,7 +367,7 @@ mod tests {
                 );
             }
             let is_uprobe = |section| matches!(section, Some(&ProgramSection::UProbe { sleepable: false }));
-            if *flavour == Flavour::Modern {
+            if flavour == Flavour::Modern {
                 assert!(is_uprobe(there.remove(BYTES)), "{set}");
             }
             for program in Program::ALL {
@@ -384,7 +386,7 @@ mod tests {
             let walks =
                 ["walk", "walk_frames", "walk_database", "tls_walk", "tls_walk_frames", "tls_walk_database"];
             for walk in walks {
-                assert!(there.remove(walk).is_none() || *flavour == Flavour::Portable, "{set}");
+                assert!(there.remove(walk).is_none() || flavour == Flavour::Portable, "{set}");
             }
             assert!(there.is_empty(), "{set}: not in the table: {there:?}");
         }

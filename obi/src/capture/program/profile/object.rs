@@ -69,7 +69,7 @@ impl Source<'_> {
         let bytes = obi_ebpf::object(self.set, self.flavour).ok_or(LoadError::NotBuilt)?;
         let name = wanted.first().map_or(self.set, |first| first.name);
         let refused = |reason| LoadError::Load { name, reason };
-        let mut object = Object::parse(bytes).map_err(|error| refused(chain(&error)))?;
+        let mut object = Object::parse(&bytes).map_err(|error| refused(chain(&error)))?;
         let maps = self.create_maps(&object)?;
         let by_cpu_bytes = bytes_by_cpu(&object, &maps)?;
         let programs = self.load_programs(&mut object, &maps, wanted).map_err(refused)?;
