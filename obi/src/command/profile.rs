@@ -20,6 +20,7 @@ use super::slo::agent::{AgentAddress, Reached, Refusal, ask_bytes, reach};
 use crate::agent::profile::alone;
 use crate::cause::context::parse_id;
 use crate::config;
+use crate::export::flame::Frames;
 use crate::export::{flame, folded, otlp, pprof};
 use crate::profile::Selection;
 use crate::profile::choose::Filter;
@@ -61,6 +62,10 @@ pub struct ProfileArgs {
     /// What is measured
     #[arg(long = "type", value_name = "TYPE", default_value = ROWS[0].name, value_parser = ROWS.map(|row| row.name))]
     pub kind: String,
+    /// Which frames an .svg has: without or with those that an interpreter or a virtual machine has between and below
+    /// functions of the program
+    #[arg(long, value_name = "WHICH", default_value = Frames::NAMES[0], value_parser = Frames::NAMES)]
+    pub frames: String,
     /// A recording (.pb.gz or .otlp) to compare with: a differential flame graph
     #[arg(long, value_name = "BASE", conflicts_with = "slow")]
     pub diff: Option<PathBuf>,
@@ -124,9 +129,9 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let bytes = match &recorded.rest {
         Some(rest) => {
             let sides = (("of the others", rest), ("of slow ones", &recorded.selection));
-            flame::difference(&title(args), sides.0, sides.1).into_bytes()
+            flame::difference(&title(args), sides.0, sides.1, frames(args)).into_bytes()
         }
-        None => write(kind, &title(args), &recorded.selection, base.as_ref()),
+        None => write(kind, args, &recorded.selection, base.as_ref()),
     };
     std::fs::write(&args.output, &bytes).with_context(|| format!("failed to write `{shown}`"))?;
     let sides =
@@ -151,8 +156,8 @@ struct Recorded {
     selection: Selection,
     /// What slow requests are compared with.
     rest: Option<Selection>,
-    /// Services of which there are samples, the most first; empty if they are not known.
-    services: Vec<String>,
+    /// Where there are none: of what there are samples, the most first; empty if that is not known.
+    instead: Vec<String>,
 }
 
 fn record(args: &ProfileArgs, kind: Kind) -> anyhow::Result<Recorded> {
@@ -186,7 +191,7 @@ fn sample_here(args: &ProfileArgs, address: SocketAddr, duration: Duration) -> a
     let selection = runtime
         .block_on(alone::record(&config, filter, duration, |passed| shown.show(passed)))
         .context("cannot sample here (it needs the privileges of `obi run`; see `obi doctor`)")?;
-    Ok(Recorded { selection, rest: None, services: Vec::new() })
+    Ok(Recorded { selection, rest: None, instead: Vec::new() })
 }
 
 fn from_agent(
@@ -216,14 +221,27 @@ fn from_agent(
     };
     let selection = wanted(args.slow.then_some(true))?;
     let rest = (args.slow && kind == Kind::Svg).then(|| wanted(Some(false))).transpose()?;
-    let mut services = Vec::new();
+    let mut instead = Vec::new();
     if selection.samples.is_empty() {
-        let summary: serde_json::Value =
-            serde_json::from_slice(&ask(&[("type", args.kind.clone()), ("format", "json".to_owned())])?)?;
-        let listed = summary["services"].as_array().into_iter().flatten();
-        services.extend(listed.filter_map(|service| service["service"].as_str()).map(str::to_owned));
+        let summary = ask(&[("type", args.kind.clone()), ("format", "json".to_owned())])?;
+        let summary = serde_json::from_slice(&summary)?;
+        instead = self::instead(args.service.as_deref(), args.route.as_deref(), &summary);
     }
-    Ok(Recorded { selection, rest, services })
+    Ok(Recorded { selection, rest, instead })
+}
+
+/// What can be asked for instead, by a summary of everything: routes of the service, or services if it has none.
+fn instead(service: Option<&str>, route: Option<&str>, summary: &serde_json::Value) -> Vec<String> {
+    let listed = |list: &str, field: &str, service: Option<&str>| -> Vec<String> {
+        let rows = summary[list].as_array().into_iter().flatten();
+        let rows = rows.filter(|row| service.is_none_or(|name| row["service"] == name));
+        rows.filter_map(|row| row[field].as_str()).map(str::to_owned).collect()
+    };
+    let routes = match (service, route) {
+        (Some(_), Some(_)) => listed("routes", "route", service),
+        _ => Vec::new(),
+    };
+    if routes.is_empty() { listed("services", "service", None) } else { routes }
 }
 
 /// Refuses a service of which the agent has neither seen requests nor, in the last minute, samples: a wrong name is
@@ -250,13 +268,13 @@ fn is_known(agent: &Reached, args: &ProfileArgs, service: &str) -> anyhow::Resul
     )
 }
 
-/// Names some of the services that there are; nothing if there are none.
-fn among(services: &[String]) -> String {
-    if services.is_empty() {
+/// Names some of the services or routes that there are; nothing if there are none.
+fn among(names: &[String]) -> String {
+    if names.is_empty() {
         return String::new();
     }
-    let shown = services.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
-    let more = if services.len() > NAMED { ", …" } else { "" };
+    let shown = names.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let more = if names.len() > NAMED { ", …" } else { "" };
     format!("; there are {shown}{more}")
 }
 
@@ -294,7 +312,7 @@ fn wait(duration: Duration) -> Vec<(&'static str, String)> {
     vec![("from", seconds(since)), ("to", seconds(since + duration))]
 }
 
-/// Services that are named when there is nothing of the one that was asked for.
+/// Services or routes that are named when there is nothing of the one that was asked for.
 const NAMED: usize = 8;
 
 /// There are no samples: why that may be.
@@ -303,23 +321,28 @@ fn nothing(args: &ProfileArgs, recorded: &Recorded) -> anyhow::Error {
     let mut text = format!("no samples of {requests}{}: ", title(args));
     let quantity = kind(args).row().quantity;
     text.push_str(&match (args.pid, args.slow || args.route.is_some()) {
-        (_, true) => format!("no such request took {quantity}, or none has ended"),
-        (Some(_), _) => format!("there is no such process, or it took no {quantity}"),
-        (None, _) => format!("no such service took {quantity}"),
+        (_, true) => format!("no {quantity} of such requests, or none has ended"),
+        (Some(_), _) => format!("there is no such process, or no {quantity} of it"),
+        (None, _) => format!("no {quantity} of such a service"),
     });
-    text.push_str(&among(&recorded.services));
+    text.push_str(&among(&recorded.instead));
     if recorded.selection.lost > 0 {
         text.push_str(&format!("; {} samples were lost", recorded.selection.lost));
     }
     anyhow::anyhow!(text)
 }
 
-fn write(kind: Kind, title: &str, selection: &Selection, base: Option<&Selection>) -> Vec<u8> {
+/// What a picture shows; the arguments' parser knows the names.
+fn frames(args: &ProfileArgs) -> Frames {
+    Frames::of_name(&args.frames).unwrap_or_default()
+}
+
+fn write(kind: Kind, args: &ProfileArgs, selection: &Selection, base: Option<&Selection>) -> Vec<u8> {
     match (kind, base) {
         (Kind::Svg, Some(base)) => {
-            flame::difference(title, ("before", base), ("now", selection)).into_bytes()
+            flame::difference(&title(args), ("before", base), ("now", selection), frames(args)).into_bytes()
         }
-        (Kind::Svg, None) => flame::graph(title, selection).into_bytes(),
+        (Kind::Svg, None) => flame::graph(&title(args), selection, frames(args)).into_bytes(),
         (Kind::Pprof, _) => pprof::encode(selection),
         (Kind::Folded, _) => folded::encode(selection).into_bytes(),
         (Kind::Otlp, _) => otlp::profile::encode_within(selection, usize::MAX)
@@ -381,9 +404,31 @@ mod tests {
     use axum::http::StatusCode;
     use axum::response::IntoResponse as _;
 
+    use serde_json::json;
+
     use super::*;
     use crate::profile::ask::AskError;
     use crate::web;
+
+    #[test]
+    fn routes_or_services_that_there_are_are_named() {
+        let summary = json!({
+            "services": [{"service": "shop"}, {"service": "cart"}],
+            "routes": [
+                {"service": "shop", "route": "/pay"},
+                {"service": "cart", "route": "/add"},
+                {"service": "shop", "route": "/"},
+            ],
+        });
+        let check = |service, route, expected: &[&str]| {
+            assert_eq!(instead(service, route, &summary), expected, "{service:?} {route:?}");
+        };
+        check(Some("shop"), Some("/pya"), &["/pay", "/"]);
+        check(Some("sohp"), Some("/pay"), &["shop", "cart"]);
+        check(Some("sohp"), None, &["shop", "cart"]);
+        check(None, None, &["shop", "cart"]);
+        assert_eq!(instead(None, None, &json!({})), [""; 0]);
+    }
 
     /// An agent that needs several questions, and one that has nothing.
     #[test]

@@ -26,7 +26,7 @@ use crate::profile::choose::Pace;
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 /// Parameters: `type`, `service`, `version`, `from`, `to`, `route`, `span`, `trace`, `pid`, `slow=true|false`,
-/// `format=svg|html|pprof|otlp|json|folded`.
+/// `frames=program|all` of pictures, `format=svg|html|pprof|otlp|json|folded`.
 pub(super) async fn serve(
     State(state): State<super::State>,
     headers: HeaderMap,
@@ -37,7 +37,7 @@ pub(super) async fn serve(
     let format = request.format.unwrap_or_else(|| negotiate(&headers));
     let permit = permit(&state).await?;
     let selection = ask(&state, &request).await?;
-    super::made(permit, move || answer(format, &request.title, &selection)).await
+    super::made(permit, move || answer(format, &request, &selection)).await
 }
 
 /// The same parameters for what is compared; `base_service`, `base_from`, … say with what. Or `slow=true`: slow
@@ -64,7 +64,7 @@ pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> 
             [Some(old), Some(new)] if old != new => [old.as_str(), new.as_str()],
             _ => sides,
         };
-        let svg = flame::difference(&title, (sides[0], &before), (sides[1], &selection));
+        let svg = flame::difference(&title, (sides[0], &before), (sides[1], &selection), request.frames);
         if request.format == Some(Format::Html) { framed(&svg) } else { picture(svg) }
     };
     super::made(permit, make).await
@@ -91,10 +91,11 @@ pub(super) fn now() -> u64 {
     Clock::now().unix(monotonic_ns())
 }
 
-fn answer(format: Format, title: &str, selection: &Selection) -> Response {
+fn answer(format: Format, request: &Request, selection: &Selection) -> Response {
+    let graph = || flame::graph(&request.title, selection, request.frames);
     match format {
-        Format::Svg => picture(flame::graph(title, selection)),
-        Format::Html => framed(&flame::graph(title, selection)),
+        Format::Svg => picture(graph()),
+        Format::Html => framed(&graph()),
         Format::Folded => folded::encode(selection).into_response(),
         Format::Json => Json(Summary::new(selection)).into_response(),
         Format::Pprof => file("application/octet-stream", "profile.pb.gz", pprof::encode(selection)),

@@ -4,14 +4,16 @@
 //! details, and as a still picture where scripts do not run. The same selection gives the same bytes. Refuses to know
 //! where selections come from.
 //!
-//! - `tree`: samples to a tree of frames. `paint`: their colours. `svg`: the picture; `script.js` makes it move.
+//! - `runtime`: which frames are shown. `tree`: samples to a tree of frames. `paint`: their colours. `svg`: the picture; `script.js` makes it move.
 
 mod paint;
+mod runtime;
 mod svg;
 mod tree;
 
 use std::fmt::Write as _;
 
+pub use self::runtime::Frames;
 use self::svg::Picture;
 use self::tree::{Levels, Tree};
 use crate::profile::sample_type::SampleUnit;
@@ -19,8 +21,8 @@ use crate::profile::{SampleType, Selection};
 
 /// A flame graph of one selection.
 #[must_use]
-pub fn graph(title: &str, selection: &Selection) -> String {
-    let tree = Tree::new(&[selection], Levels::fitting(selection));
+pub fn graph(title: &str, selection: &Selection, frames: Frames) -> String {
+    let tree = Tree::new(&[selection], Levels::fitting(selection), frames);
     let picture = Picture { title, subtitle: describe(selection), sides: None, tree: &tree };
     picture.write()
 }
@@ -29,8 +31,13 @@ pub fn graph(title: &str, selection: &Selection) -> String {
 /// share of `now` than of `before`, blue where a smaller one, without colour where chance explains the difference. Each
 /// comes with what it is called.
 #[must_use]
-pub fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selection)) -> String {
-    let tree = Tree::new(&[before.1, now.1], Levels::common(before.1, now.1));
+pub fn difference(
+    title: &str,
+    before: (&str, &Selection),
+    now: (&str, &Selection),
+    frames: Frames,
+) -> String {
+    let tree = Tree::new(&[before.1, now.1], Levels::common(before.1, now.1), frames);
     let mut subtitle = String::new();
     for (index, (name, selection)) in [before, now].into_iter().enumerate() {
         let _ = write!(subtitle, "{}{name}: {}", if index == 0 { "" } else { "\n" }, describe(selection));

@@ -17,6 +17,14 @@ fn frame(names: &[&str], runtime: Runtime, fidelity: Fidelity) -> Frame {
     }
 }
 
+fn graph(title: &str, selection: &Selection) -> String {
+    super::graph(title, selection, Frames::Program)
+}
+
+fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selection)) -> String {
+    super::difference(title, before, now, Frames::Program)
+}
+
 fn native(name: &str) -> Frame {
     frame(&[name], Runtime::Native, Fidelity::Function)
 }

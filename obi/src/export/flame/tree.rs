@@ -10,6 +10,7 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use super::runtime::{self, Frames};
 use crate::profile::unnamed::{module, shown};
 use crate::profile::waits::{Said, said};
 use crate::profile::{Fidelity, Frame, Origin, Runtime, Sample, SampleType, Selection, Stack};
@@ -105,8 +106,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(selections: &[&Selection], levels: Levels) -> Self {
-        let mut growing = Growing::new();
+    pub(super) fn new(selections: &[&Selection], levels: Levels, frames: Frames) -> Self {
+        let mut growing = Growing::new(frames);
         let (mut types, mut independent) = ([SampleType::default(); 2], [1.0; 2]);
         for (index, selection) in selections.iter().enumerate().take(2) {
             types[index] = selection.shown_type();
@@ -183,23 +184,24 @@ struct Growing {
     /// By parent.
     children: Vec<BTreeMap<Key, usize>>,
     limit: usize,
+    frames: Frames,
     /// Stacks of which frames found no room.
     left_out: usize,
 }
 
 impl Growing {
-    fn new() -> Self {
+    fn new(frames: Frames) -> Self {
         let (name, kind, module) = ("all".into(), Kind::Level("all"), "".into());
         let key = Key { name, kind, module, is_inlined: false, wait: None };
         let root = Node { key, values: [0; 2], own: [0; 2], children: Vec::new() };
-        Self { nodes: vec![root], children: vec![BTreeMap::new()], limit: GROWING, left_out: 0 }
+        Self { nodes: vec![root], children: vec![BTreeMap::new()], limit: GROWING, frames, left_out: 0 }
     }
 
     fn add(&mut self, selection: usize, path: Vec<Key>, sample: &Sample, value: u64) {
         let add = |sum: &mut [u64; 2]| sum[selection] = sum[selection].saturating_add(value);
         add(&mut self.nodes[0].values);
         let mut at = 0;
-        let frames = sample.stack.frames.iter().rev();
+        let frames = runtime::shown(&sample.stack, self.frames).rev();
         let wait: Option<Arc<str>> = match sample.stack.frames.last().and_then(said) {
             Some(Said::Waiting(reason)) => Some(reason.into()),
             _ => None,

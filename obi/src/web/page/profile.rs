@@ -173,6 +173,18 @@ impl Asked {
         }
     }
 
+    /// What is left out, and the same with it.
+    fn frames(&self) -> Markup {
+        let is_all = self.pairs.iter().any(|(name, value)| name == "frames" && value == "all");
+        let other = if is_all { "" } else { "all" };
+        html! {
+            a href=(self.address(self.own(), &[("frames", other)])) {
+                @if is_all { "Without frames of interpreters and virtual machines" }
+                @else { "With frames of interpreters and virtual machines" }
+            }
+        }
+    }
+
     /// The same selection now, as files, and what it is compared with.
     fn ways(&self) -> Markup {
         let route = self.filter.route.as_deref().unwrap_or_default();
@@ -186,7 +198,7 @@ impl Asked {
             ("json", "numbers"),
         ];
         html! {
-            p { "Width is time; left to right is alphabetical, not time." }
+            p { "Width is time; left to right is alphabetical, not time. " (self.frames()) }
             p.go {
                 @if self.filter.start > 0 { a href=(now) { "The last minute" } " " }
                 @if self.picture == PICTURE && is_route {

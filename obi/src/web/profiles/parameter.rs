@@ -5,11 +5,12 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 
 use crate::cause::context::parse_id;
+use crate::export::flame::Frames;
 use crate::profile::choose::{Filter, Pace};
 use crate::profile::sample_type::{ROWS, SampleKind};
 use crate::web::Error;
 
-const UNKNOWN: &str = "unknown parameter, expected one of type, service, version, from, to, route, span, trace, pid, slow, format";
+const UNKNOWN: &str = "unknown parameter, expected one of type, service, version, from, to, route, span, trace, pid, slow, frames, format";
 /// Of a selection without `from`.
 const USUAL_NANOSECONDS: u64 = 60_000_000_000;
 static EXPECTED_TYPE: LazyLock<String> =
@@ -60,6 +61,7 @@ pub(in crate::web) struct Request {
     /// Times are nanoseconds since the Unix epoch.
     pub(in crate::web) filter: Filter,
     pub(super) format: Option<Format>,
+    pub(in crate::web) frames: Frames,
     /// In a few words.
     pub(in crate::web) title: String,
 }
@@ -77,6 +79,7 @@ struct Parameters {
     trace: Option<[u8; 16]>,
     pid: Option<u32>,
     slow: Option<bool>,
+    frames: Option<Frames>,
     format: Option<Format>,
 }
 
@@ -136,6 +139,7 @@ impl Parameters {
             "trace" => set(&mut self.trace, parse_id(&value).ok_or("expected 32 hexadecimal digits")),
             "pid" => set(&mut self.pid, value.parse().map_err(|_| "expected a process id")),
             "slow" => set(&mut self.slow, value.parse().map_err(|_| "expected true or false")),
+            "frames" => set(&mut self.frames, Frames::of_name(&value).ok_or("expected program or all")),
             "format" => set(&mut self.format, Format::of_name(&value)),
             _ => Err(UNKNOWN),
         };
@@ -157,9 +161,9 @@ impl Parameters {
         let title = self.title(start, end);
         let pace = self.slow.map(|slow| if slow { Pace::Slow } else { Pace::Rest });
         let kind = self.kind.unwrap_or_default();
-        let Self { service, version, route, span: span_id, trace: trace_id, pid, format, .. } = self;
+        let Self { service, version, route, span: span_id, trace: trace_id, pid, .. } = self;
         let filter = Filter { kind, start, end, service, version, route, span_id, trace_id, pid, pace };
-        Ok(Request { filter, format, title })
+        Ok(Request { filter, format: self.format, frames: self.frames.unwrap_or_default(), title })
     }
 
     fn title(&self, start: u64, end: u64) -> String {
