@@ -96,12 +96,17 @@ pub fn said_by(name: &str) -> Option<Said<'_>> {
 
 /// Frames of the thread itself, leaf first: without those of who has ended its wait, and without what is only said.
 pub fn own_frames(frames: &[Frame]) -> impl Iterator<Item = &Frame> {
+    frames[own_begin(frames)..].iter().filter(|frame| said(frame).is_none())
+}
+
+/// How many frames, leaf first, are of who has ended the thread's wait.
+#[must_use]
+pub fn own_begin(frames: &[Frame]) -> usize {
     let is_released = |frame: &Frame| {
         let name = frame.symbol.lines.first().map_or("", |line| &line.function);
         frame.symbol.fidelity == Fidelity::Marker && name.starts_with(RELEASED)
     };
-    let first = frames.iter().position(is_released).map_or(0, |position| position + 1);
-    frames[first..].iter().filter(|frame| said(frame).is_none())
+    frames.iter().position(is_released).map_or(0, |position| position + 1)
 }
 
 /// Functions of the kernel that switch threads, and those in which a program looks at it: what leads from the one that

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::profile::waits::own_frames;
+use crate::profile::waits::{own_begin, own_frames};
 use crate::profile::{Fidelity, Frame, Runtime, Stack};
 
 /// Which frames of a program a picture has.
@@ -41,15 +41,15 @@ pub(super) fn shown(stack: &Stack, frames: Frames) -> impl DoubleEndedIterator<I
         Frames::Program => runtimes(stack),
         Frames::All => BTreeSet::new(),
     };
-    // Where the thread that has ended a wait has functions of the program, the innermost of all is one of them.
-    let innermost = all.iter().position(is_of_program).unwrap_or(all.len());
-    all.iter()
-        .enumerate()
-        .filter(move |(index, frame)| {
-            let is_runtime = file(frame).is_some_and(|file| files.contains(file));
-            !is_runtime || is_of_program(frame) || *index < innermost
-        })
-        .map(|(_, frame)| frame)
+    // Before it: who has ended the wait.
+    let own = own_begin(all);
+    let innermost = all[own..].iter().position(is_of_program).map_or(all.len(), |position| own + position);
+    let leads = move |index: usize| index < own || index > innermost;
+    let is_shown = move |(index, frame): &(usize, &Frame)| {
+        let is_runtime = file(frame).is_some_and(|file| files.contains(file));
+        is_of_program(frame) || !is_runtime || !leads(*index)
+    };
+    all.iter().enumerate().filter(is_shown).map(|(_, frame)| frame)
 }
 
 /// Files that call functions of the program, in the stack of the thread itself. Code without a file may stand between.
@@ -131,7 +131,7 @@ mod tests {
         // Its stack goes on innermost first.
         check(
             &format!("{own} RELEASED post@libc release@py B call@py C run@py"),
-            "A wait [released by /report] post B C run",
+            "A acquire wait [released by /report] post B C",
         );
     }
 }
