@@ -1,7 +1,7 @@
 //! Compiles the kernel programs with clang and generates the Rust side of `event.h`.
 //!
-//! In: `*.bpf.c` and headers under `src/bpf`, which include each other by their paths below it. Out: one compressed object
-//! per program set and `event.rs` in `OUT_DIR`.
+//! In: `*.bpf.c` and headers under `src/bpf`, which include each other by their paths below it. Out: one compressed
+//! object per program set and `event.rs` in `OUT_DIR`.
 
 use std::fs;
 use std::io::Write as _;

@@ -4,7 +4,8 @@
 //! details, and as a still picture where scripts do not run. The same selection gives the same bytes. Refuses to know
 //! where selections come from.
 //!
-//! - `runtime`: which frames are shown. `tree`: samples to a tree of frames. `paint`: their colours. `svg`: the picture; `script.js` makes it move.
+//! - `runtime`: which frames are shown. `tree`: samples to a tree of frames. `paint`: their colours. `svg`: the picture;
+//!   `script.js` makes it move.
 
 mod paint;
 mod runtime;

@@ -20,17 +20,13 @@ pub enum Frames {
 }
 
 impl Frames {
-    /// Names, as parameters give them.
+    /// Names, as parameters give them, in the order of the cases.
     pub const NAMES: [&'static str; 2] = ["program", "all"];
 
     /// The one of this name.
     #[must_use]
     pub fn of_name(name: &str) -> Option<Self> {
-        match name {
-            "program" => Some(Self::Program),
-            "all" => Some(Self::All),
-            _ => None,
-        }
+        [Self::Program, Self::All].into_iter().find(|frames| Self::NAMES[*frames as usize] == name)
     }
 }
 

@@ -13,6 +13,7 @@ use super::frame::{Here, Page};
 use super::span::{picture, types};
 use super::{link, text};
 use crate::export::Metrics;
+use crate::export::flame::Frames;
 use crate::profile::SampleKind;
 use crate::profile::ask::AskError;
 use crate::profile::choose::Filter;
@@ -39,6 +40,7 @@ struct Asked {
     pairs: Pairs,
     title: String,
     filter: Filter,
+    frames: Frames,
     /// Types of samples that there are beside CPU time.
     types: Vec<SampleKind>,
 }
@@ -97,7 +99,7 @@ impl Asked {
                     .push((name.to_owned(), format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000)));
             }
         }
-        Self { picture, pairs, title, filter, types: Vec::new() }
+        Self { picture, pairs, title, filter, frames: request.frames, types: Vec::new() }
     }
 
     /// An address with the same parameters and some others; an empty one is left out.
@@ -173,16 +175,13 @@ impl Asked {
         }
     }
 
-    /// What is left out, and the same with it.
+    /// The same with what is left out, or without it.
     fn frames(&self) -> Markup {
-        let is_all = self.pairs.iter().any(|(name, value)| name == "frames" && value == "all");
-        let other = if is_all { "" } else { "all" };
-        html! {
-            a href=(self.address(self.own(), &[("frames", other)])) {
-                @if is_all { "Without frames of interpreters and virtual machines" }
-                @else { "With frames of interpreters and virtual machines" }
-            }
-        }
+        let (other, word) = match self.frames {
+            Frames::Program => ("all", "With frames of interpreters and virtual machines"),
+            Frames::All => ("", "Without frames of interpreters and virtual machines"),
+        };
+        html! { a href=(self.address(self.own(), &[("frames", other)])) { (word) } }
     }
 
     /// The same selection now, as files, and what it is compared with.

@@ -261,6 +261,16 @@ mod tests {
     }
 
     #[test]
+    fn frames_of_a_runtime_are_asked_for() {
+        for (query, expected) in
+            [("", Frames::Program), ("frames=program", Frames::Program), ("frames=all", Frames::All)]
+        {
+            let request = Request::parse(pairs(query), NOW).unwrap();
+            assert_eq!(request.frames, expected, "{query}");
+        }
+    }
+
+    #[test]
     fn every_kind_of_sample_has_a_name() {
         for row in ROWS {
             let request = Request::parse(pairs(&format!("type={}", row.name)), NOW).unwrap();
@@ -282,6 +292,7 @@ mod tests {
         check("trace=12", "trace=12: expected 32");
         check("pid=-1", "pid=-1: expected a process id");
         check("slow=1", "slow=1: expected true or false");
+        check("frames=some", "frames=some: expected program or all");
         check("format=png", "format=png: expected svg, html, pprof, otlp, json or folded");
         check("from=yesterday", "from=yesterday: expected a time such as");
         check("from=-1", "from=-1: expected a time");
@@ -316,7 +327,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_pair_is_read_or_refused(name in "(base_)?(type|version|from|to|span|trace|pid|slow|format|[a-z]{0,8})", value in "\\PC{0,40}") {
+        fn any_pair_is_read_or_refused(name in "(base_)?(type|version|from|to|span|trace|pid|slow|frames|format|[a-z]{0,8})", value in "\\PC{0,40}") {
             let given = vec![(name.clone(), value.clone())];
             if let Err(error) = Request::parse_both(given, NOW) {
                 assert!(matches!(error, Error::Parameter { .. }));

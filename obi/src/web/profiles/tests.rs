@@ -17,7 +17,7 @@ use crate::profile::choose::Filter;
 use crate::profile::join::Ended;
 use crate::profile::naming;
 use crate::profile::store::{RawSample, Store};
-use crate::profile::{Fidelity, Frame, Line, Origin, Runtime, SampleKind, SampleType, Symbol};
+use crate::profile::{Fidelity, Frame, Line, Mapping, Origin, Runtime, SampleKind, SampleType, Symbol};
 use crate::red::tests::span_with;
 use crate::red::{CpuSamples, Limits, Registry};
 use crate::span::{Span, SpanKind};
@@ -39,10 +39,14 @@ fn requests() -> [Span; 2] {
 }
 
 fn name(_: u32, place: &u64) -> Frame {
-    let function = ["main", "parse", "sort_all"][usize::try_from(*place).unwrap()];
+    let names = ["main", "parse", "sort_all", "evaluate"];
+    let function = names[usize::try_from(*place).unwrap()];
     let lines = vec![Line { function: function.into(), ..Line::default() }];
-    let symbol = Arc::new(Symbol { lines, fidelity: Fidelity::Function, runtime: Runtime::Native });
-    Frame { address: *place, is_return: true, mapping: None, symbol }
+    let runtime = if function == "main" { Runtime::Cpython } else { Runtime::Native };
+    let symbol = Arc::new(Symbol { lines, fidelity: Fidelity::Function, runtime });
+    let python = Mapping { path: "/usr/bin/python3".into(), ..Mapping::default() };
+    let mapping = (function == "evaluate").then(|| Arc::new(python));
+    Frame { address: *place, is_return: true, mapping, symbol }
 }
 
 /// What the profile threads do.
@@ -61,7 +65,7 @@ fn profiles(spans: &[Span]) -> Profiles {
                 tid: 7,
                 cpu: 0,
                 comm: *b"worker\0\0\0\0\0\0\0\0\0\0",
-                places: &[hot, 0],
+                places: &[hot, 0, 3],
                 end: 0,
                 wait: None,
             };
@@ -246,6 +250,27 @@ async fn slow_requests_are_compared_with_the_rest() {
     for query in ["", "service=service-1", "base_form=1"] {
         let (status, _, body) = get(&app, &format!("/api/v1/profiles/compare?{query}"), "*/*").await;
         assert_eq!(status, 400, "{query}: {}", String::from_utf8_lossy(&body));
+    }
+}
+
+#[tokio::test]
+async fn pictures_leave_out_a_runtime_that_leads_to_the_program() {
+    let app = app();
+    for (uri, is_there) in [
+        ("/api/v1/profiles?format=svg", false),
+        ("/api/v1/profiles?format=html&frames=all", true),
+        ("/api/v1/profiles?format=folded", true),
+        ("/api/v1/profiles/compare?slow=true", false),
+        ("/api/v1/profiles/compare?slow=true&frames=all", true),
+    ] {
+        let text = text(&app, uri, "*/*").await;
+        assert_eq!((text.contains("main"), text.contains("evaluate")), (true, is_there), "{uri}: {text}");
+    }
+    for (uri, link) in [("/profiles", Some("frames=all")), ("/profiles?frames=all", None)] {
+        let page = text(&app, uri, "text/html").await;
+        let other = page.split("<a href=\"").find(|link| link.contains("frames of interpreters")).unwrap();
+        let address = other.split('"').next().unwrap();
+        assert_eq!(address.contains("frames="), link.is_some(), "{uri}: {address}");
     }
 }
 
