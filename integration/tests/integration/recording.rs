@@ -118,7 +118,8 @@ fn what_is_recorded_is_written_and_what_is_not_there_is_said() {
     let nobody = ask(&["--service", "nobody-here", "--seconds", "3600"], "x.svg");
     check(&nobody, 1, &["--service nobody-here: no service of this name", "; there are "]);
     let route = ask(&["--pid", &pid, "--route", "/none", "--seconds", "1", "--slow"], "x.svg");
-    check(&route, 1, &[&format!("no samples of slow requests of process {pid}, /none"), "no such request"]);
+    let of = format!("no samples of slow requests of process {pid}, /none");
+    check(&route, 1, &[&of, "no CPU time of such requests, or none has ended"]);
     let span = ask(&["--span", "00000000000000ff"], "x.svg");
     check(&span, 1, &["404", "no sample of span 00000000000000ff is held"]);
     assert!(!file("x.svg").exists());
