@@ -30,7 +30,7 @@ pub(super) async fn keep_small() {
 pub(super) fn limit() {
     /// Bytes of a buffer that is worth a mapping of its own, and of a heap's end that is given back.
     const LARGE: libc::c_int = 1 << 20;
-    const HEAPS: libc::c_int = 2;
+    const HEAPS: libc::c_int = 1;
     for (option, value) in
         [(libc::M_MMAP_THRESHOLD, LARGE), (libc::M_TRIM_THRESHOLD, LARGE), (libc::M_ARENA_MAX, HEAPS)]
     {
