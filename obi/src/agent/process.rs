@@ -10,6 +10,8 @@
 //!     └──────────── table of processes, News ─────────────┘
 //! ```
 
+mod at_hand;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 use foldhash::fast::RandomState;
 use obi_ebpf::ignored_program;
 
+use self::at_hand::AtHand;
 use super::part::{self, Ending, Running};
 use crate::capture::discover::{Change, Container, ExecArguments, Process, Processes, Table, Verdict};
 use crate::capture::program::HeldMaps;
@@ -115,6 +118,7 @@ pub(super) struct Directory {
     /// An answer to this notice did not come in time. No one is waited for until it was taken.
     overdue: u64,
     looks_at_ports: bool,
+    at_hand: AtHand,
     counts: Counts,
     map_bytes: Option<Arc<AtomicU64>>,
 }
@@ -153,6 +157,7 @@ pub(super) fn prepare(
         pending: HashMap::default(),
         overdue: 0,
         looks_at_ports: processes.looks_at_ports(),
+        at_hand: AtHand::default(),
         counts: Counts::default(),
         map_bytes: maps.as_ref().map(|_| Arc::default()),
     };
@@ -210,11 +215,21 @@ impl Directory {
         if !self.is_pending(tgid)
             && let Some(identity) = self.settled(tgid)
         {
-            return identity;
+            return identity.clone();
         }
         let is_answered = self.send(Notice::Settle { tgid }).is_some_and(|number| self.wait(number));
         self.counts.late += u64::from(!is_answered);
         self.known(tgid)
+    }
+
+    /// Whether it is watched; asks as [`Self::identity`] does.
+    pub(super) fn is_watched(&mut self, tgid: u32) -> bool {
+        if !self.is_pending(tgid)
+            && let Some(identity) = self.settled(tgid)
+        {
+            return identity.is_watched;
+        }
+        self.identity(tgid).is_watched
     }
 
     /// What the thread has found since the last call, of each process the last verdict. That a process is not watched
@@ -290,8 +305,11 @@ impl Directory {
         }
     }
 
-    fn settled(&self, tgid: u32) -> Option<Identity> {
-        self.table.with(tgid, |process| process.is_settled().then(|| Identity::of(process))).flatten()
+    fn settled(&mut self, tgid: u32) -> Option<&Identity> {
+        let Self { at_hand, table, .. } = self;
+        at_hand.get(tgid, table.version(), || {
+            table.with(tgid, |process| process.is_settled().then(|| Identity::of(process))).flatten()
+        })
     }
 
     fn known(&self, tgid: u32) -> Identity {

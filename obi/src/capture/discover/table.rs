@@ -4,6 +4,7 @@
 //! than it takes to copy an entry, and nobody waits for `/proc` here.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use dashmap::DashMap;
 use foldhash::fast::RandomState;
@@ -67,7 +68,14 @@ impl<S, I> Process<S, I> {
 
 /// Processes by pid; a clone is the same table.
 #[derive(Debug)]
-pub struct Table<S, I>(Arc<DashMap<u32, Process<S, I>, RandomState>>);
+pub struct Table<S, I>(Arc<Shared<S, I>>);
+
+#[derive(Debug)]
+struct Shared<S, I> {
+    processes: DashMap<u32, Process<S, I>, RandomState>,
+    /// Counts changes.
+    version: AtomicU64,
+}
 
 impl<S, I> Clone for Table<S, I> {
     fn clone(&self) -> Self {
@@ -77,14 +85,20 @@ impl<S, I> Clone for Table<S, I> {
 
 impl<S, I> Default for Table<S, I> {
     fn default() -> Self {
-        Self(Arc::new(DashMap::default()))
+        Self(Arc::new(Shared { processes: DashMap::default(), version: AtomicU64::new(0) }))
     }
 }
 
 impl<S, I> Table<S, I> {
     /// What `read` makes of an entry. It must not come back to the table.
     pub fn with<R>(&self, tgid: u32, read: impl FnOnce(&Process<S, I>) -> R) -> Option<R> {
-        self.0.get(&tgid).map(|process| read(&process))
+        self.0.processes.get(&tgid).map(|process| read(&process))
+    }
+
+    /// A number that is another one once any entry has changed: what was read behind it holds for as long as it does.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.0.version.load(Ordering::Acquire)
     }
 
     /// Whether a known process has not ended.
@@ -96,55 +110,66 @@ impl<S, I> Table<S, I> {
     /// Processes alive and watched.
     #[must_use]
     pub fn watched(&self) -> usize {
-        self.0.iter().filter(|entry| entry.is_running() && entry.verdict.is_watched()).count()
+        self.0.processes.iter().filter(|entry| entry.is_running() && entry.verdict.is_watched()).count()
     }
 
     /// Their pids.
     #[must_use]
     pub fn watched_processes(&self) -> Vec<u32> {
-        let watched = self.0.iter().filter(|entry| entry.is_running() && entry.verdict.is_watched());
+        let watched =
+            self.0.processes.iter().filter(|entry| entry.is_running() && entry.verdict.is_watched());
         watched.map(|entry| *entry.key()).collect()
     }
 
     // === for the thread that discovers ===
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.0.processes.len()
     }
 
     pub(super) fn contains(&self, tgid: u32) -> bool {
-        self.0.contains_key(&tgid)
+        self.0.processes.contains_key(&tgid)
     }
 
     /// The entry's verdict before.
     pub(super) fn insert(&self, tgid: u32, process: Process<S, I>) -> Option<Verdict> {
-        self.0.insert(tgid, process).map(|before| before.verdict)
+        let before = self.0.processes.insert(tgid, process).map(|before| before.verdict);
+        self.changed();
+        before
     }
 
     pub(super) fn update<R>(&self, tgid: u32, change: impl FnOnce(&mut Process<S, I>) -> R) -> Option<R> {
-        self.0.get_mut(&tgid).map(|mut process| change(&mut process))
+        let changed = self.0.processes.get_mut(&tgid).map(|mut process| change(&mut process));
+        self.changed();
+        changed
     }
 
     pub(super) fn remove(&self, tgid: u32) -> bool {
-        self.0.remove(&tgid).is_some()
+        let was_there = self.0.processes.remove(&tgid).is_some();
+        self.changed();
+        was_there
+    }
+
+    fn changed(&self) {
+        self.0.version.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn all(&self) -> Vec<u32> {
-        self.0.iter().map(|entry| *entry.key()).collect()
+        self.0.processes.iter().map(|entry| *entry.key()).collect()
     }
 
     pub(super) fn running(&self) -> Vec<u32> {
-        self.0.iter().filter(|entry| entry.is_running()).map(|entry| *entry.key()).collect()
+        self.0.processes.iter().filter(|entry| entry.is_running()).map(|entry| *entry.key()).collect()
     }
 
     /// Those that run and whose container is such a one.
     pub(super) fn running_in(&self, is_it: impl Fn(&Container) -> bool) -> Vec<u32> {
         let is_it = |process: &Process<S, I>| process.is_running() && is_it(&process.particulars.container);
-        self.0.iter().filter(|entry| is_it(entry)).map(|entry| *entry.key()).collect()
+        self.0.processes.iter().filter(|entry| is_it(entry)).map(|entry| *entry.key()).collect()
     }
 
     pub(super) fn any(&self) -> Option<u32> {
-        self.0.iter().next().map(|entry| *entry.key())
+        self.0.processes.iter().next().map(|entry| *entry.key())
     }
 }
 
