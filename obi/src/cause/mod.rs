@@ -7,8 +7,7 @@
 //! - [`context`]: `traceparent`, ids that follow from what is known when a request begins.
 //! - [`evidence`]: how sure a parent is. [`decide`]: the rules by threads and by runtimes.
 //! - `outstanding`: what else an event loop's requests waited for.
-//! - `table`: exchanges that are open, or have ended lately. `synchronous`: routes that stay on one thread.
-//! - `recent`: a map that forgets.
+//! - `table`: exchanges that are open, or have ended lately, `numbered`. `synchronous`: routes that stay on one thread.
 //!
 //! A call's trace is that of the request that caused it; a request's is that of the call at the other end of its
 //! connection, if that is on this machine. So a place is found along callers, up to the first that has none.
@@ -17,6 +16,7 @@
 pub mod context;
 pub mod decide;
 pub mod evidence;
+mod numbered;
 mod outstanding;
 mod recent;
 mod synchronous;
@@ -217,7 +217,7 @@ impl Causes {
     #[must_use]
     pub fn is_served_by_reader(&mut self, ended: &Ended<'_>) -> bool {
         let is_loop = self.loops.get(ended.begun.tgid).is_some();
-        let Some(known) = self.table.get(number_of(ended)).copied() else { return false };
+        let Some(known) = self.table.get(number_of(ended)) else { return false };
         let Some(end) = known.end else { return false };
         let facts = Facts {
             sees_waits: self.sees_waits,
@@ -300,7 +300,7 @@ impl Causes {
     /// Caused by the call at the other end of its connection.
     fn of_server(&mut self, known: &Known, now: u64, depth: u32) -> Result<TracePosition, Waits> {
         let Some(wire) = known.cause.wire else { return Ok(self.by_header(known)) };
-        if let Some(caller) = self.table.peer(wire, Side::Server) {
+        if let Some(caller) = self.table.peer(wire, Side::Server).copied() {
             if known.header.is_some() && !self.is_relay(&caller) {
                 return Ok(self.by_header(known));
             }

@@ -4,6 +4,7 @@
 //! them. Bounded. Refuses to know what follows from it.
 
 use super::context::Parent;
+use super::numbered::Numbered;
 use super::{Reason, Recent, TracePosition};
 use crate::protocol::{Cause, Side, Wire};
 use foldhash::fast::RandomState;
@@ -62,7 +63,7 @@ pub(super) struct End {
 
 #[derive(Debug)]
 pub(super) struct Table {
-    known: HashMap<u64, Known, RandomState>,
+    known: Numbered,
     /// Numbers in the order of their ends.
     ended: VecDeque<u64>,
     /// Calls, and requests, by what they are on the wire.
@@ -110,7 +111,7 @@ impl Known {
 impl Default for Table {
     fn default() -> Self {
         Self {
-            known: HashMap::default(),
+            known: Numbered::default(),
             ended: VecDeque::new(),
             by_wire: HashMap::default(),
             by_trace: HashMap::default(),
@@ -122,7 +123,7 @@ impl Default for Table {
 
 impl Table {
     pub(super) fn get(&self, number: u64) -> Option<&Known> {
-        self.known.get(&number)
+        self.known.get(number)
     }
 
     /// What finds no room is never a cause.
@@ -140,7 +141,7 @@ impl Table {
         if let Some(wire) = known.cause.wire {
             self.by_wire.insert((wire, known.side), known.number);
         }
-        self.known.insert(known.number, known);
+        self.known.insert(known);
     }
 
     fn begin_request(&mut self, known: &mut Known) {
@@ -148,7 +149,7 @@ impl Table {
         // On its connection the one before it has the number before it.
         let before = [known.number.wrapping_sub(1), self.last_read.get(known.tid).copied().unwrap_or(0)];
         for number in before {
-            if let Some(other) = self.known.get_mut(&number)
+            if let Some(other) = self.known.get_mut(number)
                 && other.side == Side::Server
                 && other.is_open()
             {
@@ -166,7 +167,7 @@ impl Table {
     }
 
     pub(super) fn end(&mut self, number: u64, end: End) {
-        let Some(known) = self.known.get_mut(&number) else { return };
+        let Some(known) = self.known.get_mut(number) else { return };
         if known.end.replace(end).is_some() {
             return;
         }
@@ -191,13 +192,13 @@ impl Table {
 
     /// Keeps the place; `true` when it is that of a request that was upgraded.
     pub(super) fn set_place(&mut self, number: u64, place: TracePosition) -> bool {
-        let Some(known) = self.known.get_mut(&number) else { return false };
+        let Some(known) = self.known.get_mut(number) else { return false };
         known.place = Some(place);
         known.end.is_some_and(|end| end.is_upgrade)
     }
 
     pub(super) fn remove(&mut self, number: u64) {
-        let Some(known) = self.known.remove(&number) else { return };
+        let Some(known) = self.known.remove(number) else { return };
         if known.side == Side::Server && known.is_open() {
             self.close(known.tgid);
         }
@@ -224,19 +225,19 @@ impl Table {
     }
 
     /// The other end of what is `side` of this exchange.
-    pub(super) fn peer(&self, wire: Wire, side: Side) -> Option<Known> {
+    pub(super) fn peer(&self, wire: Wire, side: Side) -> Option<&Known> {
         let other = match side {
             Side::Server => Side::Client,
             Side::Client => Side::Server,
         };
-        self.known.get(self.by_wire.get(&(wire, other))?).copied()
+        self.known.get(*self.by_wire.get(&(wire, other))?)
     }
 
     /// The one request of a process in a trace that was open at `time`; if there was none, the one that there was.
     pub(super) fn served_in(&self, tgid: u32, trace_id: [u8; 16], time: u64) -> Option<Known> {
         let same = self.by_trace.get(&(tgid, trace_id)).filter(|same| same.len() < SAME_TRACE)?;
         let begun =
-            || same.iter().filter_map(|number| self.known.get(number)).filter(|it| it.started <= time);
+            || same.iter().filter_map(|number| self.known.get(*number)).filter(|it| it.started <= time);
         let mut open = begun().filter(|it| it.end.is_none_or(|end| time <= end.at));
         match (open.next(), open.next()) {
             (Some(one), None) => Some(*one),
@@ -251,7 +252,7 @@ impl Table {
     /// Whether a call that began at `time` may be below this request. A request that was answered has room for a few:
     /// what goes on for ever in its trace would make a trace without an end.
     pub(super) fn admit(&mut self, number: u64, time: u64) -> bool {
-        let Some(known) = self.known.get_mut(&number) else { return false };
+        let Some(known) = self.known.get_mut(number) else { return false };
         if known.end.is_none_or(|end| time <= end.at) {
             return true;
         }
@@ -268,7 +269,7 @@ impl Table {
     /// Lets go of what ended long before `now`.
     pub(super) fn sweep(&mut self, now: u64) {
         for _ in 0..self.ended.len() {
-            let end = self.ended.front().and_then(|number| self.known.get(number)?.end);
+            let end = self.ended.front().and_then(|number| self.known.get(*number)?.end);
             if end.is_some_and(|end| now.saturating_sub(end.at) < ENDED_NS) {
                 break;
             }
@@ -279,7 +280,7 @@ impl Table {
     /// The oldest that has ended goes, unless its place is still looked for.
     fn let_go(&mut self) {
         let Some(number) = self.ended.pop_front() else { return };
-        match self.known.get(&number) {
+        match self.known.get(number) {
             Some(known) if known.place.is_none() && known.end.is_some() => self.ended.push_back(number),
             Some(known) if known.is_open() => {} // the number is used again
             _ => self.remove(number),
