@@ -38,6 +38,8 @@ impl Default for Limits {
 /// Evicted spans with more buffer than this are dropped: reused, they would waste the store's bytes on short ones.
 const MAX_SPARE_BYTES: usize = 2_048;
 const MAX_SPARES: usize = 64;
+/// A span without what it points to.
+const OWN_BYTES: usize = size_of::<Stored>() + size_of::<Span>();
 /// Spans that are looked through for those of a trace: they have ended shortly before.
 const LOOK_BACK: usize = 20_000;
 
@@ -46,8 +48,8 @@ const LOOK_BACK: usize = 20_000;
 pub struct Stored {
     /// From 1, without gaps.
     pub sequence: u64,
-    /// The span.
-    pub span: Span,
+    /// The span; it lies where it was made, since it is large.
+    pub span: Box<Span>,
 }
 
 /// A ring of recent spans. It grows to its limits as needed and then allocates no more.
@@ -57,7 +59,7 @@ pub struct Store {
     spans: VecDeque<Stored>,
     bytes: usize,
     last: u64,
-    spares: Vec<Span>,
+    spares: Vec<Box<Span>>,
     kept: Kept,
 }
 
@@ -111,7 +113,8 @@ impl Store {
     }
 
     /// Keeps a span, evicting the oldest ones for it. Returns an evicted span to fill again, if there is one.
-    pub fn push(&mut self, span: Span) -> Option<Span> {
+    pub fn push(&mut self, span: impl Into<Box<Span>>) -> Option<Box<Span>> {
+        let span = span.into();
         self.last += 1;
         let size = size(&span);
         while !self.spans.is_empty()
@@ -228,7 +231,7 @@ impl Store {
         let size = size(&stored.span);
         self.bytes -= size;
         let Some(Stored { span, .. }) = self.kept.take(stored, size) else { return };
-        if self.spares.len() < MAX_SPARES && size - size_of::<Stored>() <= MAX_SPARE_BYTES {
+        if self.spares.len() < MAX_SPARES && size - OWN_BYTES <= MAX_SPARE_BYTES {
             self.spares.push(span);
         }
     }
@@ -262,7 +265,7 @@ fn size(span: &Span) -> usize {
     let carried = http.map(|http| [&http.method_original, &http.path, &http.query, &http.user_agent]);
     let strings = own.into_iter().chain(carried.into_iter().flatten());
     let spent = span.spent.as_deref().map_or(0, size_of_val);
-    size_of::<Stored>() + spent + particular + twin + strings.map(|string| string.capacity()).sum::<usize>()
+    OWN_BYTES + spent + particular + twin + strings.map(|string| string.capacity()).sum::<usize>()
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub(super) struct Foreign {
     counting: Counting,
     numbers: Numbers,
     services: HashMap<(String, String), Arc<Service>, RandomState>,
+    /// The service that was named last, as it came and with its number: spans come in rows.
+    last: Option<(Arc<Service>, Arc<Service>)>,
     /// What captured spans have been seen of.
     captured: HashSet<Kind, RandomState>,
     /// By service: what is left of fractions of requests.
@@ -67,6 +69,7 @@ impl Foreign {
             counting,
             numbers,
             services: HashMap::default(),
+            last: None,
             captured: HashSet::default(),
             rests: HashMap::default(),
             ends: Ends::default(),
@@ -117,7 +120,16 @@ impl Foreign {
     }
 
     /// The service with the number that its captured spans would have.
-    fn service(&mut self, named: &Service) -> Arc<Service> {
+    fn service(&mut self, named: &Arc<Service>) -> Arc<Service> {
+        if let Some((_, known)) = self.last.as_ref().filter(|(last, _)| Arc::ptr_eq(last, named)) {
+            return Arc::clone(known);
+        }
+        let numbered = self.numbered(named);
+        self.last = Some((Arc::clone(named), Arc::clone(&numbered)));
+        numbered
+    }
+
+    fn numbered(&mut self, named: &Service) -> Arc<Service> {
         let pair = (named.namespace.clone(), named.name.clone());
         if let Some(known) = self.services.get(&pair) {
             return Arc::clone(known);
@@ -201,8 +213,8 @@ impl SpanPipeline {
 mod tests {
     use super::*;
 
-    fn service(name: &str) -> Service {
-        Service { name: name.to_owned(), ..Service::default() }
+    fn service(name: &str) -> Arc<Service> {
+        Arc::new(Service { name: name.to_owned(), ..Service::default() })
     }
 
     #[test]
@@ -249,7 +261,9 @@ mod tests {
         let numbers = Numbers::default();
         let captured = numbers.of("", "shop");
         let mut foreign = Foreign::new(Counting::Uncaptured, numbers);
-        let found = foreign.service(&service("shop"));
+        let shop = service("shop");
+        let found = foreign.service(&shop);
+        assert!(Arc::ptr_eq(&found, &foreign.service(&shop)), "known at once");
         assert_eq!((found.id, &*found.name), (captured, "shop"));
         assert_ne!(foreign.service(&service("far")).id, captured);
         for nth in 0..2 * SERVICES {

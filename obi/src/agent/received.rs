@@ -161,7 +161,7 @@ impl SpanPipeline {
             more.push((DUPLICATE, AttributeValue::Str("certain")));
         }
         self.span_export.pass(&received, &more);
-        let Span { span_id, parent_span_id, detail, .. } = received.span;
+        let Span { span_id, parent_span_id, detail, .. } = *received.span;
         let Detail::Sdk(sdk) = detail else { return };
         self.store.change(captured.sequence, |span| {
             let former_id = std::mem::replace(&mut span.span_id, span_id);

@@ -15,7 +15,7 @@ const ROOM: usize = 4_096;
 /// A span without a place, and what its place follows from.
 #[derive(Debug)]
 pub(super) struct Held {
-    pub(super) span: Span,
+    pub(super) span: Box<Span>,
     /// From `CLOCK_MONOTONIC` to the span's times.
     pub(super) wall_offset: u64,
     pub(super) end: OwnedEnd,
@@ -90,7 +90,7 @@ impl Room {
     /// Takes a span in. Returns the one that has waited longest when there is no room for both.
     pub(super) fn hold(
         &mut self,
-        span: Span,
+        span: Box<Span>,
         wall_offset: u64,
         ended: &Ended<'_>,
         (waits, now): (Waits, u64),

@@ -40,7 +40,7 @@ pub(super) struct SpanPipeline {
     pub(super) stats: Stats,
     pub(super) clock: Clock,
     /// A span to write over; its buffers go round.
-    pub(super) spare: Option<Span>,
+    pub(super) spare: Option<Box<Span>>,
     /// Objectives, if there are any.
     pub(super) objectives: Option<Recorder>,
     /// Links samples to spans; `None` where nothing is sampled.
@@ -216,7 +216,7 @@ impl SpanPipeline {
     }
 
     /// A span that is complete: counted, exported, kept.
-    fn emit(&mut self, mut span: Span, wall_offset: u64, place: &TracePosition) {
+    fn emit(&mut self, mut span: Box<Span>, wall_offset: u64, place: &TracePosition) {
         span.put(place);
         if let Some(reason) = place.origin.reason() {
             self.stats.orphan(reason);
@@ -273,7 +273,7 @@ fn route_number(span: &Span) -> u64 {
 impl Sink for SpanPipeline {
     fn begun(&mut self, begun: &Begun<'_>) {
         // The span of an ignored process is never shown: it is no span's parent.
-        if self.processes.identity(begun.tgid).is_watched {
+        if self.processes.is_watched(begun.tgid) {
             self.causes.begun(begun);
         }
     }
@@ -289,7 +289,7 @@ impl Sink for SpanPipeline {
             return self.causes.forget(exchange.number);
         }
         self.stats.receive(Stage::Span, 1);
-        let mut span = self.spare.take().unwrap_or_else(Span::blank);
+        let mut span = self.spare.take().unwrap_or_else(|| Box::new(Span::blank()));
         // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
         self.assembler.assemble(exchange, &service, wall_offset, &mut span);

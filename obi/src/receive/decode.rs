@@ -1,8 +1,10 @@
 //! Bytes of a request to spans.
 //!
 //! In: protobuf or JSON. Out: spans as they are shown, each with its message as it is passed on, and how many were
-//! rejected and why. A span that makes no sense is rejected alone. The decoders are those of `prost` and `serde`.
-//! Refuses to know connections.
+//! rejected and why. A span that makes no sense is rejected alone. The decoders are those of `prost` and `serde`, but
+//! for spans as they usually are ([`message`]). Refuses to know connections.
+
+mod message;
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -10,21 +12,22 @@ use std::sync::Arc;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
 use opentelemetry_proto::tonic::resource::v1::Resource as SentResource;
+use opentelemetry_proto::tonic::trace::v1::Span as Sent;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind as SentKind;
-use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Sent};
-use prost::Message as _;
+use prost::Message;
+use prost::bytes::Bytes;
+use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 
+use self::message::{Any, Fields};
 use super::budget::{Budget, Share};
 use super::view::{Refused, Rejected};
 use super::weigh::{Weight, weigh};
 use super::{Batch, Format, Kind, Origin, Received, Role};
 use crate::cause::Origin as Parent;
 use crate::span::foreign::{Attributes, OTHER_ERROR, Request};
-use crate::span::sdk::{Sdk, Value};
+use crate::span::sdk::{Sdk, SentAttributes, Value};
 use crate::span::{AttributeValue, Detail, Instance, Resource, Service, Span, SpanKind};
 
 /// Largest span, and largest resource, in bytes of protobuf.
@@ -70,23 +73,23 @@ impl Body<'_> {
     /// When it cannot be decoded at all, or there is no memory for it.
     pub fn spans(&self) -> Result<Decoded, Refused> {
         let mut share = self.share(Kind::Traces)?.1;
-        let request: ExportTraceServiceRequest = match self.format {
-            Format::Protobuf => {
-                ExportTraceServiceRequest::decode(self.bytes).map_err(|_| Refused::Malformed)?
-            }
-            Format::Json => serde_json::from_slice(self.bytes).map_err(|_| Refused::Malformed)?,
-        };
         let Self { host, finds_requests, .. } = *self;
         let mut taken = Taken { host, finds_requests, spans: Vec::new(), rejected: [0; Rejected::ALL.len()] };
-        request.resource_spans.into_iter().for_each(|group| taken.resource(group));
+        match self.format {
+            Format::Protobuf => taken.request(self.bytes)?,
+            Format::Json => {
+                let request: ExportTraceServiceRequest =
+                    serde_json::from_slice(self.bytes).map_err(|_| Refused::Malformed)?;
+                taken.request(&request.encode_to_vec())?;
+            }
+        }
         let Taken { spans, rejected, .. } = taken;
         // What stays is what is shown and what is passed on.
         share.shrink(spans.iter().map(|(it, _, message)| message.len() + size(it)).sum());
         let share = Arc::new(share);
         let spans = spans.into_iter().map(|(shown, origin, message)| {
             let Shown { span, role, request } = shown;
-            let (message, _share) = (message.into(), Arc::clone(&share));
-            Received { span, role, request, message, origin, _share }
+            Received { span, role, request, message, origin, _share: Arc::clone(&share) }
         });
         Ok(Decoded { batch: Batch { spans: spans.collect() }, rejected })
     }
@@ -151,14 +154,14 @@ impl Body<'_> {
 fn size(Shown { span, request, .. }: &Shown) -> usize {
     let particular = if let Detail::Sdk(sdk) = &span.detail { sdk.held_bytes() } else { 0 };
     let requests = if request.is_some() { REQUEST_BYTES } else { 0 };
-    size_of::<Received>() + particular + requests + span.trace_state.len()
+    size_of::<Received>() + size_of::<Span>() + particular + requests + span.trace_state.len()
 }
 
 /// Spans that are taken, and the count of the others.
 struct Taken<'a> {
     host: &'a str,
     finds_requests: bool,
-    spans: Vec<(Shown, Arc<Origin>, Vec<u8>)>,
+    spans: Vec<(Shown, Arc<Origin>, Bytes)>,
     rejected: [u64; Rejected::ALL.len()],
 }
 
@@ -167,70 +170,145 @@ impl Taken<'_> {
         self.rejected[reason as usize] += n as u64;
     }
 
-    fn resource(&mut self, ResourceSpans { resource, scope_spans, schema_url }: ResourceSpans) {
-        let resource = resource.unwrap_or_default();
+    /// `ExportTraceServiceRequest`.
+    fn request(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        contents(bytes, 1, |_, group| self.resource(group))
+    }
+
+    /// `ResourceSpans`.
+    fn resource(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        let (mut resource, mut schema, mut scopes) = (SentResource::default(), "", Vec::new());
+        contents(bytes, 3, |number, content| {
+            match number {
+                1 => resource.merge(content).map_err(|_| Refused::Malformed)?,
+                2 => scopes.push(content),
+                _ => schema = text(content)?,
+            }
+            Ok(())
+        })?;
         let encoded = resource.encode_to_vec();
-        let is_of_here = text_of(&resource.attributes, "host.name") == Some(self.host);
-        let n_spans = scope_spans.iter().map(|scope| scope.spans.len()).sum::<usize>();
-        if encoded.len() + schema_url.len() > SPAN_BYTES {
-            return self.reject(Rejected::TooLarge, n_spans);
+        let is_too_large = encoded.len() + schema.len() > SPAN_BYTES;
+        let is_of_here = text_of(&resource, "host.name") == Some(self.host);
+        let sender = Sender {
+            origin: Origin { resource: encoded, resource_schema: schema.to_owned(), ..Origin::default() },
+            is_too_large,
+            is_of_here,
+            service: Arc::new(service(&resource)),
+            instance: Arc::default(),
+        };
+        scopes.into_iter().try_for_each(|scope| self.scope(scope, &sender))
+    }
+
+    /// `ScopeSpans`.
+    fn scope(&mut self, bytes: &[u8], sender: &Sender) -> Result<(), Refused> {
+        let (mut scope, mut schema, mut spans) = (InstrumentationScope::default(), "", Vec::new());
+        contents(bytes, 3, |number, content| {
+            match number {
+                1 => scope.merge(content).map_err(|_| Refused::Malformed)?,
+                2 => spans.push(content),
+                _ => schema = text(content)?,
+            }
+            Ok(())
+        })?;
+        let encoded = scope.encode_to_vec();
+        if sender.is_too_large || encoded.len() + schema.len() > SPAN_BYTES {
+            self.reject(Rejected::TooLarge, spans.len());
+            return Ok(());
         }
-        let service = Arc::new(service(resource));
-        let instance = Arc::new(Instance::default());
-        for ScopeSpans { scope, spans, schema_url: scope_schema } in scope_spans {
-            let scope = scope.unwrap_or_default();
-            if is_of_here && scope.name == crate::span::SCOPE_NAME {
-                self.reject(Rejected::Loop, spans.len());
-                continue;
+        if sender.is_of_here && scope.name == crate::span::SCOPE_NAME {
+            self.reject(Rejected::Loop, spans.len());
+            return Ok(());
+        }
+        let Origin { resource, resource_schema, .. } = &sender.origin;
+        let origin = Arc::new(Origin {
+            resource: resource.clone(),
+            resource_schema: resource_schema.clone(),
+            scope: encoded,
+            scope_schema: schema.to_owned(),
+        });
+        self.spans.reserve(spans.len());
+        spans.into_iter().try_for_each(|span| self.span(span, sender, &origin))
+    }
+
+    /// `Span`.
+    fn span(&mut self, bytes: &[u8], sender: &Sender, origin: &Arc<Origin>) -> Result<(), Refused> {
+        let decoded;
+        let fields = match Fields::read(bytes) {
+            Some(fields) => fields,
+            None => {
+                decoded = Sent::decode(bytes).map_err(|_| Refused::Malformed)?;
+                Fields::of(&decoded)
             }
-            let origin = Arc::new(Origin {
-                resource: encoded.clone(),
-                resource_schema: schema_url.clone(),
-                scope: scope.encode_to_vec(),
-                scope_schema,
-            });
-            if origin.scope.len() + origin.scope_schema.len() > SPAN_BYTES {
-                self.reject(Rejected::TooLarge, spans.len());
-                continue;
+        };
+        let reason = fault(&fields).or((bytes.len() > SPAN_BYTES).then_some(Rejected::TooLarge));
+        if let Some(reason) = reason {
+            self.reject(reason, 1);
+            return Ok(());
+        }
+        let request = self.finds_requests.then(|| request(&fields)).flatten().map(Box::new);
+        let (span, role) = shown(&fields, sender);
+        self.spans.push((
+            Shown { span: Box::new(span), role, request },
+            Arc::clone(origin),
+            Bytes::copy_from_slice(bytes),
+        ));
+        Ok(())
+    }
+}
+
+/// Who sent the spans of a `ResourceSpans`.
+struct Sender {
+    /// Without a scope.
+    origin: Origin,
+    is_too_large: bool,
+    is_of_here: bool,
+    service: Arc<Service>,
+    instance: Arc<Instance>,
+}
+
+/// Takes the content of each field up to `last`; all of them are messages or texts. Others are passed over.
+fn contents<'a>(
+    mut bytes: &'a [u8],
+    last: u32,
+    mut take: impl FnMut(u32, &'a [u8]) -> Result<(), Refused>,
+) -> Result<(), Refused> {
+    while !bytes.is_empty() {
+        let (number, wire) = decode_key(&mut bytes).map_err(|_| Refused::Malformed)?;
+        match (number <= last, wire) {
+            (true, WireType::LengthDelimited) => {
+                take(number, message::content(&mut bytes).ok_or(Refused::Malformed)?)?;
             }
-            for sent in spans {
-                match fault(&sent) {
-                    Some(reason) => self.reject(reason, 1),
-                    None => {
-                        let message = sent.encode_to_vec();
-                        let request = self.finds_requests.then(|| request(&sent)).flatten();
-                        let (span, role) = shown(sent, &service, &instance);
-                        let shown = Shown { span, role, request: request.map(Box::new) };
-                        self.spans.push((shown, Arc::clone(&origin), message));
-                    }
-                }
-            }
+            (true, _) => return Err(Refused::Malformed),
+            (false, _) => skip_field(wire, number, &mut bytes, DecodeContext::default())
+                .map_err(|_| Refused::Malformed)?,
         }
     }
+    Ok(())
+}
+
+fn text(bytes: &[u8]) -> Result<&str, Refused> {
+    str::from_utf8(bytes).map_err(|_| Refused::Malformed)
 }
 
 /// A span as it is shown, and what it reports.
 struct Shown {
-    span: Span,
+    span: Box<Span>,
     role: Role,
     request: Option<Box<Request>>,
 }
 
 /// What is wrong with a span.
-fn fault(sent: &Sent) -> Option<Rejected> {
+fn fault(sent: &Fields<'_>) -> Option<Rejected> {
     let is_id = |id: &[u8], length| id.len() == length && id.iter().any(|byte| *byte != 0);
     let is_parent = sent.parent_span_id.is_empty() || sent.parent_span_id.len() == 8;
-    if !is_id(&sent.trace_id, 16) || !is_id(&sent.span_id, 8) || !is_parent {
+    if !is_id(sent.trace_id, 16) || !is_id(sent.span_id, 8) || !is_parent {
         return Some(Rejected::Ids);
     }
-    if sent.start_time_unix_nano == 0 || sent.end_time_unix_nano < sent.start_time_unix_nano {
-        return Some(Rejected::Times);
-    }
-    (sent.encoded_len() > SPAN_BYTES).then_some(Rejected::TooLarge)
+    (sent.start == 0 || sent.end < sent.start).then_some(Rejected::Times)
 }
 
-fn kind_of(sent: &Sent) -> (SpanKind, Role) {
-    match sent.kind() {
+fn kind_of(sent: &Fields<'_>) -> (SpanKind, Role) {
+    match SentKind::try_from(sent.kind).unwrap_or_default() {
         SentKind::Server => (SpanKind::Server, Role::Server),
         SentKind::Client => (SpanKind::Client, Role::Client),
         SentKind::Producer => (SpanKind::Client, Role::Message),
@@ -240,67 +318,55 @@ fn kind_of(sent: &Sent) -> (SpanKind, Role) {
 }
 
 /// The request that a span reports, if it is the end of one.
-fn request(sent: &Sent) -> Option<Request> {
+fn request(sent: &Fields<'_>) -> Option<Request> {
     let (kind, role) = kind_of(sent);
     if !matches!(role, Role::Server | Role::Client) {
         return None;
     }
     let mut attributes = Attributes::default();
-    for KeyValue { key, value, .. } in &sent.attributes {
-        match value.as_ref().and_then(|value| value.value.as_ref()) {
-            Some(Any::StringValue(text)) => attributes.take(kind, key, AttributeValue::Str(text)),
-            Some(Any::IntValue(number)) => attributes.take(kind, key, AttributeValue::Int(*number)),
+    for (key, value) in &sent.attributes {
+        match value {
+            Any::Text(text) => attributes.take(kind, key, AttributeValue::Str(text)),
+            Any::Int(number) => attributes.take(kind, key, AttributeValue::Int(*number)),
             _ => {}
         }
     }
-    let is_error = sent.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error);
-    attributes.request(kind, is_error, cut(&sent.trace_state))
+    attributes.request(kind, sent.is_error(), cut(sent.trace_state))
 }
 
 /// A span as it is shown.
-fn shown(sent: Sent, service: &Arc<Service>, instance: &Arc<Instance>) -> (Span, Role) {
-    let (kind, role) = kind_of(&sent);
-    let status = sent.status.unwrap_or_default();
-    let is_error = status.code() == StatusCode::Error;
+fn shown(sent: &Fields<'_>, sender: &Sender) -> (Span, Role) {
+    let (kind, role) = kind_of(sent);
     let mut span = Span::blank();
-    span.trace_id = array(&sent.trace_id);
-    span.span_id = array(&sent.span_id);
-    span.parent_span_id = Some(array(&sent.parent_span_id)).filter(|id| *id != [0; 8]);
+    span.trace_id = array(sent.trace_id);
+    span.span_id = array(sent.span_id);
+    span.parent_span_id = Some(array(sent.parent_span_id)).filter(|id| *id != [0; 8]);
     // Its sender's word.
     span.origin = if span.parent_span_id.is_some() { Parent::Header } else { Parent::Root };
     span.trace_flags = (sent.flags & 0xff) as u8;
-    span.trace_state = cut(&sent.trace_state).into();
-    (span.kind, span.start, span.end) = (kind, sent.start_time_unix_nano, sent.end_time_unix_nano);
-    (span.service, span.instance) = (Arc::clone(service), Arc::clone(instance));
-    span.error_type = if is_error { OTHER_ERROR } else { "" };
+    span.trace_state = cut(sent.trace_state).into();
+    (span.kind, span.start, span.end) = (kind, sent.start, sent.end);
+    (span.service, span.instance) = (Arc::clone(&sender.service), Arc::clone(&sender.instance));
+    span.error_type = if sent.is_error() { OTHER_ERROR } else { "" };
     span.detail = Detail::Sdk(Box::new(Sdk {
-        name: cut(&sent.name).into(),
-        message: shortened(status.message),
-        attributes: attributes(sent.attributes),
+        name: cut(sent.name).into(),
+        message: cut(sent.message).into(),
+        attributes: attributes(&sent.attributes),
     }));
     (span, role)
 }
 
-fn attributes(sent: Vec<KeyValue>) -> Vec<(Box<str>, Value)> {
-    let shown = sent.into_iter().take(SHOWN_ATTRIBUTES);
-    shown.filter_map(|KeyValue { key, value, .. }| Some((shortened(key), value_of(value?)?))).collect()
-}
-
-fn value_of(value: AnyValue) -> Option<Value> {
-    Some(match value.value? {
-        Any::StringValue(text) => Value::Text(shortened(text)),
-        Any::BoolValue(yes) => Value::Bool(yes),
-        Any::IntValue(number) => Value::Int(number),
-        Any::DoubleValue(number) => Value::Text(number.to_string().into()),
-        Any::BytesValue(bytes) => Value::Text(format!("{} bytes", bytes.len()).into()),
-        Any::ArrayValue(list) => {
-            let parts = list.values.into_iter().take(SHOWN_ATTRIBUTES).filter_map(value_of);
-            let parts: Vec<String> = parts.map(|part| part.borrowed().to_string()).collect();
-            Value::Text(cut(&format!("[{}]", parts.join(", "))).into())
+fn attributes(sent: &[(&str, Any<'_>)]) -> SentAttributes {
+    let shown = &sent[..sent.len().min(SHOWN_ATTRIBUTES)];
+    let text_bytes = |value: &Any<'_>| if let Any::Text(text) = value { cut(text).len() } else { 0 };
+    let n_bytes = shown.iter().map(|(key, value)| cut(key).len() + text_bytes(value)).sum();
+    let mut attributes = SentAttributes::with_capacity(shown.len(), n_bytes);
+    for (key, value) in shown {
+        if let Some(value) = value.shown() {
+            attributes.push(cut(key), &value);
         }
-        Any::KvlistValue(list) => Value::Text(format!("{} values", list.values.len()).into()),
-        _ => return None,
-    })
+    }
+    attributes
 }
 
 /// The beginning of a text, as much of it as is shown.
@@ -308,35 +374,29 @@ fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(SHOWN_BYTES)]
 }
 
-/// The same of a text that is not copied where all of it is shown.
-fn shortened(text: String) -> Box<str> {
-    if text.len() <= SHOWN_BYTES { text.into() } else { cut(&text).into() }
-}
-
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().unwrap_or([0; N])
 }
 
-fn text_of<'a>(attributes: &'a [KeyValue], name: &str) -> Option<&'a str> {
-    let found = attributes.iter().find(|attribute| attribute.key == name)?;
-    match found.value.as_ref()?.value.as_ref()? {
-        Any::StringValue(text) => Some(text),
-        _ => None,
-    }
+fn text_of<'a>(resource: &'a SentResource, name: &str) -> Option<&'a str> {
+    let found = resource.attributes.iter().find(|attribute| attribute.key == name)?;
+    if let Any::Text(text) = Any::of(found.value.as_ref()) { Some(text) } else { None }
 }
 
 /// Who sent it, as it is shown.
-fn service(resource: SentResource) -> Service {
-    let named = |name| cut(text_of(&resource.attributes, name).unwrap_or_default()).to_owned();
+fn service(resource: &SentResource) -> Service {
+    let named = |name| cut(text_of(resource, name).unwrap_or_default()).to_owned();
     let (name, namespace) = (named("service.name"), named("service.namespace"));
     let name = if name.is_empty() { "unknown_service".to_owned() } else { name };
     let mut attributes = Resource::default();
-    for (key, value) in self::attributes(resource.attributes) {
-        match value {
-            _ if matches!(&*key, "service.name" | "service.namespace") => {}
-            Value::Text(text) => attributes.text(key.into_string(), &text),
-            Value::Int(number) => attributes.int(key.into_string(), number),
-            Value::Bool(yes) => attributes.text(key.into_string(), if yes { "true" } else { "false" }),
+    for attribute in resource.attributes.iter().take(SHOWN_ATTRIBUTES) {
+        let key = cut(&attribute.key);
+        match Any::of(attribute.value.as_ref()).shown() {
+            _ if matches!(key, "service.name" | "service.namespace") => {}
+            Some(Value::Text(text)) => attributes.text(key.to_owned(), &text),
+            Some(Value::Int(number)) => attributes.int(key.to_owned(), number),
+            Some(Value::Bool(yes)) => attributes.text(key.to_owned(), if yes { "true" } else { "false" }),
+            None => {}
         }
     }
     // The same for the same name, so that pages show one colour.

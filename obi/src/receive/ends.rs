@@ -3,7 +3,10 @@
 //! In: spans of requests that count, time. Out: pairs, and ends whose other one did not come. A server's span names its
 //! caller's span as its parent, in the same trace. Refuses to know who counts edges; time is an argument.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
+
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
 
 use crate::span::{Detail, Span, SpanKind};
 
@@ -35,7 +38,7 @@ pub enum Call {
     Server(End),
 }
 
-type Waiting = HashMap<(Key, SpanKind), (u64, End)>;
+type Waiting = HashMap<(Key, SpanKind), (u64, End), RandomState>;
 
 /// Ends that wait. Owned by one task.
 #[derive(Debug, Default)]

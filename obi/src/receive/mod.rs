@@ -99,7 +99,7 @@ pub struct Batch {
 #[derive(Debug)]
 pub struct Received {
     /// As it is shown.
-    pub span: Span,
+    pub span: Box<Span>,
     /// What it is, in the sender's words.
     pub role: Role,
     /// The request that it reports, if it is the end of one and such requests may count.

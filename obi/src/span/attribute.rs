@@ -214,9 +214,7 @@ impl<'a, V: FnMut(&'a str, AttributeValue<'_>)> Attributes<'a, V> {
 
     /// As they were sent.
     fn sdk(&mut self, sdk: &'a Sdk) {
-        for (name, value) in &sdk.attributes {
-            (self.visit)(name, value.borrowed());
-        }
+        sdk.attributes.iter().for_each(|(name, value)| (self.visit)(name, value));
     }
 
     /// What was asked for, and whom.

@@ -4,6 +4,7 @@
 //! [`Request`], or none when the span is no end of an HTTP request, a remote procedure call or a database's call.
 //! Refuses to know how spans come and whether they count.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::assemble::{scheme, status_text};
@@ -169,7 +170,7 @@ impl<'a> Attributes<'a> {
         };
         let of_url = || Some(self.url?.split_once("://")?.0);
         Http {
-            route: label(place),
+            route: shared(&label(place)),
             scheme: self.scheme.or_else(of_url).and_then(is_encrypted).map_or("", scheme),
             version: version(self.version),
             status: self.status.and_then(|it| u16::try_from(it).ok()).filter(|it| (100..1000).contains(it)),
@@ -181,9 +182,9 @@ impl<'a> Attributes<'a> {
     fn call(&self, side: Side) -> (Detail, &'static str) {
         let method = match (self.rpc_service, self.rpc_method) {
             (Some(service), Some(method)) if !method.contains('/') => {
-                label(Some(&format!("{service}/{method}")))
+                shared(&label(Some(&format!("{service}/{method}"))))
             }
-            (_, method) => label(method),
+            (_, method) => shared(&label(method)),
         };
         let error = self.rpc_status.filter(|code| code.is_error(side)).map_or("", Code::name);
         let rpc = Rpc { http: self.carrier(side), method, status: self.rpc_status, ..Rpc::default() };
@@ -193,12 +194,12 @@ impl<'a> Attributes<'a> {
     fn database(&self, system: &str) -> Detail {
         let known = SYSTEMS.iter().find(|(name, _)| *name == system);
         let system = known.map_or(OTHER_SYSTEM, |(_, system)| system);
-        let text = |it: Option<&str>| label(it).to_string();
+        let text = |it: Option<&str>| label(it).into_owned();
         let (operation, summary) = (text(self.db_operation), text(self.db_summary));
         let name = [summary.as_str(), operation.as_str(), system].into_iter().find(|it| !it.is_empty());
         Detail::Database(Database {
             system,
-            name: label(name),
+            name: shared(&label(name)),
             operation,
             summary,
             collection: text(self.db_collection),
@@ -207,31 +208,54 @@ impl<'a> Attributes<'a> {
     }
 
     fn server(&self) -> ServerEnd {
-        let address = label(self.address.or(self.former_address)).to_string();
+        let address = label(self.address.or(self.former_address)).into_owned();
         let port = self.port.or(self.former_port).and_then(|port| u16::try_from(port).ok());
         ServerEnd { address, port: port.unwrap_or_default() }
     }
 }
 
 impl Request {
-    /// The span as one that is counted: `sent` with what the request was. Its HTTP method is that of `known`.
+    /// The span as one that is counted: the place, the times and the names of `sent`, and what the request was. Its HTTP
+    /// method is that of `known`.
     #[must_use]
     pub fn counted(&self, sent: &Span, known: impl FnOnce(&str) -> &'static str) -> Span {
-        let mut span = sent.clone();
-        span.detail = self.detail.clone();
+        let mut span = Span {
+            trace_id: sent.trace_id,
+            span_id: sent.span_id,
+            parent_span_id: sent.parent_span_id,
+            origin: sent.origin,
+            trace_flags: sent.trace_flags,
+            trace_state: sent.trace_state.clone(),
+            kind: sent.kind,
+            start: sent.start,
+            end: sent.end,
+            service: Arc::clone(&sent.service),
+            instance: Arc::clone(&sent.instance),
+            error_type: self.error_type,
+            server: self.server.clone(),
+            detail: self.detail.clone(),
+            ..Span::blank()
+        };
         if let Some(http) = span.detail.carrier_mut() {
             http.method = known(&self.method);
         }
-        (span.server, span.error_type) = (self.server.clone(), self.error_type);
         span
     }
 }
 
 /// A text that may be a label, on one line.
-fn label(text: Option<&str>) -> Arc<str> {
+fn label(text: Option<&str>) -> Cow<'_, str> {
     let text = text.unwrap_or_default();
     let text = &text[..text.floor_char_boundary(TEXT_BYTES)];
-    if text.contains(char::is_control) { text.replace(char::is_control, "?").into() } else { text.into() }
+    match text.contains(char::is_control) {
+        true => text.replace(char::is_control, "?").into(),
+        false => text.into(),
+    }
+}
+
+/// The same, shared; without one nothing is allocated.
+fn shared(text: &str) -> Arc<str> {
+    if text.is_empty() { Arc::default() } else { text.into() }
 }
 
 fn version(said: Option<&str>) -> &'static str {

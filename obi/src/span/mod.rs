@@ -15,7 +15,7 @@
 
 use crate::cause::{Origin, TracePosition};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 pub mod assemble;
 pub mod attribute;
@@ -171,10 +171,15 @@ impl SpanKind {
     }
 }
 
+/// The service and the process of a span that is not written yet: shared, since blank spans are made for every span that
+/// is received.
+static NOT_KNOWN: LazyLock<(Arc<Service>, Arc<Instance>)> = LazyLock::new(Default::default);
+
 impl Span {
     /// A span to be written over by [`Assembler::assemble`]; its ids are not valid before [`Self::put`].
     #[must_use]
     pub fn blank() -> Self {
+        let (service, instance) = &*NOT_KNOWN;
         Self {
             trace_id: [0; 16],
             span_id: [0; 8],
@@ -192,8 +197,8 @@ impl Span {
             queue_wait: 0,
             spent: None,
             pid: 0,
-            service: Arc::default(),
-            instance: Arc::default(),
+            service: Arc::clone(service),
+            instance: Arc::clone(instance),
             error_type: "",
             server: ServerEnd::default(),
             peer: None,

@@ -211,7 +211,7 @@ mod tests {
             span.parent_span_id = parent.map(|parent| [parent; 8]);
             (span.start, span.end) = (start, start + 10);
         });
-        Stored { sequence, span }
+        Stored { sequence, span: Box::new(span) }
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
         check(vec![stored(1, 1, 1, Some(1), 5)], &[(1, 0, false)]);
         // Both ends of an exchange, whose header names a third span as the parent of both.
         let end = |stored: Stored, kind| Stored {
-            span: Span { kind, exchange_id: Some(77), ..stored.span },
+            span: Box::new(Span { kind, exchange_id: Some(77), ..*stored.span }),
             ..stored
         };
         let call = end(stored(1, 1, 1, Some(9), 4), SpanKind::Client);

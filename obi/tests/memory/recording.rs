@@ -72,7 +72,7 @@ fn no_allocation_in_steady_state() {
             for n in from..to {
                 let mut next = spare.take().unwrap_or_else(|| {
                     made += 1;
-                    shared.span()
+                    Box::new(shared.span())
                 });
                 shared.refill(&mut next, n);
                 registry.record(&next);

@@ -1,7 +1,9 @@
 //! Requests as SDKs send them, and as no one should.
 
-use opentelemetry_proto::tonic::common::v1::InstrumentationScope;
-use opentelemetry_proto::tonic::trace::v1::Status;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Generated;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Status};
 use proptest::prelude::*;
 
 use super::*;
@@ -9,7 +11,7 @@ use super::*;
 const BUDGET: usize = 8 << 20;
 
 fn text(key: &str, value: &str) -> KeyValue {
-    let value = AnyValue { value: Some(Any::StringValue(value.to_owned())) };
+    let value = AnyValue { value: Some(Generated::StringValue(value.to_owned())) };
     KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }
 }
 

@@ -31,7 +31,14 @@ fn received(role: Role, id: u8, parent: u8, service: &str, start: u64) -> Receiv
     span.parent_span_id = Some([parent; 8]);
     span.start = start;
     let _share = Arc::new(Budget::new(0).share());
-    Received { span, role, request: None, message: Bytes::new(), origin: Arc::default(), _share }
+    Received {
+        span: Box::new(span),
+        role,
+        request: None,
+        message: Bytes::new(),
+        origin: Arc::default(),
+        _share,
+    }
 }
 
 fn put(joins: &mut Joins<u8>, span: &Span, held: bool, now: u64) {

@@ -222,7 +222,7 @@ fn start(x: f64, alert: &AlertView, height: f64) -> Markup {
 fn examples<'a>(shown: &'a Shown<'_>, grid: &Grid) -> Vec<&'a Span> {
     let mut columns = BTreeMap::<u64, (Vec<&Span>, Vec<&Span>)>::new();
     let of = |span: &&Span| span.kind == shown.row.kind && span.service.id == shown.row.service.id;
-    for span in shown.spans.iter().map(|stored| &stored.span).filter(of) {
+    for span in shown.spans.iter().map(|stored| &*stored.span).filter(of) {
         if grid.place(span).is_some() {
             let slot = span.end.saturating_sub(grid.ahead) / SLOT;
             let (failed, well) = columns.entry(grid.column(slot)).or_default();

@@ -223,7 +223,7 @@ mod tests {
                     span.parent_span_id = (nth > 0).then_some(1_u64.to_be_bytes());
                     (span.start, span.end) = (nth, nth + 1_000_000);
                 });
-                Stored { sequence: nth, span }
+                Stored { sequence: nth, span: Box::new(span) }
             };
             (0..n).map(stored).collect()
         };

@@ -147,7 +147,7 @@ mod tests {
         let span = span_with(SpanKind::Server, |span| {
             (span.start, span.end, span.queue_wait) = (start, end, queue_wait);
         });
-        Placed { stored: Stored { sequence: 1, span }, depth, is_cut: false }
+        Placed { stored: Stored { sequence: 1, span: Box::new(span) }, depth, is_cut: false }
     }
 
     #[test]
