@@ -99,6 +99,7 @@ fn a_collector_that_was_away_gets_everything_after_four_kills() {
 mod wide {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
+    use std::process::Command;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use integration::plan::Address;
@@ -128,6 +129,41 @@ mod wide {
             thread::sleep(next.saturating_duration_since(Instant::now()));
         }
         made
+    }
+
+    /// The system's clock, as the agent sees it, is set a week ahead while requests wait on the disk, and back again.
+    /// None of them is too old for that.
+    #[test]
+    fn a_clock_that_steps_loses_nothing() {
+        let library = ["x86_64", "aarch64"].map(|it| format!("/usr/lib/{it}-linux-gnu/faketime/libfaketime.so.1"));
+        let library = library.iter().find(|path| Path::new(path).exists()).expect("libfaketime is installed");
+        let folder = tempfile::tempdir().unwrap();
+        let clock = folder.path().join("clock");
+        fs::write(&clock, "+0").unwrap();
+        let collector = Collector::start(None).unwrap();
+        let away = Proxy::start(collector.http, Fault::Reset).unwrap();
+        let otlp = json!([{"name": "away", "endpoint": format!("http://{}", away.address),
+            "signals": ["traces"], "timeout": "1s", "batch_delay": "50ms"}]);
+        let spool = json!({"bytes": "64 MiB", "directory": folder.path().join("spool"), "mode": "always"});
+        let world = World::new("stepped", json!({"otlp": otlp, "spool": spool}));
+        let stepping = |mut command: Command| {
+            command.env("LD_PRELOAD", library).env("FAKETIME_TIMESTAMP_FILE", &clock);
+            command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+            command
+        };
+        let mut agent = Agent::start_in(world.config.clone(), stepping).unwrap();
+        let mut produced = BTreeSet::new();
+        for (nth, time) in ["+0", "+7d", "+0"].into_iter().enumerate() {
+            fs::write(&clock, time).unwrap();
+            produced.extend(world.call(&mut agent, &plain_calls(CALLS)));
+            await_metric(&agent, "obi_export_spool_items", &[], (nth + 1) * CALLS);
+        }
+        away.set(Fault::None);
+        await_metric(&agent, "obi_export_sent_total", &[], 3 * CALLS);
+        let delivered: BTreeSet<String> = each(&collector, "spanId").into_iter().collect();
+        assert_eq!(delivered, produced, "{}", agent.stderr().unwrap());
+        assert_eq!(agent.metrics().unwrap().sum("obi_export_lost_total", &[]), 0.0);
+        assert_eq!(agent.stop().unwrap().code, 0);
     }
 
     /// Kills come at any moment of the load, while the destination is away and while it takes what waits. Spans that

@@ -19,7 +19,7 @@ use super::lane::{Lane, Settings};
 use super::meter::{Lost, Meter};
 use super::queue::{PAYLOAD_BYTES, Payload, Receiver, release};
 use super::retry::{Answer, Backoff};
-use crate::export::spool::{Encoding, Kept, Slot, seconds_now};
+use crate::export::spool::{Encoding, Kept, Slot};
 
 /// How long a destination is tried before everything for it goes to the disk.
 const TRIED: Duration = Duration::from_secs(5);
@@ -334,7 +334,7 @@ impl Intake {
             let batch = self.batch(settings);
             let (slot, is_packed) = (self.spooling.slot.clone(), self.spooling.is_packed);
             let parts = batch.clone();
-            let kept = spawn_blocking(move || slot.append(&packed(&parts, is_packed))).await;
+            let kept = spawn_blocking(move || slot.append(&packed(&parts, is_packed, slot.now()))).await;
             if kept.is_err() {
                 meter.lose(Lost::Shutdown, batch.iter().map(|payload| payload.n_items).sum());
             }
@@ -343,8 +343,8 @@ impl Intake {
     }
 }
 
-/// A request as it is kept.
-fn packed(batch: &[Payload], is_packed: bool) -> Kept {
+/// A request as it is kept; `time` is the spool's.
+fn packed(batch: &[Payload], is_packed: bool, time: u64) -> Kept {
     let query = batch.first().and_then(|payload| payload.query.as_deref()).unwrap_or_default().to_owned();
     let items = batch.iter().map(|payload| payload.n_items).sum();
     let parts = batch.iter().map(|payload| &*payload.bytes);
@@ -355,7 +355,7 @@ fn packed(batch: &[Payload], is_packed: bool) -> Kept {
     } else {
         (parts.collect::<Vec<_>>().concat(), Encoding::Plain)
     };
-    Kept { body, query, encoding, items, time: seconds_now() }
+    Kept { body, query, encoding, items, time }
 }
 
 /// The request again; `None` when it cannot be one, whatever its checksum says.

@@ -20,13 +20,14 @@ mod counts;
 mod record;
 mod segment;
 mod shelf;
+mod steady;
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::fs::{Access, FlockOperation, access, flock, statvfs};
 use sha2::{Digest as _, Sha256};
@@ -36,6 +37,7 @@ pub use self::counts::{Counts, Gone, Held};
 pub use self::record::{Encoding, read_all, record_of};
 pub use self::shelf::Kept;
 use self::shelf::{Shelf, create_folder};
+use self::steady::{SteadyClock, TooOld};
 
 /// Longest segment.
 const SEGMENT_BYTES: u64 = 8 << 20;
@@ -76,6 +78,7 @@ pub struct Bounds {
 #[derive(Debug)]
 pub struct Spool {
     bounds: Mutex<Bounds>,
+    clock: SteadyClock,
     /// Held for as long as the spool is in use.
     _lock: File,
     shelves: Mutex<Vec<Named>>,
@@ -103,6 +106,10 @@ impl Spool {
     /// # Errors
     /// When the folder cannot be used, or another agent uses it.
     pub fn open(bounds: Bounds) -> Result<Arc<Self>, SpoolError> {
+        Self::open_by(bounds, SteadyClock::now_by_the_system())
+    }
+
+    fn open_by(bounds: Bounds, clock: SteadyClock) -> Result<Arc<Self>, SpoolError> {
         let path = &bounds.directory;
         let failed = |path: &Path, reason: io::Error| SpoolError::Folder { path: path.to_owned(), reason };
         create_folder(path).map_err(|reason| failed(path, reason))?;
@@ -117,7 +124,8 @@ impl Spool {
         let entries = fs::read_dir(path).map_err(|reason| failed(path, reason))?;
         let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
         let shelves: Vec<Named> = folders.filter_map(Named::open).collect();
-        Ok(Arc::new(Self { bounds: Mutex::new(bounds), _lock: file, shelves: Mutex::new(shelves) }))
+        let (bounds, shelves) = (Mutex::new(bounds), Mutex::new(shelves));
+        Ok(Arc::new(Self { bounds, clock, _lock: file, shelves }))
     }
 
     /// Goes on with other bounds, if the folder stays the same.
@@ -163,14 +171,13 @@ impl Spool {
         self.shelves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Requests before this are too old.
-    fn since(&self) -> u64 {
-        seconds_now().saturating_sub(self.bounds().max_age.as_secs())
+    fn too_old(&self) -> TooOld {
+        self.clock.too_old(self.bounds().max_age)
     }
 
     fn expire(&self) {
-        let since = self.since();
-        self.shelves().iter_mut().for_each(|named| named.shelf.expire(since));
+        let too_old = self.too_old();
+        self.shelves().iter_mut().for_each(|named| named.shelf.expire(too_old));
     }
 
     fn append(&self, at: usize, kept: &Kept) {
@@ -271,6 +278,13 @@ pub struct Slot {
 }
 
 impl Slot {
+    /// What time it is for the spool, seconds since the Unix epoch: by the system's clock when it was opened, and what
+    /// has passed since.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.spool.clock.seconds()
+    }
+
     /// Keeps a request; what finds no room, or pushes others out, is counted.
     pub fn append(&self, kept: &Kept) {
         self.spool.append(self.at, kept);
@@ -279,8 +293,8 @@ impl Slot {
     /// The oldest request; it stays until [`Self::done`]. `None` as well while one is taken.
     #[must_use]
     pub fn take(&self) -> Option<Kept> {
-        let since = self.spool.since();
-        self.spool.shelves()[self.at].shelf.take(since)
+        let too_old = self.spool.too_old();
+        self.spool.shelves()[self.at].shelf.take(too_old)
     }
 
     /// The request that was taken has been settled.
@@ -307,12 +321,6 @@ impl Slot {
     pub fn close(&self) {
         self.spool.shelves()[self.at].shelf.close();
     }
-}
-
-/// Seconds since the Unix epoch.
-#[must_use]
-pub fn seconds_now() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::counts::{Counts, Gone};
 use super::record::{Encoding, Header, PAYLOAD_BYTES};
 use super::segment::{Reading, Segment};
+use super::steady::TooOld;
 
 /// How long what was written may wait for the disk, while something is written.
 const SYNC: Duration = Duration::from_secs(1);
@@ -29,7 +30,7 @@ pub struct Kept {
     pub encoding: Encoding,
     /// Spans, points, samples or profiles in it.
     pub items: u64,
-    /// When it was put here, seconds since the Unix epoch.
+    /// When it was put here, by [`Slot::now`](super::Slot::now).
     pub time: u64,
 }
 
@@ -157,13 +158,13 @@ impl Shelf {
         }
     }
 
-    /// The oldest request that is not older than `since`. It stays here until [`Self::done`]. `None` as well while one
+    /// The oldest request that is not too old. It stays here until [`Self::done`]. `None` as well while one
     /// is taken.
-    pub(super) fn take(&mut self, since: u64) -> Option<Kept> {
+    pub(super) fn take(&mut self, too_old: TooOld) -> Option<Kept> {
         while self.taken.is_none() {
             let sequence = self.segments.front()?.sequence;
             match self.read() {
-                Ok(Some((header, _))) if header.time < since => self.settle(&header, Some(Gone::Expired)),
+                Ok(Some((header, _))) if too_old.is(header.time) => self.settle(&header, Some(Gone::Expired)),
                 Ok(Some((header, Some(payload)))) => {
                     let (query, body) = payload.split_at(header.query.into());
                     let (body, query) = (body.to_vec(), String::from_utf8_lossy(query).into_owned());
@@ -261,9 +262,9 @@ impl Shelf {
         true
     }
 
-    /// Removes what has nothing that is younger than `since`.
-    pub(super) fn expire(&mut self, since: u64) {
-        while self.segments.front().is_some_and(|segment| segment.newest < since) {
+    /// Removes segments in which everything is too old.
+    pub(super) fn expire(&mut self, too_old: TooOld) {
+        while self.segments.front().is_some_and(|segment| too_old.is(segment.newest)) {
             self.remove_first(Gone::Expired);
         }
     }

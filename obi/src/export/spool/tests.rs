@@ -29,7 +29,7 @@ fn open(folder: &Path, bytes: u64) -> (Arc<Spool>, Slot) {
 
 /// The same two times, also where a second ends between them.
 fn kept(n: u8, length: usize) -> Kept {
-    static TIME: LazyLock<u64> = LazyLock::new(seconds_now);
+    static TIME: LazyLock<u64> = LazyLock::new(|| SteadyClock::now_by_the_system().seconds());
     let (body, query) = (vec![n; length], String::new());
     Kept { body, query, encoding: Encoding::Plain, items: u64::from(n) + 1, time: *TIME }
 }
@@ -168,12 +168,12 @@ fn a_request_under_way_is_counted_once_when_its_file_gives_way() {
 #[test]
 fn what_is_too_old_goes() {
     let folder = TempDir::new().unwrap();
-    let old = Kept { time: seconds_now() - 7_200, ..kept(1, 10) };
     let (_spool, slot) = open(folder.path(), 64 * MIB);
+    let old = Kept { time: slot.now() - 7_200, ..kept(1, 10) };
     slot.append(&old);
     slot.append(&kept(2, 10));
     // A clock that was set back.
-    slot.append(&Kept { time: seconds_now() + 100_000, ..kept(3, 10) });
+    slot.append(&Kept { time: slot.now() + 100_000, ..kept(3, 10) });
     let found = drained(&slot);
     assert_eq!(found.iter().map(|kept| kept.body[0]).collect::<Vec<_>>(), [2, 3]);
     assert_eq!(slot.counts.held().lost, [0, 2, 0, 0]);
@@ -182,6 +182,24 @@ fn what_is_too_old_goes() {
     slot.append(&old);
     slot.spool.shelf("other", &about()).expire();
     assert_eq!((slot.counts.held().bytes, slot.counts.held().lost), (0, [0, 4, 0, 0]));
+}
+
+/// A machine is switched on, its clock is set when the agent runs; that is killed and starts again a day later.
+#[test]
+fn a_clock_that_was_not_set_makes_nothing_too_old() {
+    const UP: u64 = 40;
+    let folder = TempDir::new().unwrap();
+    let spool = Spool::open_by(bounds(folder.path(), 64 * MIB), SteadyClock::at(UP)).unwrap();
+    let slot = spool.shelf("a", &about());
+    slot.append(&Kept { time: slot.now(), ..kept(1, 10) });
+    slot.expire();
+    drop((slot, spool));
+    let (_spool, slot) = open(folder.path(), 64 * MIB);
+    slot.append(&kept(2, 10));
+    slot.expire();
+    assert_eq!(drained(&slot).iter().map(|kept| kept.body[0]).collect::<Vec<_>>(), [1, 2]);
+    assert_eq!(lost(&slot), 0);
+    assert_sum(&slot);
 }
 
 /// A file of five records, and where each begins.
