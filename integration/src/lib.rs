@@ -14,7 +14,7 @@
 //! - [`rpc`]: calls over gRPC, servers, clients, and what happened. [`websocket`]: the same for WebSockets.
 //! - [`accuracy`]: what happened against what the agent says.
 //! - [`stack`]: programs whose stacks are known, and what a profile of them must show.
-//! - [`seed`]: repeatable randomness.
+//! - [`sdk`]: services with OpenTelemetry's SDKs. [`seed`]: repeatable randomness.
 //! - [`kernel`]: other kernels than this machine's.
 
 pub mod accuracy;
@@ -37,6 +37,7 @@ pub mod program;
 pub mod refusal;
 pub mod rpc;
 pub mod script;
+pub mod sdk;
 pub mod seed;
 pub mod server;
 pub mod shape;

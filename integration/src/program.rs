@@ -157,9 +157,17 @@ pub fn python_packages() -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When npm is missing or fails.
 pub fn node_packages() -> anyhow::Result<PathBuf> {
-    let folder = source("node");
+    node_packages_of("node", "node-packages")
+}
+
+/// The same of another folder, kept as `name`.
+///
+/// # Errors
+/// As [`node_packages`].
+pub fn node_packages_of(folder: &str, name: &str) -> anyhow::Result<PathBuf> {
+    let folder = source(folder);
     let sources = [folder.join("package.json"), folder.join("package-lock.json")];
-    compiled_from(&sources, "node-packages", COMPILE, |output| {
+    compiled_from(&sources, name, COMPILE, |output| {
         let script = "mkdir \"$1\" && cp \"$2\"/*.json \"$1\" && cd \"$1\" && npm ci --ignore-scripts --no-audit --no-fund";
         let mut command = Command::new("sh");
         command.args(["-c", script, "sh"]).arg(output).arg(&folder);
@@ -268,21 +276,46 @@ pub fn java(name: &str) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// When Maven or the compiler is missing or fails.
 pub fn java_with_packages(name: &str) -> anyhow::Result<OsString> {
+    java_of("java", "java-packages", name)
+}
+
+/// The same of the packages of `FOLDER/pom.xml`, which are kept as `kept_as`.
+///
+/// # Errors
+/// As [`java_with_packages`].
+pub fn java_of(folder: &str, kept_as: &str, name: &str) -> anyhow::Result<OsString> {
     const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.11.0:copy-dependencies";
-    let manifest = source("java/pom.xml");
-    let packages = compiled(&manifest, "java-packages", |output| {
+    let manifest = source(folder).join("pom.xml");
+    let packages = compiled(&manifest, kept_as, |output| {
         let mut command = Command::new("mvn");
         command.args(["--quiet", "--batch-mode", COPY, "--file"]).arg(&manifest);
         command.arg(format!("-DoutputDirectory={}", output.display()));
         command
     })?;
     let (file, packages) = (source(&format!("{name}.java")), packages.join("*"));
-    let classes = compiled(&file, &format!("java-{name}"), |output| {
+    let classes = compiled(&file, &format!("java-{}", name.replace('/', "-")), |output| {
         let mut command = Command::new("javac");
         command.arg("-cp").arg(&packages).arg("-d").arg(output).arg(&file);
         command
     })?;
     Ok(std::env::join_paths([classes, packages])?)
+}
+
+/// The Rust package in `folder`, which is none of this workspace, compiled as `name`.
+///
+/// # Errors
+/// When a crate cannot be had, or the compiler refuses.
+pub fn rust_package(folder: &str, name: &str) -> anyhow::Result<PathBuf> {
+    const BUILD: &str = "cargo build --quiet --locked --manifest-path \"$2/Cargo.toml\" --target-dir \"$3\" && \
+        cp \"$3/debug/$(basename \"$1\")\" \"$1\"";
+    let folder = source(folder);
+    let sources = ["Cargo.toml", "Cargo.lock", "src/main.rs"].map(|file| folder.join(file));
+    let target = build_directory()?.join("workload").join(format!("{name}-target"));
+    compiled_from(&sources, name, COMPILE_MODULE, |output| {
+        let mut command = Command::new("sh");
+        command.args(["-c", BUILD, "sh"]).arg(output).arg(&folder).arg(&target);
+        command
+    })
 }
 
 /// The folder that cargo puts binaries in: that of this executable, or the one above `deps`.

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use integration::fetch;
 use integration::otlp::receiver::{Receiver, hex, spans_of};
 use integration::patience::patience;
 use integration::process::{Program, READY, free_port};
-use integration::program;
+use integration::sdk::{self, Language};
 use opentelemetry_proto::tonic::trace::v1::Span as Exported;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -45,8 +44,15 @@ struct Entry {
 
 impl Services {
     pub(crate) fn start(protocol: &str, endpoint: &str) -> Self {
+        Self::start_in(Language::Python, protocol, endpoint)
+    }
+
+    /// The service `orders` is written in this language.
+    fn start_in(language: Language, protocol: &str, endpoint: &str) -> Self {
         let folder = TempDir::new().unwrap();
-        let (stock, stock_address) = serve("stock", folder.path().join("stock"), &[], &[]);
+        let mut command = sdk::stock().unwrap();
+        command.arg(folder.path().join("stock"));
+        let (stock, stock_address) = serve("stock", command);
         let variables = [
             ("OTEL_EXPORTER_OTLP_PROTOCOL", protocol),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint),
@@ -55,8 +61,9 @@ impl Services {
             ("OTEL_METRIC_EXPORT_INTERVAL", "500"),
             ("OTEL_RESOURCE_ATTRIBUTES", "service.name=orders,team=sales"),
         ];
-        let url = format!("http://{stock_address}");
-        let (orders, orders_address) = serve("orders", folder.path().join("orders"), &[&url], &variables);
+        let mut command = language.orders().unwrap();
+        command.arg(folder.path().join("orders")).arg(format!("http://{stock_address}")).envs(variables);
+        let (orders, orders_address) = serve("orders", command);
         Self { orders: orders_address, stock: stock_address, folder, _programs: [orders, stock] }
     }
 
@@ -72,16 +79,8 @@ impl Services {
     }
 }
 
-fn serve(
-    role: &str,
-    ledger: PathBuf,
-    arguments: &[&str],
-    variables: &[(&str, &str)],
-) -> (Program, SocketAddr) {
-    let mut command = Command::new("python3");
-    command.arg(program::source("sdk.py")).arg(role).arg(ledger).args(arguments);
-    command.env("PYTHONPATH", program::python_packages().unwrap());
-    command.env("OTEL_SERVICE_NAME", role).envs(variables.iter().copied());
+fn serve(role: &str, mut command: Command) -> (Program, SocketAddr) {
+    command.env("OTEL_SERVICE_NAME", role);
     let mut program = Program::spawn(role, command).unwrap();
     let line = program.await_line("ready ", READY).unwrap();
     let port: u16 = line.parse().unwrap();
@@ -138,14 +137,14 @@ fn shown(span: &Value) -> (u64, &str, &str, &str, &str) {
     )
 }
 
-fn each_event_once(protocol: &str) {
+fn each_event_once(language: Language, protocol: &str) {
     let (mut receive, endpoint) = addresses(protocol);
     // Spans of services that are not captured would count: these are.
     receive["count"] = true.into();
     let receiver = Receiver::start([]).unwrap();
     let destination = json!([{"endpoint": format!("http://{}", receiver.http), "batch_delay": "50ms"}]);
     let agent = Agent::start(config(receive, destination)).unwrap();
-    let services = Services::start(protocol, &endpoint);
+    let services = Services::start_in(language, protocol, &endpoint);
     let asked: Vec<_> = (0..CALLS).map(|_| ask(services.orders)).collect();
     let ledger = services.ledger();
     assert_eq!(ledger.len(), CALLS);
@@ -242,7 +241,7 @@ fn until(what: &str, is_there: impl Fn() -> bool) {
 
 #[test]
 fn an_sdk_over_grpc_counts_once() {
-    each_event_once("grpc");
+    each_event_once(Language::Python, "grpc");
 }
 
 mod wide {
@@ -253,12 +252,34 @@ mod wide {
     use integration::server::shape::ShapeServer;
     use integration::traffic::Traffic;
 
+    use super::*;
+
     #[test]
     fn an_sdk_over_http_counts_once() {
-        each_event_once("http/protobuf");
+        each_event_once(Language::Python, "http/protobuf");
     }
 
-    use super::*;
+    #[test]
+    fn an_sdk_of_node_counts_once() {
+        each_event_once(Language::Node, "http/json");
+    }
+
+    #[test]
+    fn an_sdk_of_go_counts_once() {
+        each_event_once(Language::Go, "grpc");
+    }
+
+    #[test]
+    fn an_sdk_of_java_counts_once() {
+        for protocol in ["grpc", "http/protobuf"] {
+            each_event_once(Language::Java, protocol);
+        }
+    }
+
+    #[test]
+    fn an_sdk_of_rust_counts_once() {
+        each_event_once(Language::Rust, "http/protobuf");
+    }
 
     /// More than the listener holds.
     const SILENT: usize = 1_000;

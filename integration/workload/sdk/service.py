@@ -1,8 +1,8 @@
 """A service with an OpenTelemetry SDK, and one without that it calls.
 
-`sdk.py orders LEDGER STOCK_URL`: each GET is a SERVER span, in it an INTERNAL one, in that a CLIENT one around a call of
+`service.py orders LEDGER STOCK_URL`: each GET is a SERVER span, in it an INTERNAL one, in that a CLIENT one around a call of
 STOCK_URL. Where spans go, the standard variables say. A line of LEDGER for each: path, trace, ids of the three spans.
-`sdk.py stock LEDGER`: answers, and writes down the path and the `traceparent` that came.
+`service.py stock LEDGER`: answers, and writes down the path and the `traceparent` that came.
 """
 
 import sys
