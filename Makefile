@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: check reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-rustls test-page test-packages test-wide packages
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-rustls test-page test-packages test-wide packages changelog
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -88,6 +88,9 @@ test-rustls: dependencies ## rustls with both libraries of ciphers, two compiler
 test-languages: ## Functions in profiles, with every version of Python (3.8 and newer, pyenv's too), Java and Node on this machine
 	$(CARGO) build --workspace --bins
 	OBI_TEST_LANGUAGES=all $(AS_ROOT) $(CARGO) test --package integration --test integration -- profile::python profile::java profile::node --nocapture
+
+changelog: ## What the next release would say; VERSION=0.2.0 writes it into CHANGELOG.md
+	@script/changelog $(VERSION)
 
 packages: build ## .deb, .rpm and a tarball of the release binary, with manual pages and completions, in target/packages
 	script/build-packages

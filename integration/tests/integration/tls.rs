@@ -402,3 +402,83 @@ fn early_data() {
         assert_eq!(span.number("http.response.body.size"), Some(17), "{span:?}");
     }
 }
+
+mod wide {
+    use std::process::Command;
+
+    use integration::process::{READY, run};
+    use integration::server::service;
+
+    use super::*;
+
+    /// Opens tunnels as `CONNECT` asks for (RFC 9110 §9.3.6), and passes on what comes.
+    const PROXY: &str = "
+import socket, socketserver, threading
+def pass_on(one, other):
+    try:
+        while data := one.recv(65536):
+            other.sendall(data)
+        other.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass
+class Tunnel(socketserver.StreamRequestHandler):
+    def handle(self):
+        host, port = self.rfile.readline().split()[1].decode().rsplit(':', 1)
+        while self.rfile.readline().strip():
+            pass
+        with socket.create_connection((host, int(port))) as other:
+            self.wfile.write(b'HTTP/1.1 200 Connection established\\r\\n\\r\\n')
+            back = threading.Thread(target=pass_on, args=(other, self.connection))
+            back.start()
+            pass_on(self.connection, other)
+            back.join()
+server = socketserver.ThreadingTCPServer(('127.0.0.1', 0), Tunnel)
+print('ready', server.server_address[1], flush=True)
+server.serve_forever()
+";
+    const TUNNELS: usize = 20;
+    const REQUESTS: usize = 3;
+
+    /// TLS that begins inside a request for a tunnel: that request is seen at the client and the proxy, and what the
+    /// client asks inside at the client and the server. The proxy's other connection carries TLS that is not its own.
+    #[test]
+    fn requests_inside_a_tunnel() {
+        let certificates = Certificates::new().unwrap();
+        let server = encrypted::nginx(&certificates).unwrap();
+        let mut agent = agent_that_probes(&["/libssl.so"]);
+        let [client, proxy] = ["inside", "tunnels"].map(service);
+        let mut command = Command::new("python3");
+        command.args(["-c", PROXY]).env("OTEL_SERVICE_NAME", &proxy);
+        let mut program = Program::spawn("proxy", command).unwrap();
+        let port = program.await_line("ready ", READY).unwrap();
+        let Address::Tcp(address) = server.address else { panic!("{:?}", server.address) };
+        for nth in 0..TUNNELS {
+            let mut command = Command::new("curl");
+            command.args(["--silent", "--insecure", "--http1.1", "--proxy", &format!("http://127.0.0.1:{port}")]);
+            command.args((0..REQUESTS).flat_map(|n| {
+                ["--output".to_owned(), "/dev/null".to_owned(), format!("https://{address}/{nth}/{n}")]
+            }));
+            run("curl", { command.env("OTEL_SERVICE_NAME", &client); command }, patience(READY)).unwrap();
+        }
+        let parts = [(&client, "CONNECT"), (&proxy, "CONNECT"), (&client, "GET"), (&server.service, "GET")];
+        let counted = |spans: &[Span]| {
+            parts.map(|(service, method)| {
+                let is_one = |span: &&Span| {
+                    span.service.name == *service && span.text("http.request.method") == Some(method)
+                };
+                spans.iter().filter(is_one).count()
+            })
+        };
+        let expected = [TUNNELS, TUNNELS, TUNNELS * REQUESTS, TUNNELS * REQUESTS];
+        let spans = agent.spans_until(gate::PATIENCE, |spans| {
+            counted(spans).iter().zip(expected).all(|(found, expected)| *found >= expected)
+        });
+        let spans = spans.unwrap();
+        assert_eq!(counted(spans), expected);
+        let inside = spans.iter().filter(|span| span.service.name == client);
+        for span in inside.filter(|span| span.text("http.request.method") == Some("GET")) {
+            assert_eq!(span.text("url.scheme"), Some("https"), "{span:?}");
+            assert_eq!(span.number("http.response.status_code"), Some(404), "{span:?}");
+        }
+    }
+}

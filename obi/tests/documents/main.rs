@@ -1,8 +1,9 @@
-//! What is written beside the code, against the code: references, dashboards, the chart, links, names of the
-//! conventions, and the layers of the architecture.
+//! What is written beside the code, against the code: references, dashboards, the chart, the changelog, links, names of
+//! the conventions, and the layers of the architecture.
 //!
 //! `UPDATE_REFERENCE=1` (`make reference`) writes what is generated; else a test fails where it is out of date.
 
+mod changelog;
 mod chart;
 mod configuration_reference;
 mod dashboards;
