@@ -31,6 +31,20 @@ fn each(collector: &Collector, key: &str) -> Vec<String> {
     spans.filter_map(|span| Some(span[key].as_str()?.to_owned())).collect()
 }
 
+/// The same, once all that are wanted have come; what there is after a while, if they do not. The Collector writes its
+/// files some time after it has answered.
+fn awaited(collector: &Collector, key: &str, wanted: &BTreeSet<String>) -> Vec<String> {
+    let deadline = Instant::now() + patience(ARRIVAL * 2);
+    loop {
+        let came = each(collector, key);
+        let there: BTreeSet<&String> = came.iter().collect();
+        if wanted.iter().all(|it| there.contains(it)) || Instant::now() > deadline {
+            return came;
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
 fn segments(folder: &Path) -> Vec<PathBuf> {
     let within = |folder: &Path| -> Vec<PathBuf> {
         fs::read_dir(folder).into_iter().flatten().map(|entry| entry.unwrap().path()).collect()
@@ -74,12 +88,7 @@ fn a_collector_that_was_away_gets_everything_after_four_kills() {
     let mut agent = Agent::start(world.config.clone()).unwrap();
     produced.extend(world.call(&mut agent, &plain_calls(CALLS)));
     away.set(Fault::None);
-    let deadline = Instant::now() + patience(ARRIVAL * 2);
-    let mut came = each(&collector, "spanId");
-    while came.len() < produced.len() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(100));
-        came = each(&collector, "spanId");
-    }
+    let came = awaited(&collector, "spanId", &produced);
     let delivered: BTreeSet<String> = came.iter().cloned().collect();
     assert_eq!(delivered, produced, "{}", agent.stderr().unwrap());
     let n_twice = came.len() - delivered.len();
@@ -160,7 +169,7 @@ mod wide {
         }
         away.set(Fault::None);
         await_metric(&agent, "obi_export_sent_total", &[], 3 * CALLS);
-        let delivered: BTreeSet<String> = each(&collector, "spanId").into_iter().collect();
+        let delivered: BTreeSet<String> = awaited(&collector, "spanId", &produced).into_iter().collect();
         assert_eq!(delivered, produced, "{}", agent.stderr().unwrap());
         assert_eq!(agent.metrics().unwrap().sum("obi_export_lost_total", &[]), 0.0);
         assert_eq!(agent.stop().unwrap().code, 0);
@@ -207,7 +216,8 @@ mod wide {
         // A kill in the middle of a write leaves a record that is cut; its spans had no time.
         let n_cut = agent.metrics().unwrap().sum("obi_export_lost_total", &[]);
         assert_eq!(agent.stop().unwrap().code, 0);
-        let came = each(&collector, "traceId");
+        let wanted = due.iter().map(|(trace, _)| trace.clone()).collect();
+        let came = awaited(&collector, "traceId", &wanted);
         let delivered: BTreeSet<String> = came.iter().cloned().collect();
         let is_missing = |(trace, _): &&(String, String)| !delivered.contains(trace);
         let missing: Vec<&str> = due.iter().filter(is_missing).map(|(_, when)| &**when).collect();
