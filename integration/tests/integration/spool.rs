@@ -144,7 +144,8 @@ mod wide {
     /// None of them is too old for that.
     #[test]
     fn a_clock_that_steps_loses_nothing() {
-        let library = ["x86_64", "aarch64"].map(|it| format!("/usr/lib/{it}-linux-gnu/faketime/libfaketime.so.1"));
+        let library =
+            ["x86_64", "aarch64"].map(|it| format!("/usr/lib/{it}-linux-gnu/faketime/libfaketime.so.1"));
         let library = library.iter().find(|path| Path::new(path).exists()).expect("libfaketime is installed");
         let folder = tempfile::tempdir().unwrap();
         let clock = folder.path().join("clock");

@@ -454,11 +454,25 @@ server.serve_forever()
         let Address::Tcp(address) = server.address else { panic!("{:?}", server.address) };
         for nth in 0..TUNNELS {
             let mut command = Command::new("curl");
-            command.args(["--silent", "--insecure", "--http1.1", "--proxy", &format!("http://127.0.0.1:{port}")]);
+            command.args([
+                "--silent",
+                "--insecure",
+                "--http1.1",
+                "--proxy",
+                &format!("http://127.0.0.1:{port}"),
+            ]);
             command.args((0..REQUESTS).flat_map(|n| {
                 ["--output".to_owned(), "/dev/null".to_owned(), format!("https://{address}/{nth}/{n}")]
             }));
-            run("curl", { command.env("OTEL_SERVICE_NAME", &client); command }, patience(READY)).unwrap();
+            run(
+                "curl",
+                {
+                    command.env("OTEL_SERVICE_NAME", &client);
+                    command
+                },
+                patience(READY),
+            )
+            .unwrap();
         }
         let parts = [(&client, "CONNECT"), (&proxy, "CONNECT"), (&client, "GET"), (&server.service, "GET")];
         let counted = |spans: &[Span]| {

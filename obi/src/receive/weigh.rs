@@ -17,28 +17,32 @@ pub struct Weight {
     pub bytes: u64,
 }
 
-/// A message: what one of it takes beside its content, whether it is an item, and its fields that are messages.
+/// A message: what one of it takes beside its content, whether it is an item, and its fields that are messages. Or a
+/// text of which there may be many: its bytes are no fields.
 struct Shape {
     size: u64,
     is_item: bool,
+    is_text: bool,
     fields: &'static [(u32, &'static Shape)],
 }
 
 const fn group(size: u64, fields: &'static [(u32, &'static Shape)]) -> Shape {
-    Shape { size, is_item: false, fields }
+    Shape { size, is_item: false, is_text: false, fields }
 }
 
 const fn item(size: u64, fields: &'static [(u32, &'static Shape)]) -> Shape {
-    Shape { size, is_item: true, fields }
+    Shape { size, is_item: true, is_text: false, fields }
 }
 
-/// A text or a number in a list.
+/// A text in a list.
+static TEXT: Shape = Shape { size: 32, is_item: false, is_text: true, fields: &[] };
+/// A message without lists.
 static LEAF: Shape = group(32, &[]);
 static VALUE: Shape = group(64, &[(5, &LIST), (6, &MAP)]);
 static LIST: Shape = group(24, &[(1, &VALUE)]);
 static MAP: Shape = group(24, &[(1, &ATTRIBUTE)]);
 static ATTRIBUTE: Shape = group(128, &[(2, &VALUE)]);
-static RESOURCE: Shape = group(128, &[(1, &ATTRIBUTE), (3, &group(128, &[(3, &LEAF), (4, &LEAF)]))]);
+static RESOURCE: Shape = group(128, &[(1, &ATTRIBUTE), (3, &group(128, &[(3, &TEXT), (4, &TEXT)]))]);
 static SCOPE: Shape = group(128, &[(3, &ATTRIBUTE)]);
 
 static SPAN: Shape = item(
@@ -100,6 +104,9 @@ pub fn weigh(kind: Kind, bytes: &[u8]) -> Option<Weight> {
 fn add(shape: &Shape, mut bytes: &[u8], depth: u32, weight: &mut Weight) -> Option<()> {
     weight.bytes += shape.size;
     weight.items += u64::from(shape.is_item);
+    if shape.is_text {
+        return Some(());
+    }
     let bytes = &mut bytes;
     while !bytes.is_empty() {
         let (field, wire) = decode_key(bytes).ok()?;
@@ -136,6 +143,12 @@ mod tests {
             Some((3, 256 + 256 + 3 * 384 + 10)),
         );
         check(Kind::Logs, &[0x0a, 4, 0x12, 2, 0x12, 0], Some((1, 256 + 256 + 384 + 6)));
+        // Entities of a resource (`entity_refs`), named by texts that are no messages: as the SDK of Java sends them.
+        let entity = [&[0x1a, 12][..], b"service.name", &[0x22, 2], b"os"].concat();
+        let resource = [&[0x1a, entity.len() as u8][..], &entity].concat();
+        let group = [&[0x0a, resource.len() as u8][..], &resource].concat();
+        let bytes = [&[0x0a, group.len() as u8][..], &group].concat();
+        check(Kind::Traces, &bytes, Some((0, 256 + 128 + 128 + 2 * 32 + bytes.len() as u64)));
         // Lengths beyond the end, keys that are none.
         check(Kind::Traces, &[0x0a, 9, 0x12], None);
         check(Kind::Traces, &[0xff], None);

@@ -24,7 +24,8 @@ fn fault(name: &str, text: &str) -> Option<&'static str> {
 
 #[test]
 fn files_are_checked() {
-    let check = |name, text, is_right: bool| assert_eq!(fault(name, text).is_none(), is_right, "{name} {text:?}");
+    let check =
+        |name, text, is_right: bool| assert_eq!(fault(name, text).is_none(), is_right, "{name} {text:?}");
     check("spool.fixed.md", "It works.\n", true);
     check("spool.md", "It works.\n", false);
     check("spool.mended.md", "It works.\n", false);
