@@ -59,6 +59,7 @@ pub struct Store {
     spans: VecDeque<Stored>,
     bytes: usize,
     last: u64,
+    #[expect(clippy::vec_box, reason = "boxes go round: those of the ring are filled again")]
     spares: Vec<Box<Span>>,
     kept: Kept,
 }
