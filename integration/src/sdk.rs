@@ -1,7 +1,7 @@
 //! Services with OpenTelemetry's SDK, one of each language that has its own.
 //!
-//! In: a language. Out: the command of the service `orders`, which takes a ledger and the address of the service that it
-//! calls; the command of that one. Refuses to know what they are tried for.
+//! In: a language. Out: the command of the service `orders`, which takes a ledger and the address of the service that
+//! it calls; the command of that one. Refuses to know what they are tried for.
 
 use std::process::Command;
 

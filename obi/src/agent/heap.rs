@@ -23,8 +23,8 @@ pub(super) async fn keep_small() {
 
 /// To be called before anything large is made: from now on large buffers are the system's as soon as they are freed,
 /// and so is the end of every heap. By itself glibc raises both limits to twice the largest buffer that was ever freed.
-/// Threads that begin from now on share the heaps that there are, instead of having up to eight for each CPU: in one that
-/// a thread uses now and then, what lives long is thinly spread over pages. Beside each other for ten minutes, 30
+/// Threads that begin from now on share the heaps that there are, instead of having up to eight for each CPU: in one
+/// that a thread uses now and then, what lives long is thinly spread over pages. Beside each other for ten minutes, 30
 /// processes a second, glibc's own number grew by 140 KB a minute, this one by 45, while what was in use did not grow.
 /// Threads of the runtime are there before and keep their own, so a limit of one changes nothing.
 #[cfg(target_env = "gnu")]

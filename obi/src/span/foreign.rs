@@ -215,8 +215,8 @@ impl<'a> Attributes<'a> {
 }
 
 impl Request {
-    /// The span as one that is counted: the place, the times and the names of `sent`, and what the request was. Its HTTP
-    /// method is that of `known`.
+    /// The span as one that is counted: the place, the times and the names of `sent`, and what the request was. Its
+    /// HTTP method is that of `known`.
     #[must_use]
     pub fn counted(&self, sent: &Span, known: impl FnOnce(&str) -> &'static str) -> Span {
         let mut span = Span {

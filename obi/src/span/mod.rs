@@ -171,8 +171,8 @@ impl SpanKind {
     }
 }
 
-/// The service and the process of a span that is not written yet: shared, since blank spans are made for every span that
-/// is received.
+/// The service and the process of a span that is not written yet: shared, since blank spans are made for every span
+/// that is received.
 static NOT_KNOWN: LazyLock<(Arc<Service>, Arc<Instance>)> = LazyLock::new(Default::default);
 
 impl Span {
