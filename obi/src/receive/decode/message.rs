@@ -1,8 +1,8 @@
 //! A `Span` message, read where it lies (opentelemetry-proto, `trace.proto`).
 //!
 //! In: its bytes. Out: its fields, as texts and numbers of those bytes. What SDKs send day by day is read without a
-//! copy of any text. Of anything else (fields that come twice, lists, fields of later versions, damage) the generated type's
-//! decoder has the word. Refuses to know what the fields mean.
+//! copy of any text. Of anything else (fields that come twice, lists, fields of later versions, damage) the generated
+//! type's decoder has the word. Refuses to know what the fields mean.
 
 use std::borrow::Cow;
 
