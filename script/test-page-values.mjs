@@ -4,7 +4,7 @@ const MICROS = { ns: 1e-3, "µs": 1, ms: 1e3, s: 1e6, min: 60e6, h: 3600e6 };
 
 /** Seconds of "12.3 ms". */
 function seconds(text) {
-  const [, number, unit] = text.trim().match(/^\+?([0-9.]+) (ns|µs|ms|s|min|h)$/) ?? [];
+  const [, number, unit] = text.trim().match(/^[+≈]? ?([0-9.]+) (ns|µs|ms|s|min|h)$/) ?? [];
   return number === undefined ? NaN : Number(number) * MICROS[unit] / 1e6;
 }
 
@@ -20,10 +20,12 @@ function durations(text) {
     if (!what) continue;
     const label = (name) => labels.match(new RegExp(`(?:^|,)${name}="([^"]*)"`))?.[1];
     const key = `${label("service_name")} ${side === "server" ? "serves" : "calls"}`;
-    const row = rows.get(key) ?? { count: 0, buckets: new Map() };
+    const row = rows.get(key) ?? { count: 0, failed: 0, buckets: new Map() };
     rows.set(key, row);
-    if (part === "count") row.count += Number(value);
-    else {
+    if (part === "count") {
+      row.count += Number(value);
+      row.failed += label("error_type") ? Number(value) : 0;
+    } else {
       const bound = Number(label("le").replace("+Inf", "Infinity"));
       row.buckets.set(bound, (row.buckets.get(bound) ?? 0) + Number(value));
     }
@@ -66,11 +68,16 @@ export async function values(browser, base, wrong) {
   await open("/?range=all");
   const rows = await cells("#rows tbody tr"), after = await metrics();
   same(rows.length >= before.size && before.size > 3, `/: ${rows.length} rows of ${before.size} services and sides`);
-  for (const { to, cells: [name, side, requests, , p50, p95, p99] } of rows) {
+  for (const { to, cells: [name, side, requests, errors, p50, p95, p99] } of rows) {
     const [then, now] = [before, after].map((all) => all.get(`${name.split("\n")[0].split(" ")[0]} ${side}`));
     if (!then || !now) { same(!then, `/: ${name} ${side} has no series`); continue; }
     const n = Number(requests.replaceAll(",", ""));
     same(then.count <= n && n <= now.count, `/: ${name} ${side}: ${n} is not between ${then.count} and ${now.count}`);
+    const failed = Number(errors.match(/ ([0-9,]+)$/)?.[1]?.replaceAll(",", "") ?? 0);
+    same(then.failed <= failed && failed <= now.failed, `/: ${name} ${side}: ${failed} errors are not between ${then.failed} and ${now.failed}`);
+    const [least, most] = [then.failed / now.count, now.failed / then.count].map((ratio) => ratio * 100);
+    const percent = Number(errors.match(/([0-9.]+) %/)?.[1]);
+    same(percent >= least - 0.05 && percent <= most + 0.05, `/: ${name} ${side}: ${errors} is not from ${least} to ${most} %`);
     for (const [quantile, shown] of [[0.5, p50], [0.95, p95], [0.99, p99]]) {
       const [low] = bounds(then, quantile), [, high] = bounds(now, quantile), it = seconds(shown);
       same(it >= low * 0.9 && it <= high * 1.1, `/: ${name} ${side}: ${quantile} is ${shown}, not from ${low} to ${high} s`);
@@ -155,15 +162,66 @@ export async function drag(browser, base, service, wrong) {
   // Where nothing can be clicked: between two columns of examples.
   await page.mouse.move(x + width - 4, y + 3);
   await page.mouse.down();
-  await page.mouse.move(x + width - 60, y + height / 2, { steps: 5 });
+  await page.mouse.move(x + width - 400, y + height / 2, { steps: 5 });
   await page.mouse.up();
   await to;
   const least = Number(new URL(page.url()).searchParams.get("min_duration_ms"));
   const rows = await page.$$eval("#rows tbody tr", (all) => all.map((row) => row.cells[3].innerText));
+  const [from, to_] = ["from", "to"].map((name) => Number(new URL(page.url()).searchParams.get(name)));
+  const begun = await page.$$eval("#rows tbody tr time", (all) => all.map((it) => Date.parse(it.dateTime) / 1e3));
+  if (!(to_ > from) || begun.some((it) => it < from - 60 || it >= to_)) wrong.push(`drag: spans of ${begun} in ${page.url()}`);
   if (!(least > 0) || rows.length === 0 || rows.some((it) => seconds(it) * 1e3 < least * 0.99))
     wrong.push(`drag: ${page.url()} shows ${rows.join(", ")}`);
   await page.close();
   return `a box leads to ${rows.length} spans of at least ${least} ms`;
+}
+
+/** Numbers of an open page grow by themselves, without another page. */
+export async function live(browser, base, wrong) {
+  const page = await browser.newPage();
+  await page.goto(`${base}/?range=all`, { waitUntil: "load" });
+  let opened = 0;
+  page.on("framenavigated", () => opened++);
+  const sum = () => page.$$eval('[data-is="requests"]', (all) => all.reduce((sum, it) => sum + Number(it.innerText.replaceAll(",", "")), 0));
+  const before = await sum();
+  let now = before;
+  for (let n = 0; n < 60 && now === before; n++) {
+    await new Promise((done) => setTimeout(done, 500));
+    now = await sum();
+  }
+  if (!(now > before) || opened > 0) wrong.push(`live: ${before} requests, then ${now}; ${opened} pages were opened`);
+  await page.close();
+  return `an open page grew from ${before} to ${now} requests by itself`;
+}
+
+/** What the help says of keys is so: rows by j and k, one of them opened by o, the filter by /, places by g. */
+export async function keys(browser, base, wrong) {
+  const page = await browser.newPage();
+  await page.goto(`${base}/?range=all`, { waitUntil: "load" });
+  const at = () => page.$$eval("table.rows tbody tr", (all) => all.findIndex((it) => "at" in it.dataset));
+  const is = (what, found, expected) => { if (found !== expected) wrong.push(`keys: ${what}: ${found}, not ${expected}`); };
+  await page.keyboard.press("p");
+  for (const [key, expected] of [["j", 0], ["j", 1], ["k", 0]]) {
+    await page.keyboard.press(key);
+    is(key, await at(), expected);
+  }
+  await page.keyboard.press("/");
+  await page.keyboard.type("catalog");
+  const rows = await page.$$eval("table.rows tbody tr", (all) => all.filter((it) => !it.hidden).map((it) => it.innerText.includes("catalog")));
+  is("/", rows.length > 0 && rows.every(Boolean), true);
+  await page.keyboard.press("Escape");
+  await page.evaluate(() => document.activeElement?.blur());
+  const theme = await page.evaluate(() => document.documentElement.dataset.theme);
+  await page.keyboard.press("t");
+  is("t", await page.evaluate(() => document.documentElement.dataset.theme) !== theme, true);
+  await page.keyboard.press("?");
+  is("?", await page.$eval("dialog", (it) => it.open), true);
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("j");
+  await Promise.all([page.waitForNavigation({ timeout: 10_000 }), page.keyboard.press("o")]);
+  is("o", new URL(page.url()).pathname.startsWith("/services/"), true);
+  await page.close();
+  return "rows, filter, colours, help and the opened row by their keys";
 }
 
 /** Whatever can be pressed on a screen is reached by the Tab key alone. Returns how many. */

@@ -93,6 +93,11 @@ fn placed(config: Config, address: SocketAddr) -> Config {
     config.set("web", "listen", SocketAddr::new(named.unwrap_or(address.ip()), address.port()).to_string())
 }
 
+/// Held by tests that start the agent by another way than [`Agent::start`].
+pub fn one() -> MutexGuard<'static, ()> {
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A command that runs the agent with nothing of our environment that configures it.
 ///
 /// # Errors
@@ -153,8 +158,7 @@ impl Agent {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_in(config: Config, wrap: impl FnOnce(Command) -> Command) -> anyhow::Result<Self> {
-        let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-        Self::start_with(config, wrap, Some(one))
+        Self::start_with(config, wrap, Some(one()))
     }
 
     /// Starts another one beside this one, which goes on. Both see the whole machine, so tests of one agent never do

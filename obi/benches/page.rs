@@ -117,7 +117,8 @@ async fn ask(page: &mut axum::Router, path: &str) -> usize {
     sample_count = 30,
     args = [
         "/", "/?range=all", "/services/-/service-17",  "/spans",
-        "/spans?min_duration_ms=40", "/api/v1/traces", "/map", "/agent", "/metrics", "/api/v1/status", "/healthz",
+        "/spans?min_duration_ms=40", "/spans?from=1700007100&min_duration_ms=40", "/traces/00000000000000000000000000000001",
+        "/traces/00000000000000000000000000000001/0000000000000001", "/slos", "/api/v1/traces", "/map", "/agent", "/metrics", "/api/v1/status", "/healthz",
     ]
 )]
 fn screen(bencher: Bencher<'_, '_>, path: &str) {

@@ -12,7 +12,7 @@
 
 mod exports;
 mod foreign;
-mod heap;
+pub mod heap;
 mod kernel;
 mod kubernetes;
 mod load;
@@ -75,7 +75,6 @@ pub async fn run(
     support: Option<Support>,
     mut shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    heap::limit();
     let (opened, inputs) = Opened::new(&config, source).await?;
     let loaded = load::load(&config, support, inputs)?;
     let running = opened.start(&config, loaded)?;

@@ -7,6 +7,7 @@ use obi::command::arguments::{Arguments, Command};
 use obi::command::{self, check, demo, doctor, profile, run, slo};
 
 fn main() -> ExitCode {
+    obi::agent::heap::limit();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return command::refuse(&error, &Arguments::command()),

@@ -180,6 +180,8 @@ pub struct Stats {
     pub is_spool_usable: Option<bool>,
     /// Spans that sampling kept from being exported; `None` when no spans are.
     pub unsampled: Option<u64>,
+    /// What the last hours of all services take, bytes ([`crate::red::history`]).
+    pub history_bytes: u64,
     /// What shows where objectives burn; `None` without objectives.
     pub evidence: Option<Evidence>,
     /// TLS libraries; `None` when they are not probed.
@@ -309,6 +311,7 @@ impl Stats {
             lanes: self.lanes.clone(),
             is_spool_usable: self.is_spool_usable,
             unsampled: self.unsampled,
+            history_bytes: self.history_bytes,
             evidence: self.evidence,
             tls: self.tls.clone(),
             profile: self.profile.clone(),
@@ -370,6 +373,8 @@ pub struct Snapshot {
     pub is_spool_usable: Option<bool>,
     /// Spans that sampling kept from being exported; `None` when no spans are.
     pub unsampled: Option<u64>,
+    /// What the last hours of all services take, bytes ([`crate::red::history`]).
+    pub history_bytes: u64,
     /// What shows where objectives burn; `None` without objectives.
     pub evidence: Option<Evidence>,
     /// TLS libraries; `None` when they are not probed.

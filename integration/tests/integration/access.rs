@@ -11,8 +11,11 @@ use integration::fetch;
 use integration::namespace::Namespace;
 use integration::otlp::certificate::Certificates;
 use integration::patience::{patience, until};
+use integration::plan::Address;
 use integration::process::free_port;
-use integration::server::nginx;
+use integration::seed::seeded;
+use integration::server::{language, nginx};
+use integration::traffic::Traffic;
 
 const TOKEN: &str = "0b5e9c7a-access-token";
 const BROWSER: &str = "accept: text/html";
@@ -315,7 +318,10 @@ fn clients_with_a_certificate_need_no_token() {
 /// answered, and requests are captured.
 #[test]
 fn slow_readers_leave_others_alone() {
+    let server = language::python_http("threading").unwrap();
     let agent = Agent::start(Config::default()).unwrap();
+    let Address::Tcp(address) = server.address else { panic!("{:?} is not TCP", server.address) };
+    let traffic = Traffic::start(address, 40, seeded("slow_readers"));
     let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(agent.address()).unwrap()).collect();
     for mut stream in &silent {
         stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
@@ -336,6 +342,16 @@ fn slow_readers_leave_others_alone() {
     });
     assert!(agent.stderr().unwrap().contains("connections to web.listen were closed unanswered"));
     drop((silent, more));
+    let (sent, failed) = traffic.finish();
+    assert!(sent >= 40 && failed == 0, "{sent} were answered, {failed} were not");
+    let labels = [("service_name", server.service.as_str()), ("side", "server")];
+    let metrics = agent
+        .metrics_until(Duration::from_secs(20), |metrics| {
+            metrics.sum("obi_spans_total", &labels) >= sent as f64
+        })
+        .unwrap();
+    let of = |name| metrics.sum(name, &labels);
+    assert_eq!((of("obi_spans_total"), of("obi_lost_total")), (sent as f64, 0.0), "seen and lost of {sent}");
     until("others are answered", Duration::from_secs(20), || {
         fetch::get(agent.address(), "/readyz", "*/*").map(drop).map_err(|error| error.to_string())
     });

@@ -1,5 +1,6 @@
 //! The agent's own page: from an alert to the span by its links alone, and every number as the API has it.
 
+mod demo;
 mod evidence;
 
 use std::collections::BTreeSet;
@@ -127,6 +128,11 @@ fn assert_numbers(agent: &Agent, service: &str, (good, bad): (u64, u64)) {
         let page = open(agent, &format!("/?range=all&q={}", fetch::encode(service)), 200);
         if reported(&page, "requests") == [sent] { Ok(page) } else { Err(format!("{sent} sent: {page}")) }
     });
+    let of = |figures: &str| format!("title=\"{bad} of {sent}\">▲ {figures} %<");
+    let percent = 100.0 * bad as f64 / sent as f64;
+    assert_eq!(reported(&overview, "errors"), [bad]);
+    let shown = [format!("{percent:.0}"), format!("{percent:.1}"), format!("{percent:.2}")];
+    assert!(shown.iter().any(|percent| overview.contains(&of(percent))), "{bad} of {sent}: {overview}");
     let labels = [("service_name", service)];
     let metric = agent.metrics().unwrap().sum("http_server_request_duration_seconds_count", &labels);
     assert_eq!(metric, sent as f64);
@@ -137,9 +143,17 @@ fn assert_numbers(agent: &Agent, service: &str, (good, bad): (u64, u64)) {
         (sent, sent),
         "the tile, and the sum of the routes"
     );
+    let shown = reported(&page, "errors");
+    assert_eq!(
+        (shown[0], shown[1..].iter().sum::<u64>()),
+        (bad, bad),
+        "errors of the tile and of the routes"
+    );
     // The last five minutes are all there is: rate and line are made of the same requests.
     let page = open(agent, &link(&overview, "/services/"), 200);
     assert!(page.contains(&format!("title=\"{sent} requests\"")), "{page}");
+    assert!(page.contains(">≈ "), "quantiles of a range are marked: {page}");
+    assert!(page.contains("class=\"unknown\""), "the agent began within these five minutes: {page}");
     let heat = page.split_once("class=\"heat\"").and_then(|(_, rest)| rest.split_once("</figure>"));
     let example = link(heat.unwrap_or_else(|| panic!("no picture: {page}")).0, "/traces/");
     assert!(open(agent, &example, 200).contains("GET "), "{example}");

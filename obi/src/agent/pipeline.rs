@@ -149,7 +149,9 @@ impl Pipeline {
     fn measure(&mut self) {
         let kernel = self.kernel.as_mut().map(|kernel| kernel.measure(&mut self.span_pipeline));
         let evidence = self.span_pipeline.evidence();
+        let history = self.span_pipeline.registry.history_bytes();
         let stats = &mut self.span_pipeline.stats;
+        stats.history_bytes = history as u64;
         stats.watched_processes = self.span_pipeline.processes.table().watched() as u64;
         stats.lanes = self.span_pipeline.span_export.lanes();
         stats.is_spool_usable = self.span_pipeline.span_export.is_spool_usable();

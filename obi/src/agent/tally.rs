@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use obi_ebpf::{
     SIDE_CLIENT, SIDE_SERVER, TALLY_LOST, TALLY_PROCESS_LOST, TALLY_READ_LATE, TALLY_RESTS,
     TALLY_THREAD_FULL, TALLY_TIMES_LOST, TALLY_UNCOVERED, TIMES_LATE, TIMES_NO_ACCOUNT, TIMES_RING_FULL,
-    UNCOVERED_HTTP2, UNCOVERED_JOINED, UNCOVERED_TLS, UNCOVERED_UNREADABLE, tally_key,
+    UNCOVERED_TLS, tally_key,
 };
 
 use super::span_pipeline::{SpanPipeline, side_name};
 use crate::capture::program::{Maps, TallyKey};
 use crate::protocol::Side;
-use crate::protocol::loss::kernel_reason;
+use crate::protocol::loss::{kernel_reason, uncovered_reason};
 use crate::stats::{Loss, Stage};
 
 /// (tgid, kind, reason, side)
@@ -28,17 +28,6 @@ pub(super) struct Tallies {
     ended: Vec<u32>,
     /// Processes whose TLS connections are not read, and how many more.
     uncovered_tls: Vec<(u32, u64)>,
-}
-
-/// The label value of `obi_uncovered_connections_total`.
-fn uncovered_reason(reason: u32) -> &'static str {
-    match reason {
-        UNCOVERED_TLS => "tls",
-        UNCOVERED_HTTP2 => "http2",
-        UNCOVERED_JOINED => "joined_mid_stream",
-        UNCOVERED_UNREADABLE => "unreadable_buffer",
-        _ => "unknown",
-    }
 }
 
 /// The label value of `obi_lost_times_total`.

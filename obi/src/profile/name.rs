@@ -7,7 +7,6 @@ use std::sync::Arc;
 use super::{Fidelity, Origin, Runtime, Selection};
 use crate::span::{AttributeValue, Instance, Service};
 
-const VERSION: &str = "service.version";
 const PID: &str = "process.pid";
 const EXECUTABLE: &str = "process.executable.name";
 
@@ -64,7 +63,7 @@ impl Origin {
     /// `service.version`, of this process or of all of its service.
     #[must_use]
     pub fn version(&self) -> Option<&str> {
-        self.instance.attributes.get(VERSION).or_else(|| self.service.attributes.get(VERSION))
+        self.instance.version(&self.service)
     }
 
     /// Calls `visit` with each attribute of the process's resource: those of its spans, and its number and executable

@@ -12,6 +12,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
 use super::sample::Origin;
+use crate::span::Instance;
 
 /// What a sample holds of its origin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +46,17 @@ pub(super) struct Origins {
     current: HashMap<u32, u32, RandomState>,
     /// Each uses its slot as a sample does.
     former: HashMap<u32, Former, RandomState>,
+    bytes: usize,
 }
+
+/// What an origin takes; its service is there anyway.
+fn size(origin: &Origin) -> usize {
+    let texts = origin.executable.len() + origin.instance.attributes.bytes();
+    size_of::<Slot>() + size_of::<Origin>() + size_of::<Instance>() + 2 * ALLOCATION + texts
+}
+
+/// Counters of a shared value, and what an allocation takes.
+const ALLOCATION: usize = 32;
 
 impl Origins {
     /// That of a process at a time, for one more sample; and whether the caller is to ask who it is: for the first of
@@ -65,11 +76,10 @@ impl Origins {
     /// Who the process is.
     pub(super) fn is_called(&mut self, pid: u32, origin: Arc<Origin>) {
         let id = self.current.get(&pid).copied();
-        match id.and_then(|id| self.slots[id as usize].as_mut()) {
-            Some(slot) if !slot.is_reported => (slot.origin, slot.is_reported) = (origin, true),
-            // Reported again, as it may be named anew: of older samples nothing else was known either.
-            Some(slot) => slot.origin = origin,
-            None => {}
+        if let Some(slot) = id.and_then(|id| self.slots[id as usize].as_mut()) {
+            self.bytes = self.bytes - size(&slot.origin) + size(&origin);
+            // If reported again, it may be named anew: of older samples nothing else was known either.
+            (slot.origin, slot.is_reported) = (origin, true);
         }
     }
 
@@ -99,16 +109,26 @@ impl Origins {
         let Some(slot) = &mut self.slots[id as usize] else { return };
         slot.users -= 1;
         if slot.users == 0 {
-            self.slots[id as usize] = None;
-            self.free.push(id);
+            self.clear(id);
         } else if slot.users == 1 {
             // Perhaps only the process's entry is left: it is made again when there is a sample again.
             let pid = slot.origin.pid;
             if self.current.get(&pid) == Some(&id) {
                 self.current.remove(&pid);
-                self.slots[id as usize] = None;
-                self.free.push(id);
+                self.clear(id);
             }
+        }
+    }
+
+    /// Memory of all of them, bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn clear(&mut self, id: u32) {
+        if let Some(slot) = self.slots[id as usize].take() {
+            self.bytes -= size(&slot.origin);
+            self.free.push(id);
         }
     }
 
@@ -127,6 +147,7 @@ impl Origins {
                     .expect("fewer slots than samples, which are fewer than 2^32")
             }
         };
+        self.bytes += size(&slot.origin);
         self.slots[id as usize] = Some(slot);
         self.current.insert(pid, id);
         id

@@ -264,6 +264,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
     /// Who the process is from now on, and was if that was not known.
     pub fn is_called(&mut self, pid: u32, origin: Arc<Origin>) {
         self.origins.is_called(pid, origin);
+        self.fit();
     }
 
     /// The process is another program since `time`, or another process: what it was called holds for older samples
@@ -279,6 +280,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
             self.origins.release(std::mem::replace(&mut held.origin, origin));
             asks |= is_first;
         }
+        self.fit();
         asks
     }
 
@@ -310,7 +312,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
     /// Samples held, and the bytes that they take.
     #[must_use]
     pub fn size(&self) -> (usize, usize) {
-        (self.samples.len(), self.bytes + self.ranks.bytes())
+        (self.samples.len(), self.bytes + self.origins.bytes() + self.ranks.bytes())
     }
 
     /// What became of samples so far.
@@ -402,7 +404,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
     }
 
     fn fit(&mut self) {
-        while self.bytes > self.limit && !self.samples.is_empty() {
+        while self.bytes + self.origins.bytes() > self.limit && !self.samples.is_empty() {
             self.evict();
         }
     }

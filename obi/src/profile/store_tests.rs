@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::profile::choose::{Filter, Pace};
 use crate::profile::join::{EXPORT_WAIT, Ended, Linked};
-use crate::span::Service;
+use crate::span::{Instance, Service};
 
 const ALL: Filter = Filter {
     kind: SampleKind::Cpu,
@@ -56,6 +56,13 @@ fn ended(exchange: u64, start: u64, end: u64, route: &str) -> Ended {
 fn origin(pid: u32, name: &str) -> Arc<Origin> {
     let service = Arc::new(Service { name: name.to_owned(), ..Service::default() });
     Arc::new(Origin { pid, service, ..Origin::default() })
+}
+
+/// What a store with a single process without a name takes for it.
+fn one_origin() -> usize {
+    let mut store = Store::new(1 << 20);
+    store.push(taken(1, 0, 1, &[1]));
+    store.origins.bytes()
 }
 
 /// Times of the samples that a filter wants.
@@ -238,6 +245,7 @@ proptest! {
                 Step::Export => exported += store.export(now, now % 2 == 0).samples.len() as u64,
             }
             prop_assert!(store.bytes <= limit);
+            prop_assert!(store.bytes + store.origins.bytes() <= limit || store.samples.is_empty());
             let counts = store.counts();
             let held = store.samples.len() as u64;
             prop_assert_eq!((counts.kept, counts.kept), (pushed, counts.evicted + held));
@@ -277,10 +285,30 @@ fn old_samples_go_although_there_is_room() {
     assert_eq!(store.counts().evicted, 4);
 }
 
+/// Where each sample is of another process, who they are takes more than the samples do.
+#[test]
+fn who_processes_are_is_part_of_the_bound() {
+    let limit = 64 << 10;
+    let mut store = Store::new(limit);
+    for pid in 1..1_000 {
+        let (_, asks) = store.push(taken(pid.into(), 0, pid, &[1]));
+        assert!(asks);
+        let mut instance = Instance::default();
+        instance.attributes.text("container.id", &"c".repeat(1_000));
+        store.is_called(pid, Arc::new(Origin { pid, instance: Arc::new(instance), ..Origin::default() }));
+        assert!(store.size().1 <= limit, "{:?} of {limit}", store.size());
+    }
+    let n = store.size().0;
+    assert!((40..64).contains(&n), "{n} processes with a kilobyte each in {limit} bytes");
+    store.limit = 0;
+    store.push(taken(1_000, 0, 1, &[]));
+    assert_eq!((store.origins.bytes(), store.samples.len()), (0, 0));
+}
+
 #[test]
 fn samples_of_kept_traces_outlive_the_others() {
     let sample = size_of::<StoredSample<u64>>();
-    let mut store = Store::new(20 * sample).with_room_for_traces(1 << 16);
+    let mut store = Store::new(20 * sample + one_origin()).with_room_for_traces(1 << 16);
     store.keep_traces(&[[7; 16]]);
     let fill = |store: &mut Store<u64>, from: u64| {
         for time in from..from + 100 {
@@ -313,7 +341,7 @@ fn samples_of_kept_traces_outlive_the_others() {
 
 #[test]
 fn samples_of_kept_traces_that_find_no_room_are_counted() {
-    let mut store = Store::new(40 * size_of::<StoredSample<u64>>()).with_room_for_traces(600);
+    let mut store = Store::new(40 * size_of::<StoredSample<u64>>() + one_origin()).with_room_for_traces(600);
     store.keep_traces(&[[7; 16]]);
     for time in 0..10 {
         store.push(taken(time, 5, 1, &[1]));
@@ -331,7 +359,7 @@ fn samples_of_kept_traces_that_find_no_room_are_counted() {
 proptest! {
     #[test]
     fn nothing_is_left_whatever_is_kept(steps in prop::collection::vec((0_u8..4, 1_u64..6), 1..60)) {
-        let mut store = Store::new(8 * size_of::<StoredSample<u64>>()).with_room_for_traces(2_000);
+        let mut store = Store::new(8 * size_of::<StoredSample<u64>>() + one_origin()).with_room_for_traces(2_000);
         let mut time = 0;
         for (what, n) in steps {
             time += 1;

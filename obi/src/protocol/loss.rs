@@ -65,6 +65,18 @@ pub fn kernel_reason(reason: u32) -> &'static str {
     }
 }
 
+/// The word for an `uncovered_reason` of the wire contract, as used in `obi_uncovered_connections_total`.
+#[must_use]
+pub fn uncovered_reason(reason: u32) -> &'static str {
+    match reason {
+        obi_ebpf::UNCOVERED_TLS => "tls",
+        obi_ebpf::UNCOVERED_HTTP2 => "http2",
+        obi_ebpf::UNCOVERED_JOINED => "joined_mid_stream",
+        obi_ebpf::UNCOVERED_UNREADABLE => "unreadable_buffer",
+        _ => "unknown",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

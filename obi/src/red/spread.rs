@@ -1,10 +1,11 @@
 //! Several histograms taken together, for quantiles that are shown.
 //!
-//! In: [`Native`] buckets of any resolution. Out: quantiles, and the share of what stayed below a value, both
-//! interpolated within a bucket as Prometheus does. Refuses to decide about objectives.
+//! In: [`Native`] buckets of any resolution. Out: quantiles, and the share of what stayed below a value. Refuses to
+//! decide about objectives.
 //!
-//! Buckets of different resolutions are brought to the coarser one, which is exact: what is read is within
-//! [`Native::relative_error`] of the truth.
+//! Buckets of different resolutions are brought to the coarser one, which is exact. A quantile is the middle of its
+//! bucket, by factors: it is off by half a bucket at most, 4.5 % at schema 3 and 19 % at schema 1. Prometheus
+//! interpolates, as if values were spread evenly over the bucket; where all took the same, that is off by a whole one.
 
 use std::collections::BTreeMap;
 
@@ -51,19 +52,19 @@ impl Spread {
     /// What a share of `ratio` stayed below, seconds; `None` when there is nothing.
     #[must_use]
     pub fn quantile(&self, ratio: f64) -> Option<f64> {
-        let rank = ratio * self.count() as f64;
+        // A hair less: 0.57 × 100 is more than 57 in floating point.
+        let rank = ratio * self.count() as f64 * (1.0 - 1e-12);
         let mut before = self.zeros as f64;
         if self.zeros > 0 && rank <= before {
             return Some(0.0);
         }
         for (index, count) in &self.counts {
-            let fraction = (rank - before) / *count as f64;
-            if fraction <= 1.0 {
-                return Some(self.bound(f64::from(*index) - 1.0 + fraction.max(0.0)));
-            }
             before += *count as f64;
+            if rank <= before {
+                return Some(self.bound(f64::from(*index) - 0.5));
+            }
         }
-        self.counts.last_key_value().map(|(index, _)| self.bound(f64::from(*index)))
+        self.counts.last_key_value().map(|(index, _)| self.bound(f64::from(*index) - 0.5))
     }
 
     /// Which share of all values stayed below so many seconds; `None` when there is nothing.
@@ -165,8 +166,8 @@ mod tests {
             values.sort_unstable();
             let exact = seconds(values[(values.len() * percent as usize).div_ceil(100) - 1]);
             let found = spread.quantile(f64::from(percent) / 100.0).unwrap();
-            // Within the bucket: neighbouring bounds are 9 % apart.
-            prop_assert!((found / exact).log2().abs() <= 1.0 / 8.0 + 1e-9, "{found} for {exact}");
+            // Half a bucket: neighbouring bounds are 9 % apart.
+            prop_assert!((found / exact).log2().abs() <= 1.0 / 16.0 + 1e-9, "{found} for {exact}");
             prop_assert_eq!(spread.count(), values.len() as u64);
             let above = spread.share_below(seconds(values[values.len() - 1]) * 1.1).unwrap();
             prop_assert!((above - 1.0).abs() < 1e-9, "{above}");

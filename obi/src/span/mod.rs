@@ -68,6 +68,15 @@ pub struct Instance {
     pub attributes: Resource,
 }
 
+impl Instance {
+    /// `service.version`, of this process or of all of its service.
+    #[must_use]
+    pub fn version<'a>(&'a self, service: &'a Service) -> Option<&'a str> {
+        let [own, shared] = [&self.attributes, &service.attributes];
+        own.get("service.version").or_else(|| shared.get("service.version"))
+    }
+}
+
 /// Span kind. The protocols we read know the first two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpanKind {

@@ -61,6 +61,17 @@ impl Resource {
         })
     }
 
+    /// Memory of all attributes, bytes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let one = |(name, value): &(Cow<'static, str>, Value)| {
+            let name = if let Cow::Owned(name) = name { name.capacity() } else { 0 };
+            let text = if let Value::Text(text) = value { text.len() } else { 0 };
+            name + text
+        };
+        self.0.capacity() * size_of::<(Cow<'static, str>, Value)>() + self.0.iter().map(one).sum::<usize>()
+    }
+
     /// How many there are.
     #[must_use]
     pub fn len(&self) -> usize {

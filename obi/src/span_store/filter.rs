@@ -37,6 +37,10 @@ pub struct Filter {
     pub trace_id: Option<[u8; 16]>,
     /// Shortest duration, nanoseconds.
     pub min_duration: Option<u64>,
+    /// Ended then or later, nanoseconds since the Unix epoch.
+    pub from: Option<u64>,
+    /// Ended before then, nanoseconds since the Unix epoch.
+    pub to: Option<u64>,
 }
 
 impl Filter {
@@ -51,6 +55,8 @@ impl Filter {
             && holds(self.kind.as_ref(), |kind| *kind == span.kind)
             && holds(self.error.as_ref(), |error| *error == (span.status() == Status::Error))
             && holds(self.min_duration.as_ref(), |least| span.end.saturating_sub(span.start) >= *least)
+            && holds(self.from.as_ref(), |time| span.end >= *time)
+            && holds(self.to.as_ref(), |time| span.end < *time)
             && holds(self.status.as_ref(), |status| status.matches(span.detail.answer()))
             && holds(self.service.as_ref(), |name| *name == span.service.name)
             && holds(self.method.as_ref(), |method| method == method_of(&span.detail))

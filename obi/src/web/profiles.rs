@@ -2,7 +2,7 @@
 //!
 //! In: query parameters, `Accept`. Out: a selection in some format. Refuses to know how samples come about.
 
-mod parameter;
+pub(super) mod parameter;
 
 use std::sync::Arc;
 

@@ -36,8 +36,8 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts both kinds.
-    pub(crate) fn start(server: &Server) -> anyhow::Result<Self> {
+    /// Starts both kinds, `times` as often as a soak does.
+    pub(crate) fn start(server: &Server, times: u32) -> anyhow::Result<Self> {
         let Address::Tcp(address) = server.address else { bail!("nginx listens on TCP") };
         let is_over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
@@ -45,7 +45,7 @@ impl Load {
             [(REQUESTS, kept as fn(SocketAddr) -> Ask), (PROCESSES, short_lived as fn(SocketAddr) -> Ask)]
         {
             let is_over = Arc::clone(&is_over);
-            threads.push(thread::spawn(move || repeat(per_second, &is_over, ask(address))));
+            threads.push(thread::spawn(move || repeat(per_second * times, &is_over, ask(address))));
         }
         Ok(Self { is_over, threads })
     }

@@ -1,5 +1,5 @@
-//! A soak of the whole agent: `soak [--minutes N] [--warm-up N]`; one table on stdout, exit status 1 when something
-//! grows.
+//! A soak of the whole agent: `soak [--minutes N] [--warm-up N] [--times N]`; one table on stdout, exit status 1 when
+//! something grows.
 //!
 //! In: a built agent, nginx, curl. Out: the slope of the lower edge of its memory, kernel maps and descriptors, with
 //! standard errors, and whether every request was seen or counted as lost. The load is small and steady, with processes
@@ -39,6 +39,8 @@ struct Plan {
     minutes: usize,
     /// Of those: not counted, since stores fill.
     warm_up: usize,
+    /// So many times the load: what grows with it is found sooner.
+    times: usize,
 }
 
 /// One look.
@@ -58,7 +60,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let server = files(Files::Sendfile)?;
     let watched = json!([{"executable": "*/nginx*"}, {"executable": "*/curl"}]);
     let agent = Agent::start(Config::plain().set("discover", "include", watched))?;
-    let load = Load::start(&server)?;
+    let load = Load::start(&server, u32::try_from(plan.times)?)?;
     let begun = Instant::now();
     let mut seen = Vec::new();
     for minute in 1..=plan.minutes {
@@ -87,14 +89,15 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 fn arguments(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan> {
-    let mut plan = Plan { minutes: 60, warm_up: 20 };
+    let mut plan = Plan { minutes: 60, warm_up: 20, times: 1 };
     while let Some(name) = arguments.next() {
         let value = arguments.next().with_context(|| format!("{name} needs a value"))?;
         let number = value.parse().with_context(|| format!("{name} {value} is not a number"))?;
         match name.as_str() {
             "--minutes" => plan.minutes = number,
             "--warm-up" => plan.warm_up = number,
-            _ => bail!("unknown argument {name}: usage: soak [--minutes N] [--warm-up N]"),
+            "--times" => plan.times = number,
+            _ => bail!("unknown argument {name}: usage: soak [--minutes N] [--warm-up N] [--times N]"),
         }
     }
     if plan.minutes < plan.warm_up + 3 {

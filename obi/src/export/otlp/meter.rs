@@ -72,6 +72,11 @@ impl Lost {
     }
 }
 
+/// Values of the `reason` label of `obi_export_lost_total`.
+pub fn lost_reasons() -> impl Iterator<Item = &'static str> {
+    Lost::ALL.into_iter().map(Lost::name)
+}
+
 impl Lost {
     /// The same in the words of the spool, which counts it.
     fn in_spool(self) -> Option<Gone> {

@@ -56,7 +56,7 @@ use crate::red::Snapshot;
 use crate::span::{AttributeValue, Span};
 use crate::stats;
 
-pub use self::meter::Accounts;
+pub use self::meter::{Accounts, lost_reasons};
 pub use self::tls::TlsError;
 
 /// Spans in a payload at most; payloads are put together to requests.

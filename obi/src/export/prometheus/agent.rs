@@ -87,6 +87,8 @@ fn write_flow(out: &mut Families<'_>, stats: &Snapshot, unseen: Unseen) -> fmt::
     out.counter(("obi_lost_process_events", help, None), [([], stats.lost_process_events)])?;
     let help = "Times that a process was not read in time; what it did has the name known until then";
     out.counter(("obi_late_processes", help, None), [([], stats.late_processes)])?;
+    let help = "What the last two hours of all services take, up to web.history_bytes";
+    out.gauge(("obi_history", help, Some(&BYTES)), stats.history_bytes)?;
     stats.evidence.map_or(Ok(()), |evidence| write_evidence(out, evidence))
 }
 

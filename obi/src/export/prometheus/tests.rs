@@ -49,6 +49,7 @@ fn sources() -> (Spans, Stats) {
     stats.lose_times("late", 2);
     stats.lost_process_events = 5;
     stats.late_processes = 2;
+    stats.history_bytes = 20_000;
     stats.evidence = Some(Evidence { traces: 3, bytes: 4_000, refused: 5 });
     stats.watched_processes = 4;
     stats.hook_set = "socket";

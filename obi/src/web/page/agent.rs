@@ -187,9 +187,10 @@ fn memory(metrics: &Metrics) -> Markup {
     }
     rows.extend(stats.maps.iter().map(|map| (format!("kernel maps: {}", map.subsystem), map.bytes)));
     let inside = stats.profile.iter().flat_map(|profile| &profile.memory);
+    let history = ("of the process, the last two hours of all services".to_owned(), stats.history_bytes);
     let evidence = stats.evidence.map(|it| ("of the process, traces of evidence".to_owned(), it.bytes));
     let inside = inside.map(|(what, bytes)| (format!("of the process, profiles: {what}"), *bytes));
-    let inside: Vec<_> = inside.chain(evidence).collect();
+    let inside: Vec<_> = inside.chain([history]).chain(evidence).collect();
     html! {
         section aria-labelledby="memory" {
             h2 #memory { "Memory" }
@@ -252,7 +253,7 @@ fn profiles(stats: &Snapshot) -> Markup {
                         (text::counted(profile.samples, "sample", "samples")) " so far, " (text::count(profile.held)) " held. "
                         a href=(super::profile::PAGE) { "Flame graph of the last minute, whole machine" }
                     }
-                    (counts("Lost", &profile.lost)) (counts("Cut short", &profile.truncated)) (counts("Links to spans", &profile.links))
+                    (counts("Lost", &profile.lost)) (cut_short(&profile.truncated)) (counts("Links to spans", &profile.links))
                 },
             }
         }
@@ -264,6 +265,19 @@ fn counts(what: &str, counts: &[(&'static str, u64)]) -> Markup {
     html! {
         @if !some.is_empty() {
             p.quiet { (what) ": " @for (nth, (word, n)) in some.iter().enumerate() { @if nth > 0 { ", " } (text::count(*n)) " " code { (word) } } "." }
+        }
+    }
+}
+
+/// Stacks whose outermost frames are not known, and what helps.
+fn cut_short(counts: &[(&'static str, u64)]) -> Markup {
+    let some: Vec<_> = counts.iter().filter(|(_, n)| *n > 0).collect();
+    html! {
+        @if !some.is_empty() {
+            p.quiet { "Stacks cut short:" }
+            ul.plain.quiet { @for (reason, n) in some {
+                li { (text::count(*n)) " " code { (reason) } ": " (remedy::truncated(reason)) "." }
+            } }
         }
     }
 }

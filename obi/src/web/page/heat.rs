@@ -49,6 +49,8 @@ pub(super) struct Shown<'a> {
 /// The picture's measures.
 #[derive(Debug)]
 struct Grid {
+    /// So many columns are over before anything is known.
+    unknown: usize,
     /// First slot, and slots of a column.
     first: u64,
     each: f64,
@@ -83,6 +85,12 @@ impl Grid {
         Some(at / self.each).filter(|x| (0.0..COLUMNS as f64).contains(x))
     }
 
+    /// When a column begins, seconds since the Unix epoch.
+    fn second(&self, column: u64) -> u64 {
+        let slots = self.first as f64 + column as f64 * self.each;
+        self.ahead.saturating_add((slots * SLOT as f64) as u64) / 1_000_000_000
+    }
+
     /// Where a span stands that ended then and took so long; `None` outside.
     fn place(&self, span: &Span) -> Option<(f64, f64)> {
         let x = self.along(span.end)?;
@@ -113,7 +121,9 @@ pub(super) fn picture(shown: &Shown<'_>) -> Markup {
         return html! {};
     };
     let ahead = Clock::now().unix(0);
-    let grid = Grid { first, each, low: low.saturating_sub(1), high: high.saturating_add(1), ahead };
+    let unknown = ((shown.past.known / SLOT).saturating_sub(first) as f64 / each) as usize;
+    let (low, high) = (low.saturating_sub(1), high.saturating_add(1));
+    let grid = Grid { unknown: unknown.min(COLUMNS as usize), first, each, low, high, ahead };
     drawn(shown, &grid, &cells)
 }
 
@@ -153,9 +163,11 @@ fn drawn(shown: &Shown<'_>, grid: &Grid, cells: &[(u64, i8, u64)]) -> Markup {
     html! {
         figure.heat {
             div.wide tabindex="0" {
-                svg viewBox={ "0 0 " (width + 24.0) " " (height + 26.0) } role="group" aria-label="Durations along time; circles and crosses are spans to be opened" data-spans=[spans] data-high=(grid.high) data-tall=(TALL) {
+                svg viewBox={ "0 0 " (width + 24.0) " " (height + 26.0) } role="group" aria-label="Durations along time; circles and crosses are spans to be opened" data-spans=[spans] data-high=(grid.high) data-tall=(TALL)
+                    data-from=(grid.second(0)) data-to=(grid.second(COLUMNS)) data-left=(LEFT) data-wide=(WIDE * COLUMNS as f64) {
                     @for bucket in (grid.low..=grid.high).filter(|bucket| bucket.rem_euclid(4) == 0) { (mark(grid, bucket)) }
                     @for (nth, path) in steps.iter().enumerate().filter(|(_, path)| !path.is_empty()) { path class={ "h" (nth) } d=(path) {} }
+                    @if grid.unknown > 0 { (unknown(grid)) }
                     line.axis x1=(LEFT) x2=(width) y1=(height) y2=(height) {}
                     @for (x, alert) in &starts { (start(*x, alert, height)) }
                     @for span in &examples { (example(span, grid)) }
@@ -165,6 +177,7 @@ fn drawn(shown: &Shown<'_>, grid: &Grid, cells: &[(u64, i8, u64)]) -> Markup {
             figcaption.quiet {
                 "How long requests took in the last " (shown.range.name()) "; darker cells are more requests, at most " (text::count(most)) ". "
                 @if !examples.is_empty() { "Open one: ○ went well, " span.bad { "×" } " failed. " }
+                @if grid.unknown > 0 { "The grey part is not known: this agent had not begun, or it is not held any more. " }
                 @if !starts.is_empty() { span.bad { "┊" } " where an alert began to fire." }
             }
         }
@@ -199,6 +212,15 @@ fn starts<'a>(shown: &Shown<'a>, grid: &Grid) -> Vec<(f64, &'a AlertView)> {
         }
     }
     starts
+}
+
+/// Where nothing is known, grey and with a word.
+fn unknown(grid: &Grid) -> Markup {
+    let wide = WIDE * grid.unknown as f64;
+    html! {
+        rect.unknown x=(LEFT) y="0" width=(wide) height=(grid.height()) {}
+        @if grid.unknown >= 6 { text x=(LEFT + wide / 2.0) y=(grid.height() / 2.0 + 4.0) text-anchor="middle" { "not known" } }
+    }
 }
 
 /// A line from top to bottom that leads to the objective.
@@ -282,7 +304,7 @@ mod tests {
         // Five minutes before midnight, a column for each slot of five seconds.
         let begun = "2026-11-26T00:00:00Z".parse::<Timestamp>().unwrap().as_nanosecond();
         let ahead = u64::try_from(begun).unwrap() - 1_000 * SLOT;
-        let grid = Grid { first: 1_000, each: 1.0, low: 0, high: 1, ahead };
+        let grid = Grid { unknown: 0, first: 1_000, each: 1.0, low: 0, high: 1, ahead };
         let at = |columns: u64| {
             let time = begun + i128::from(columns * SLOT);
             Timestamp::from_nanosecond(time).unwrap().to_string()

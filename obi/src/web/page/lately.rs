@@ -20,6 +20,8 @@ pub(super) struct Lately {
     pub(super) seconds: f64,
     /// Requests and errors along time.
     pub(super) points: Vec<(u64, u64)>,
+    /// So many of the points are over before the agent began, or are not held any more.
+    pub(super) unknown: usize,
     /// The same time an hour before; `None` if nothing of it is known.
     pub(super) before: Option<Before>,
 }
@@ -45,6 +47,7 @@ pub(super) fn course<'a>(past: &'a Past, row: &Row) -> Option<&'a Course> {
 pub(super) fn apply(rows: &mut [Row], past: &Past, range: Range) {
     let Some(slots) = range.slots().filter(|_| past.now > 0) else { return };
     let (first, seconds) = past.window(slots);
+    let unknown = past.unknown(first, slots / POINTS, POINTS as usize);
     for row in rows {
         let (figures, points) = within(course(past, row), first, slots);
         let before = past.window_before(slots).map(|(first, seconds)| {
@@ -54,7 +57,7 @@ pub(super) fn apply(rows: &mut [Row], past: &Past, range: Range) {
             let unknown = POINTS as usize - (seconds / each).floor() as usize;
             Before { figures, seconds, points, unknown }
         });
-        (row.figures, row.lately) = (figures, Some(Lately { seconds, points, before }));
+        (row.figures, row.lately) = (figures, Some(Lately { seconds, points, unknown, before }));
     }
 }
 
@@ -80,7 +83,7 @@ pub(super) fn requests(row: &Row) -> Markup {
     html! {
         @match &row.lately {
             Some(lately) => {
-                (line(&lately.points)) " "
+                (line(&lately.points, lately.unknown)) " "
                 span.per title=(text::counted(n, "request", "requests")) { (text::rate(n as f64 / lately.seconds)) }
             },
             None => span data-is="requests" { (text::count(n)) },
@@ -90,14 +93,16 @@ pub(super) fn requests(row: &Row) -> Markup {
 
 /// Requests of a row beside those of the hour before, the lines of one height.
 pub(super) fn compared(row: &Row) -> Markup {
-    let Some(Lately { seconds, points, before: Some(before) }) = &row.lately else { return requests(row) };
+    let Some(Lately { seconds, points, unknown, before: Some(before) }) = &row.lately else {
+        return requests(row);
+    };
     let highest = |points: &[(u64, u64)]| points.iter().map(|(requests, _)| *requests).max().unwrap_or(0);
     let top = highest(points).max(highest(&before.points));
     let shown = |n: u64, seconds: f64, word: &str| {
         html! { span.per data-is=(word) title=(text::counted(n, "request", "requests")) { (text::rate(n as f64 / seconds)) } }
     };
     html! {
-        (drawn(points, 0, top)) " " (shown(row.figures.requests, *seconds, "now"))
+        (drawn(points, *unknown, top)) " " (shown(row.figures.requests, *seconds, "now"))
         div.before {
             (drawn(&before.points, before.unknown, top)) " "
             (shown(before.figures.requests, before.seconds, "before")) " " (EARLIER)
@@ -128,8 +133,9 @@ pub(super) fn quantile(row: &Row, ratio: f64) -> Markup {
     let usual = usual.and_then(|before| before.spread.quantile(ratio));
     match (now, usual) {
         (Some(now), Some(usual)) if now > SLOWER * usual => html! {
-            b.warn data-is="slower" title={ (text::duration(usual)) " " (EARLIER) } { "▲ " (text::duration(now)) }
+            b.warn data-is="slower" title={ (text::near_duration(Some(usual))) " " (EARLIER) } { "▲ " (text::near_duration(Some(now))) }
         },
+        _ if row.lately.is_some() => html! { (text::near_duration(now)) },
         _ => html! { (text::maybe_duration(now)) },
     }
 }
@@ -150,9 +156,9 @@ pub(super) fn known(row: &Row, range: Range) -> Markup {
 }
 
 /// Requests as an area, errors as bars within it. The last point is the one that goes on: it is left out.
-pub(super) fn line(points: &[(u64, u64)]) -> Markup {
+pub(super) fn line(points: &[(u64, u64)], unknown: usize) -> Markup {
     let points = &points[..points.len().saturating_sub(1)];
-    drawn(points, 0, points.iter().map(|(requests, _)| *requests).max().unwrap_or(0))
+    drawn(points, unknown, points.iter().map(|(requests, _)| *requests).max().unwrap_or(0))
 }
 
 /// Those that are not known are left out.
@@ -247,6 +253,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_before_the_agent_is_no_quiet_time() {
+        // Five minutes are 30 points of ten seconds, from 9,710 s on.
+        for (begun, unknown) in [(100, 0), (9_700, 0), (9_719, 0), (9_720, 1), (9_950, 24)] {
+            let row = row(begun, &[(9_990, 3, 0)], 10_000);
+            assert_eq!(row.lately.as_ref().unwrap().unknown, unknown, "{begun}");
+            let shown = requests(&row).into_string();
+            assert!(
+                shown.contains(&format!("d=\"M{} 20V20.0H{}", 2 * unknown, 2 * unknown + 2)),
+                "{begun}: {shown}"
+            );
+        }
+    }
+
+    #[test]
+    fn quantiles_of_a_range_are_marked_as_near() {
+        let mut row = row(100, &[(9_990, 3, 0)], 10_000);
+        assert!(quantile(&row, 0.5).into_string().starts_with("≈ "));
+        row.lately = None;
+        assert!(!quantile(&row, 0.5).into_string().contains('≈'));
+    }
+
+    #[test]
     fn what_is_far_slower_than_an_hour_before_is_marked() {
         let figures = |requests: u64, milliseconds: u64| {
             let (mut native, mut spread) = (Native::default(), Spread::default());
@@ -275,9 +303,9 @@ mod tests {
 
     #[test]
     fn lines_begin_and_end_on_the_ground() {
-        let shown = line(&[(0, 0), (10, 1), (5, 5), (9, 9)]).into_string();
+        let shown = line(&[(0, 0), (10, 1), (5, 5), (9, 9)], 0).into_string();
         assert!(shown.contains("d=\"M0 20V20.0H2V1.0H4V10.5H6V20Z\""), "{shown}");
         assert!(shown.contains("d=\"M2 20v-2.0h2v2.0M4 20v-9.5h2v9.5\""), "{shown}");
-        assert!(!line(&[]).into_string().contains("failed"));
+        assert!(!line(&[], 0).into_string().contains("failed"));
     }
 }

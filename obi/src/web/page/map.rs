@@ -16,7 +16,7 @@ use maud::{Markup, html};
 use super::failure::Failure;
 use super::frame::{Here, Page};
 use super::layers::{self, Cell, Layout};
-use super::parameter::{self, Order};
+use super::parameter::{self, Order, Wanted};
 use super::{link, table, text};
 use crate::export::Metrics;
 use crate::red::graph::DATABASE;
@@ -41,14 +41,14 @@ const MARGIN: f64 = 8.0;
 /// Letters that fit a node.
 const LETTERS: usize = 21;
 
-/// Parameter: `sort`.
+/// Parameters: `q`, `errors`, `sort`.
 pub(super) async fn serve(
     State(state): State<super::Web>,
     pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let Query(pairs) = pairs?;
-    let (order, _) = parameter::of_tables(pairs, false)?;
-    let make = move |metrics: Metrics| page(&metrics.red, order).into_response();
+    let wanted = parameter::of_map(pairs)?;
+    let make = move |metrics: Metrics| page(&metrics.red, &wanted).into_response();
     Ok(state.answer(Command::Metrics, make).await?)
 }
 
@@ -77,15 +77,19 @@ struct Arrow {
     spread: Spread,
 }
 
-pub(super) fn page(red: &Snapshot, order: Order) -> Page {
+pub(super) fn page(red: &Snapshot, wanted: &Wanted) -> Page {
+    let chosen: Vec<_> = red.edges.iter().filter(|edge| is_wanted(edge, wanted)).cloned().collect();
     let body = html! {
         h1 { "Who calls whom" }
+        @if !red.edges.is_empty() { (form(wanted)) }
         div data-live="map" {
             @if red.edges.is_empty() {
                 div.empty { p { b { "No calls yet." } " A line appears when a watched program answers or calls another one." } }
+            } @else if chosen.is_empty() {
+                p.empty { b { "No call fits." } " " a href="/map" { "Show all" } }
             } @else {
-                (picture(red))
-                (edges(&red.edges, order))
+                (picture(&chosen))
+                (edges(&chosen, wanted))
             }
             @if red.unpaired > 0 {
                 p.quiet { (text::counted(red.unpaired, "request is", "requests are")) " in no line: a header names their caller, which is on another machine." }
@@ -94,6 +98,23 @@ pub(super) fn page(red: &Snapshot, order: Order) -> Page {
     };
     let json = Some("/api/v1/service-graph".to_owned());
     Page { here: Here::Map, title: "Map".to_owned(), crumbs: Vec::new(), json, body }
+}
+
+/// Whether a node's name fits, and there are errors where only those are wanted.
+fn is_wanted(edge: &Edge, wanted: &Wanted) -> bool {
+    [&edge.client, &edge.server].iter().any(|end| wanted.takes(&end[0], &end[1], edge.failed > 0))
+}
+
+fn form(wanted: &Wanted) -> Markup {
+    html! {
+        form.controls method="get" action="/map" role="search" {
+            label.unseen for="filter" { "Filter" }
+            input #filter type="search" name="q" value=(wanted.text) placeholder="Lines from and to  ( / )" autocomplete="off";
+            label { input type="checkbox" name="errors" value="true" checked[wanted.errors]; " only with errors" }
+            @if wanted.order != Order::Worst { input type="hidden" name="sort" value=(wanted.order.word()); }
+            button { "Show" }
+        }
+    }
 }
 
 /// Both ends. An edge that leads away has one service of this machine.
@@ -113,8 +134,8 @@ fn ends(edge: &Edge) -> [Node; 2] {
 }
 
 /// Arrows between nodes; peers elsewhere are one node each way where there are too many.
-fn arrows(red: &Snapshot) -> BTreeMap<(Node, Node), Arrow> {
-    let mut names: Vec<Node> = red.edges.iter().flat_map(|edge| ends(edge)).collect();
+fn arrows(edges: &[Arc<Edge>]) -> BTreeMap<(Node, Node), Arrow> {
+    let mut names: Vec<Node> = edges.iter().flat_map(|edge| ends(edge)).collect();
     names.sort_unstable();
     names.dedup();
     let others = names.iter().filter(|node| node.kind == Kind::Elsewhere).count();
@@ -125,7 +146,7 @@ fn arrows(red: &Snapshot) -> BTreeMap<(Node, Node), Arrow> {
         _ => node,
     };
     let mut arrows = BTreeMap::<(Node, Node), Arrow>::new();
-    for edge in &red.edges {
+    for edge in edges {
         let [client, server] = ends(edge).map(fold);
         let arrow = arrows.entry((client, server)).or_default();
         arrow.total += edge.total;
@@ -141,8 +162,8 @@ fn spread(edge: &Edge) -> crate::red::Native {
     of.native.clone()
 }
 
-fn picture(red: &Snapshot) -> Markup {
-    let mut arrows: Vec<_> = arrows(red).into_iter().collect();
+fn picture(edges: &[Arc<Edge>]) -> Markup {
+    let mut arrows: Vec<_> = arrows(edges).into_iter().collect();
     let left_out = arrows.len().saturating_sub(DRAWN);
     if left_out > 0 {
         arrows.sort_by_key(|(_, arrow)| Reverse(arrow.total));
@@ -305,11 +326,13 @@ pub(super) fn sorted(edges: &[Arc<Edge>], by: Order) -> Vec<&Arc<Edge>> {
     sorted
 }
 
-fn edges(edges: &[Arc<Edge>], order: Order) -> Markup {
+fn edges(edges: &[Arc<Edge>], wanted: &Wanted) -> Markup {
+    let order = wanted.order;
     let sorted = sorted(edges, order);
+    let errors = if wanted.errors { "true" } else { "" };
     let head = |by: Order, name: &str, class: &str| {
         table::sorted(
-            &link::with("/map", &[("sort", by.word())]),
+            &link::with("/map", &[("q", &wanted.text), ("errors", errors), ("sort", by.word())]),
             (order == by).then_some(by.direction()),
             name,
             class,

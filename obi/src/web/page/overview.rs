@@ -203,7 +203,7 @@ fn services(rows: &[Row], state: &dyn Fn(&Row) -> Option<Slo>, wanted: &Wanted) 
                 tbody { @for row in rows.iter().take(SHOWN) { (service(row, has_slos.then(|| state(row)))) } }
             }
         }
-        p.quiet { "p50, p95, p99: half, 95 % and 99 % took no longer; " (if rows.iter().any(|row| row.lately.is_some()) { "≈, at most 19 % off. ▲ is more than twice what it was an hour before." } else { "at most 9 % off." }) }
+        p.quiet { "p50, p95, p99: half, 95 % and 99 % took no longer; " (if rows.iter().any(|row| row.lately.is_some()) { "≈, at most 19 % off. ▲ is more than twice what it was an hour before." } else { "at most 5 % off." }) }
         @if rows.len() > SHOWN {
             p { (rows.len() - SHOWN) " more: filter by name." }
         }

@@ -133,15 +133,26 @@ pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Wanted, Error> {
     Ok(wanted)
 }
 
-/// Reads the parameters of pages that have tables and no filter; `range` where they are of a time.
-pub(super) fn of_tables(pairs: Vec<(String, String)>, has_range: bool) -> Result<(Order, Range), Error> {
+/// Reads the parameters of the map, whose numbers are those since the start.
+pub(super) fn of_map(pairs: Vec<(String, String)>) -> Result<Wanted, Error> {
+    match pairs.iter().find(|(parameter, _)| parameter == "range") {
+        Some((parameter, value)) => Err(Error::Parameter {
+            parameter: parameter.clone(),
+            value: value.clone(),
+            expected: "unknown parameter, expected one of q, errors, sort",
+        }),
+        None => parse(pairs),
+    }
+}
+
+/// Reads the parameters of pages that have tables of a time and no filter.
+pub(super) fn of_tables(pairs: Vec<(String, String)>) -> Result<(Order, Range), Error> {
     let (mut order, mut range) = (Order::default(), Range::default());
     for (parameter, value) in pairs {
         let result = match parameter.as_str() {
             "sort" => Order::of(&value).map(|given| order = given),
-            "range" if has_range => Range::of(&value).map(|given| range = given),
-            _ if has_range => Err("unknown parameter, expected sort or range"),
-            _ => Err("unknown parameter, expected sort"),
+            "range" => Range::of(&value).map(|given| range = given),
+            _ => Err("unknown parameter, expected sort or range"),
         };
         result.map_err(|expected| Error::Parameter { parameter, value, expected })?;
     }

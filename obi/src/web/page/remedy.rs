@@ -43,11 +43,36 @@ pub(super) fn lost(reason: &str) -> &'static str {
 /// Connections that are seen and not read.
 pub(super) fn uncovered(reason: &str) -> &'static str {
     match reason {
-        "tls" => "Encrypted by a library that is not probed.",
-        "http2" => "HTTP/2 that had begun before the agent, and whose frames were not found again.",
-        "joined_mid_stream" => "They had begun before the agent, and no head was found again.",
-        "unreadable_buffer" => "Their buffers cannot be seen (io_uring).",
+        "tls" => {
+            "Encrypted by a library that is not probed; obi doctor --pid PID says which it is, docs/tls.md which are."
+        }
+        "http2" => {
+            "HTTP/2 that had begun before the agent, and whose frames were not found again. The client's next connection is read."
+        }
+        "joined_mid_stream" => {
+            "They had begun before the agent, and no head was found again. The client's next connection is read."
+        }
+        "unreadable_buffer" => {
+            "Their buffers cannot be seen (io_uring). Another hook set may see them: capture.hooks."
+        }
         _ => "For a reason without a name.",
+    }
+}
+
+/// Why a stack lacks its outermost frames.
+pub(super) fn truncated(reason: &str) -> &'static str {
+    match reason {
+        "too_deep" => "more frames than are walked",
+        "no_process" => "the process had not been read yet, or is one too many for the map",
+        "no_mapping" => "code without a file, compiled at run time by a runtime that is not read",
+        "no_table" => {
+            "a file without unwind tables: build it with .eh_frame (-fasynchronous-unwind-tables) or frame pointers"
+        }
+        "no_rule" => "a place that the file's tables do not describe, or not in a way that is followed",
+        "unreadable" => "the stack's memory was not there to be read at that moment",
+        "no_progress" => "a frame that leads to itself",
+        "foreign_mode" => "32-bit code, which is not walked",
+        _ => UNKNOWN,
     }
 }
 
@@ -72,7 +97,30 @@ pub(super) fn export(reason: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::loss::{self, kernel_reason};
+    use crate::export::otlp::lost_reasons;
+    use crate::profile::naming::truncation;
+    use crate::protocol::loss::{self, kernel_reason, uncovered_reason};
+
+    #[test]
+    fn every_connection_that_is_not_read_has_a_sentence() {
+        for reason in (1..obi_ebpf::UNCOVERED_REASONS).map(uncovered_reason) {
+            assert_ne!(uncovered(reason), uncovered("new"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn every_stack_that_is_cut_short_has_a_sentence() {
+        for reason in (0..=u8::MAX).filter_map(truncation).filter(|reason| *reason != "unknown") {
+            assert_ne!(truncated(reason), UNKNOWN, "{reason}");
+        }
+    }
+
+    #[test]
+    fn every_loss_on_the_way_has_a_sentence() {
+        for reason in lost_reasons() {
+            assert_ne!(export(reason), export("new"), "{reason}");
+        }
+    }
 
     #[test]
     fn every_loss_has_a_sentence() {

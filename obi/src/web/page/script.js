@@ -109,7 +109,7 @@ function open() {
 }
 
 var KEYS = [["/", "filter"], ["j k", "next, previous row"], ["o", "open the row"], ["e", "only errors"], ["g s", "services"],
-	["g p", "spans"], ["g o", "objectives"], ["g m", "map"], ["g a", "agent"], ["t", "light or dark"], ["p", "pause or go on"], ["?", "this help"], ["drag", "over durations: the spans as slow as the box, or slower"]];
+	["g p", "spans"], ["g o", "objectives"], ["g m", "map"], ["g a", "agent"], ["t", "light or dark"], ["p", "pause or go on"], ["?", "this help"], ["drag", "over durations: the spans of that time as slow as the box, or slower"]];
 var GO = { s: "", p: "spans", o: "slos", m: "map", a: "agent" };
 function go(part) { location.href = document.querySelector("a.mark").getAttribute("href") + part; }
 function help() {
@@ -138,7 +138,7 @@ function errors() {
 	else if (choice) { choice.value = choice.value === "true" ? "" : "true"; choice.form.requestSubmit(); }
 }
 
-/* A box over durations leads to the spans that took as long as its lower edge, or longer. */
+/* A box over durations leads to the spans of its time that took as long as its lower edge, or longer. */
 function drag(event) {
 	var svg = event.target.closest("svg[data-spans]");
 	if (!svg || event.button || event.pointerType !== "mouse" || event.target.closest("a")) return;
@@ -154,12 +154,13 @@ function drag(event) {
 	};
 	addEventListener("pointermove", draw);
 	addEventListener("pointerup", function (e) {
-		var low = Math.max(from.y, place(e).y), tall = Math.abs(from.y - place(e).y);
+		var to = place(e), low = Math.max(from.y, to.y), tall = Math.abs(from.y - to.y), of = svg.dataset;
+		var at = function (x) { return Math.round(+of.from + (of.to - of.from) * Math.min(1, Math.max(0, (x - of.left) / of.wide))); };
 		removeEventListener("pointermove", draw);
 		box.remove();
 		if (tall < 6) return;
-		var ms = Math.pow(2, (svg.dataset.high - low / svg.dataset.tall) / 2) * 1000;
-		go(svg.dataset.spans + "&min_duration_ms=" + Number(ms.toPrecision(3)));
+		var ms = Math.pow(2, (of.high - low / of.tall) / 2) * 1000;
+		go(of.spans + "&min_duration_ms=" + Number(ms.toPrecision(3)) + "&from=" + at(Math.min(from.x, to.x)) + "&to=" + (at(Math.max(from.x, to.x)) + 1));
 	}, { once: true });
 }
 

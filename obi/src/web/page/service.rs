@@ -19,7 +19,7 @@ use crate::objective::view::{AlertView, View};
 use crate::profile::SampleKind;
 use crate::red::{Edge, Past};
 use crate::span::{Service, SpanKind};
-use crate::span_store::{Filter, Order, Page as Found, Query as SpanQuery, Trace, TraceQuery};
+use crate::span_store::{Filter, Order, Page as Found, Query as SpanQuery, Stored, Trace, TraceQuery};
 use crate::web::Command;
 
 /// Operations that are shown.
@@ -51,7 +51,7 @@ pub(super) async fn serve(
     pairs: Result<Query<Vec<(String, String)>>, QueryRejection>,
 ) -> Result<Response, Failure> {
     let (Path((namespace, name)), Query(pairs)) = (path?, pairs?);
-    let (order, range) = parameter::of_tables(pairs, true)?;
+    let (order, range) = parameter::of_tables(pairs)?;
     let (namespace, name) = (link::namespace_of(&namespace).to_owned(), link::name_of(&name).to_owned());
     let recent = TraceQuery { service: Some(name.clone()), limit: TRACES, ..TraceQuery::default() };
     let failing = TraceQuery { error: Some(true), ..recent.clone() };
@@ -139,7 +139,7 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
             @if !callers.is_empty() { (others(&head, "callers", ["Callers", "From"], callers.iter().map(|edge| (&edge.client, *edge)))) }
             @if !callees.is_empty() { (others(&head, "callees", ["Called services", "To"], callees.iter().map(|edge| (&edge.server, *edge)))) }
         }
-        @if known.has_profiles { (profiles(name, &known.types)) }
+        @if known.has_profiles { (profiles(name, &known.types, versions(&known.spans.spans, id))) }
         div data-live="traces" {
             @if !known.failed.is_empty() {
                 section aria-labelledby="failed" {
@@ -171,7 +171,7 @@ pub(super) fn page(known: &Known<'_>, namespace: &str, name: &str) -> Option<Pag
 
 fn tiles(row: &Row) -> Markup {
     let figures = &row.figures;
-    let of = |figures: &Figures, ratio| html! { (text::maybe_duration(figures.spread.quantile(ratio))) };
+    let of = |figures: &Figures, ratio| html! { (text::near_duration(figures.spread.quantile(ratio))) };
     let quantile =
         |ratio| html! { (lately::quantile(row, ratio)) (lately::earlier(row, |before| of(before, ratio))) };
     let what = match row.kind {
@@ -286,13 +286,27 @@ fn others<'a>(
     }
 }
 
-fn profiles(name: &str, types: &[SampleKind]) -> Markup {
+/// The two versions of a service whose spans are newest, the newer one first; `None` where there are not two.
+fn versions(spans: &[Stored], service: u32) -> Option<[&str; 2]> {
+    let of = spans.iter().map(|stored| &*stored.span).filter(|span| span.service.id == service);
+    let mut versions = of.filter_map(|span| span.instance.version(&span.service));
+    let new = versions.next()?;
+    Some([new, versions.find(|version| *version != new)?])
+}
+
+fn profiles(name: &str, types: &[SampleKind], versions: Option<[&str; 2]>) -> Markup {
     let of_service = [("service", name)];
     let own = link::with(profile::PAGE, &of_service);
     html! {
         details.profile {
             summary { "Where its CPU time goes: flame graph of the last minute" }
             p { "Width is CPU time; left to right is alphabetical, not time. " a href=(own) { "On a page of its own" } }
+            @if let Some([new, old]) = versions {
+                p {
+                    a href=(link::with(profile::COMPARE, &[("service", name), ("version", new), ("base_version", old)])) { "Version " (text::name(new)) " against " (text::name(old)) }
+                    ", by their flame graphs"
+                }
+            }
             (super::span::others(&own, types))
             (super::span::picture(&link::with(profile::PICTURE, &of_service), "Flame graph of this service"))
         }

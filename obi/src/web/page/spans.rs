@@ -15,6 +15,7 @@ use crate::red::seconds;
 use crate::span::{Answer, Span};
 use crate::span_store::{Page as Found, Stored};
 use crate::web::Command;
+use crate::web::profiles::parameter::parse_time;
 use crate::web::spans::parameter;
 
 /// Filters of the form: name, label, an example.
@@ -45,6 +46,7 @@ pub(super) fn page(found: &Found, pairs: &[(String, String)]) -> Page {
     let body = html! {
         h1 { "Spans" }
         (form(&given))
+        (between(&given))
         div data-live="spans" {
             @if found.spans.is_empty() { (empty(found.stored, is_filtered)) } @else { (list(&found.spans, &given)) }
             p.quiet {
@@ -72,11 +74,27 @@ fn form(given: &[(&str, &str)]) -> Markup {
             }
             label { span { "Side" } select name="kind" { (choice("kind", "", "both")) (choice("kind", "server", "serves")) (choice("kind", "client", "calls")) } }
             label { span { "Outcome" } select name="error" { (choice("error", "", "any")) (choice("error", "true", "failed")) (choice("error", "false", "no error")) } }
-            @for name in ["trace_id", "sort"] {
+            @for name in ["trace_id", "from", "to", "sort"] {
                 @if !value(name).is_empty() { input type="hidden" name=(name) value=(value(name)); }
             }
             button { "Find" }
             @if !given.is_empty() { a href="/spans" { "Clear" } }
+        }
+    }
+}
+
+/// When they ended, where that is asked for.
+fn between(given: &[(&str, &str)]) -> Markup {
+    let time = |name: &str| {
+        given.iter().find(|(held, _)| *held == name).and_then(|(_, value)| parse_time(value).ok())
+    };
+    let (from, to) = (time("from"), time("to"));
+    html! {
+        @if from.is_some() || to.is_some() {
+            p { "Those that ended"
+                @if let Some(from) = from { " from " (text::moment(from)) " on" }
+                @if let Some(to) = to { " before " (text::moment(to)) }
+            "." }
         }
     }
 }

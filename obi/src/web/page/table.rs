@@ -36,7 +36,7 @@ pub(super) fn side(kind: SpanKind) -> &'static str {
     }
 }
 
-/// Share of errors, marked by shape and by colour.
+/// Share of errors, marked by shape and by colour, and their number.
 pub(super) fn errors(figures: &Figures) -> Markup {
     failed(figures.errors, figures.requests)
 }
@@ -46,7 +46,7 @@ pub(super) fn failed(errors: u64, requests: u64) -> Markup {
     let counted = format!("{} of {}", text::count(errors), text::count(requests));
     html! {
         @if errors == 0 { span.quiet { "0 %" } }
-        @else { span.bad title=(counted) { "▲ " (text::share(errors, requests)) } }
+        @else { span.bad title=(counted) { "▲ " (text::share(errors, requests)) } " " span.of data-is="errors" { (text::count(errors)) } }
     }
 }
 

@@ -12,12 +12,14 @@ use proptest::prelude::*;
 use tokio::sync::mpsc;
 use tower_service::Service as _;
 
-use super::figures;
+use super::parameter::Wanted;
+use super::{figures, link, map};
 use crate::objective;
 use crate::objective::view::{AlertView, View, tests::objective};
+use crate::profile::ask::Handle as Profiles;
 use crate::red::tests::{call_with, span_with};
 use crate::red::{Limits, Registry, Snapshot};
-use crate::span::{Service, Span, SpanKind};
+use crate::span::{Instance, Service, Span, SpanKind};
 use crate::span_store::{Limits as StoreLimits, Store};
 use crate::stats::{HookSetState, Lane, Loss, MapMemory, Stage, Stats};
 use crate::web::{Command, Handle, Sources, State, router};
@@ -113,6 +115,10 @@ fn stats() -> Stats {
 
 /// The router over these spans and objectives; a thread answers as the pipeline would.
 fn app(spans: Vec<Span>, view: Option<View>) -> Router {
+    router(state(spans, view))
+}
+
+fn state(spans: Vec<Span>, view: Option<View>) -> State {
     let (sender, mut receiver) = mpsc::channel::<Command>(4);
     std::thread::spawn(move || {
         let (mut stats, mut store) = (stats(), Store::new(StoreLimits::default()));
@@ -124,7 +130,7 @@ fn app(spans: Vec<Span>, view: Option<View>) -> Router {
     });
     let state = State::new(Handle::new(sender, Arc::new(|| ())), Arc::new(AtomicBool::new(true)));
     let objectives = view.map_or_else(objective::Handle::default, objective::Handle::answering);
-    router(state.with_objectives(objectives))
+    state.with_objectives(objectives)
 }
 
 struct Answer {
@@ -277,12 +283,67 @@ async fn what_is_not_there_is_said_in_a_sentence() {
     check("/traces/12", 400, "trace_id=12: expected 32", "/").await;
     check("/spans?kind=both", 400, "expected server, client or internal", "/").await;
     check("/?x=1", 400, "x=1: unknown parameter", "/").await;
+    check("/map?range=1h", 400, "unknown parameter", "/").await;
     check("/slos?x=1", 400, "unknown parameter", "/").await;
     check(&format!("/traces/{TRACE}?all=no"), 400, "expected all=true", "/").await;
     check("/services/%ff/x", 404, "Not found", "/").await;
     check("/nothing", 404, "No such path: /nothing.", "/").await;
     let plain = app.clone().call(Request::get("/nothing").body(Body::empty()).unwrap()).await.unwrap();
     assert_eq!(plain.headers()[CONTENT_TYPE], "application/json", "who reads no pages gets none");
+}
+
+#[tokio::test]
+async fn what_is_not_seen_is_on_the_screen() {
+    let app = app(shop("shop"), Some(view("shop")));
+    for path in ["/", "/agent"] {
+        let page = get(&app, path).await.body;
+        let (_, section) = page.split_once("id=\"blind\"").unwrap_or_else(|| panic!("{path}: {page}"));
+        assert!(section.contains("<b>2 connections</b> not read"), "{path}: {section}");
+        assert!(section.contains("obi doctor --pid"), "{path}: {section}");
+    }
+}
+
+#[test]
+fn lines_of_the_map_are_chosen_by_name_and_errors() {
+    let spans = shop("shop");
+    let mut well = spans[2].clone();
+    (well.error_type, well.span_id, well.http().status) = ("", [30; 8], Some(200));
+    let mut registry = registry(&spans);
+    registry.served(&well, None);
+    let red = registry.snapshot();
+    let page = |q: &str, errors: bool| {
+        let wanted = Wanted { text: q.to_owned(), errors, ..Wanted::default() };
+        map::page(&red, &wanted).body.into_string()
+    };
+    let calls = |html: &str| reported(html, "calls").len();
+    // The shopper calls both; the cart answered it well.
+    for (name, errors, expected) in [("", false, 3), ("", true, 2), ("CART", false, 2), ("cart", true, 1)] {
+        let page = page(name, errors);
+        assert_eq!(calls(&page), expected, "{name} {errors}: {page}");
+    }
+    assert!(page("stock", false).contains("No call fits."));
+}
+
+#[tokio::test]
+async fn two_versions_of_a_service_can_be_compared() {
+    let mut spans = shop("shop");
+    let served = |version: &str, id: u8| {
+        let mut span = spans[0].clone();
+        let mut instance = Instance::default();
+        instance.attributes.text("service.version", version);
+        (span.instance, span.span_id) = (Arc::new(instance), [id; 8]);
+        span
+    };
+    let more = [served("1.9", 20), served("2 beta", 21)];
+    spans.extend(more);
+    let (asked, _questions) = mpsc::channel(1);
+    let app = router(state(spans, None).with_profiles(Profiles::new(asked, Arc::new(|| ()), Vec::new())));
+    let links =
+        |page: &str| values(page, "href").into_iter().filter(|link| link.contains("base_version")).collect();
+    let found: Vec<String> = links(&get(&app, "/services/shop/shopfrontend").await.body);
+    assert_eq!(found, ["/profiles/compare?service=shopfrontend&version=2%20beta&base_version=1.9"]);
+    let found: Vec<String> = links(&get(&app, "/services/shop/shopcart").await.body);
+    assert!(found.is_empty(), "{found:?}");
 }
 
 #[tokio::test]
@@ -470,9 +531,24 @@ proptest! {
         runtime.block_on(async {
             let (tame, wild) = (app(shop("x"), Some(view("x"))), app(shop(&name), Some(view(&name))));
             let span = format!("/traces/{TRACE}/0303030303030303");
-            for path in ["/", "/spans", "/slos", "/map", "/agent", &format!("/traces/{TRACE}"), &span] {
-                let (one, other) = (get(&tame, path).await, get(&wild, path).await);
-                assert_eq!(other.status, StatusCode::OK, "{path}");
+            let mut paths: Vec<[String; 2]> =
+                ["/", "/spans", "/slos", "/map", "/agent", &format!("/traces/{TRACE}"), &span]
+                    .map(|path| [path.to_owned(), path.to_owned()])
+                    .into();
+            // What is called so, and what is not there; names that are too long have no address.
+            let named = |name: &str| {
+                let service = |what: &str| link::service(name, &format!("{name}{what}"));
+                let objective = |what: &str| link::slo(&format!("{name}{what}"));
+                let profile = link::with("/profiles", &[("service", name)]);
+                let nothing = link::with("/nothing", &[("x", name)]);
+                Some([service("cart")?, service("none")?, objective("slo")?, objective("none")?, profile, nothing])
+            };
+            let given = named("x").unwrap().into_iter().zip(named(&name).into_iter().flatten());
+            paths.extend(given.map(|(tame, wild)| [tame, wild]));
+            for [path, same] in &paths {
+                let (one, other) = (get(&tame, path).await, get(&wild, same).await);
+                assert_eq!(other.status, one.status, "{same}");
+                assert!(path != same || other.status == StatusCode::OK, "{path}");
                 let body = &other.body;
                 // Names that are too long for addresses are no links, and names decide what comes first; everything
                 // else is the same markup.

@@ -74,6 +74,11 @@ pub(super) fn maybe_duration(seconds: Option<f64>) -> String {
     seconds.map_or_else(|| NONE.to_owned(), duration)
 }
 
+/// The same of a value from coarse buckets, with a sign that it is near the truth.
+pub(super) fn near_duration(seconds: Option<f64>) -> String {
+    seconds.map_or_else(|| NONE.to_owned(), |seconds| format!("≈ {}", duration(seconds)))
+}
+
 /// Events per second, or per minute where they are few.
 pub(super) fn rate(per_second: f64) -> String {
     match per_second {

@@ -197,7 +197,7 @@ fn set<T>(field: &mut Option<T>, value: Result<T, &'static str>) -> Result<(), &
 }
 
 /// RFC 3339, or seconds since the Unix epoch.
-fn parse_time(text: &str) -> Result<u64, &'static str> {
+pub(in crate::web) fn parse_time(text: &str) -> Result<u64, &'static str> {
     const EXPECTED: &str =
         "expected a time such as 2026-01-31T12:00:00Z or 1769860800.5 (seconds since the Unix epoch)";
     if let Ok(seconds) = text.parse::<f64>() {

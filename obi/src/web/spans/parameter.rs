@@ -6,9 +6,10 @@ use crate::span::SpanKind;
 use crate::span::grpc::Code;
 use crate::span_store::{Filter, Order, Query, StatusFilter};
 use crate::web::Error;
+use crate::web::profiles::parameter::parse_time;
 
 const UNKNOWN: &str = "unknown parameter, expected one of service, kind, method, route, path, status, error, \
-                       trace_id, min_duration_ms, sort, after, limit";
+                       trace_id, min_duration_ms, from, to, sort, after, limit";
 /// Spans after a sequence come in the order of their arrival.
 const SORT_OR_AFTER: &str = "expected either sort or after";
 
@@ -27,6 +28,8 @@ pub(in crate::web) fn parse(pairs: Vec<(String, String)>) -> Result<Query, Error
             "error" => set(&mut filter.error, value.parse().map_err(|_| "expected true or false")),
             "trace_id" => set(&mut filter.trace_id, parse_trace_id(&value)),
             "min_duration_ms" => set(&mut filter.min_duration, parse_milliseconds(&value)),
+            "from" => set(&mut filter.from, parse_time(&value)),
+            "to" => set(&mut filter.to, parse_time(&value)),
             "sort" if after.is_some() => Err(SORT_OR_AFTER),
             "sort" => set(&mut sort, parse_sort(&value)),
             "after" if sort.is_some() => Err(SORT_OR_AFTER),
@@ -141,6 +144,8 @@ mod tests {
         let id = "000102030405060708090a0b0c0d0e0F";
         let bytes = std::array::from_fn(|index| index as u8);
         check(&format!("trace_id={id}"), Filter { trace_id: Some(bytes), ..none() }, Order::Newest, 100);
+        check("from=1.5", Filter { from: Some(1_500_000_000), ..none() }, Order::Newest, 100);
+        check("to=1970-01-01T00:00:02Z", Filter { to: Some(2_000_000_000), ..none() }, Order::Newest, 100);
         check("min_duration_ms=1.5", Filter { min_duration: Some(1_500_000), ..none() }, Order::Newest, 100);
     }
 
@@ -161,6 +166,8 @@ mod tests {
         check("trace_id=+0102030405060708090a0b0c0d0e0f1", "32 hexadecimal digits");
         check("trace_id=12", "32 hexadecimal digits");
         check("min_duration_ms=-1", "milliseconds");
+        check("from=yesterday", "seconds since the Unix epoch");
+        check("to=1&to=2", "more than once");
         check("min_duration_ms=NaN", "milliseconds");
         check("after=-1", "sequence number");
         check("sort=slow", "newest or slowest");
