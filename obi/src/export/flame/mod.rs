@@ -5,10 +5,11 @@
 //! where selections come from.
 //!
 //! - `runtime`: which frames are shown. `tree`: samples to a tree of frames. `paint`: their colours. `svg`: the picture;
-//!   `script.js` makes it move.
+//!   `style`: rules of CSS; `script.js` makes it move.
 
 mod paint;
 mod runtime;
+mod style;
 mod svg;
 mod tree;
 
@@ -16,6 +17,7 @@ use std::fmt::Write as _;
 
 pub use self::runtime::Frames;
 use self::svg::Picture;
+pub use self::svg::SCRIPT;
 use self::tree::{Levels, Tree};
 use crate::profile::sample_type::SampleUnit;
 use crate::profile::{SampleType, Selection};

@@ -1,12 +1,14 @@
 //! The picture.
 //!
 //! In: a tree. Out: SVG. Positions are whole numbers wherever they can be, so that the text is the same everywhere.
+//! Refuses to know samples, and what browsers allow it.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use super::paint;
+use super::paint::{self, Colour};
+use super::style;
 use super::tree::{Key, Kind, Node, Tree};
 use super::{amount, figure};
 use crate::profile::{Fidelity, Runtime};
@@ -19,6 +21,11 @@ const ROW: usize = 17;
 const LETTER: f64 = 7.5;
 /// Frames lower than this have no room on a page that can be scrolled.
 const DEPTH: usize = 700;
+
+/// Room of the field and the button that the script shows.
+const CONTROLS: f64 = 350.0;
+/// Text of the script's element, byte for byte: browsers run it where they are given its hash.
+pub const SCRIPT: &str = concat!("\n", include_str!("script.js"));
 
 /// What is drawn.
 #[derive(Debug)]
@@ -50,7 +57,11 @@ impl Picture<'_> {
     fn write_to(&self, out: &mut String) -> fmt::Result {
         let bars = self.bars();
         let depth = bars.iter().map(|bar| bar.depth).max().unwrap_or(0) + 1;
-        let head = 46 + 16 * self.subtitle.lines().count() + 26;
+        let notes: Vec<&str> = self.subtitle.lines().collect();
+        let legend = self.legend();
+        let legend_y = 46 + 16 * notes.len() + 4;
+        let legend_rows = legend.last().map_or(0, |entry| entry.row);
+        let head = legend_y + ROW * legend_rows + 22;
         let height = head + depth * ROW + 34;
         writeln!(
             out,
@@ -58,15 +69,15 @@ impl Picture<'_> {
              viewBox=\"0 0 {WIDTH} {height}\" font-family=\"ui-monospace,SFMono-Regular,Menlo,Consolas,monospace\" \
              font-size=\"12\">"
         )?;
-        out.push_str(STYLE);
+        out.push_str(style::STYLE);
         writeln!(out, "<rect class=\"page\" width=\"100%\" height=\"100%\"/>")?;
         writeln!(out, "<text class=\"title\" x=\"{MARGIN}\" y=\"26\">{}</text>", Escaped(self.title))?;
-        for (index, line) in self.subtitle.lines().enumerate() {
+        for (index, line) in notes.into_iter().enumerate() {
             let y = 46 + 16 * index;
             writeln!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{y}\">{}</text>", Escaped(line))?;
         }
-        self.write_controls(out)?;
-        self.write_legend(out, head - 22)?;
+        write_controls(out, legend_y - 17)?;
+        write_legend(out, &legend, legend_y)?;
         if self.tree.nodes[0].values == [0; 2] {
             writeln!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{head}\">no samples</text>")?;
         }
@@ -82,7 +93,7 @@ impl Picture<'_> {
             write!(out, "{} frames too narrow to be drawn", self.tree.left_out)?;
         }
         writeln!(out, "</text>")?;
-        writeln!(out, "<script><![CDATA[\n{}]]></script>\n</svg>", include_str!("script.js"))
+        writeln!(out, "<script><![CDATA[{SCRIPT}]]></script>\n</svg>")
     }
 
     /// Parents before their children.
@@ -119,12 +130,11 @@ impl Picture<'_> {
         let node = &self.tree.nodes[bar.node];
         let inner = WIDTH - 2.0 * MARGIN;
         let (x, width) = (bar.left * inner, bar.width * inner);
-        let colour = match (self.sides, node.key.kind) {
-            (Some(_), Kind::Code(_, fidelity)) if fidelity != Fidelity::Marker => self.colour_of_change(node),
-            _ => paint::of(&node.key),
-        };
+        let colour = self.colour(node);
         let class = if is_dark(&node.key) { " class=\"dark\"" } else { "" };
-        write!(out, "<g{class}><title>{}</title>", Escaped(&self.details(node)))?;
+        // One stop of the Tab key for all of them; the script moves it.
+        let stop = if bar.depth == 0 { " tabindex=\"0\" role=\"button\"" } else { "" };
+        write!(out, "<g{class}{stop}><title>{}</title>", Escaped(&self.details(node)))?;
         write!(
             out,
             "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{width:.2}\" height=\"{}\" fill=\"{colour}\"/>",
@@ -137,7 +147,14 @@ impl Picture<'_> {
         writeln!(out, "</g>")
     }
 
-    fn colour_of_change(&self, node: &Node) -> paint::Colour {
+    fn colour(&self, node: &Node) -> Colour {
+        match (self.sides, node.key.kind) {
+            (Some(_), Kind::Code(_, fidelity)) if fidelity != Fidelity::Marker => self.colour_of_change(node),
+            _ => paint::of(&node.key),
+        }
+    }
+
+    fn colour_of_change(&self, node: &Node) -> Colour {
         let [before, now] = [0, 1].map(|selection| self.tree.share(node, selection));
         match self.is_chance(node) {
             true => paint::of_change(1.0, 1.0),
@@ -174,19 +191,9 @@ impl Picture<'_> {
         text
     }
 
-    fn write_controls(&self, out: &mut String) -> fmt::Result {
-        let right = WIDTH - MARGIN;
-        writeln!(out, "<text id=\"search\" class=\"link\" x=\"{right}\" y=\"26\">search</text>")?;
-        writeln!(out, "<text id=\"reset\" class=\"link\" x=\"{}\" y=\"26\">reset</text>", right - 60.0)?;
-        writeln!(
-            out,
-            "<text id=\"found\" class=\"note\" text-anchor=\"end\" x=\"{}\" y=\"26\"/>",
-            right - 120.0
-        )
-    }
-
-    fn write_legend(&self, out: &mut String, y: usize) -> fmt::Result {
-        let mut entries: Vec<(String, paint::Colour)> = Vec::new();
+    /// What colours stand for: of bars that there are.
+    fn legend(&self) -> Vec<Entry> {
+        let mut entries: Vec<(String, Colour)> = Vec::new();
         if let Some([old, new]) = self.sides {
             let empty = self.tree.nodes[0].values.iter().zip([old, new]).find(|(value, _)| **value == 0);
             if let Some((_, side)) = empty {
@@ -208,14 +215,53 @@ impl Picture<'_> {
             let used = paint::LEGEND.into_iter().filter(|(_, kind)| is_used(*kind));
             entries.extend(used.map(|(name, kind)| (name.to_owned(), paint::of_kind(kind))));
         }
-        let mut x = MARGIN;
-        for (name, colour) in entries {
-            write!(out, "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>", y - 10)?;
-            writeln!(out, "<text class=\"note\" x=\"{}\" y=\"{y}\">{}</text>", x + 16.0, Escaped(&name))?;
-            x += 34.0 + LETTER * name.len() as f64;
-        }
-        Ok(())
+        placed(entries)
     }
+}
+
+/// A colour of the legend.
+#[derive(Debug)]
+struct Entry {
+    name: String,
+    colour: Colour,
+    x: f64,
+    row: usize,
+}
+
+/// Side by side, and below each other where the controls would be in their way.
+fn placed(entries: Vec<(String, Colour)>) -> Vec<Entry> {
+    let (mut x, mut row) = (MARGIN, 0);
+    let place = |(name, colour): (String, Colour)| {
+        let width = 34.0 + LETTER * name.chars().count() as f64;
+        if x > MARGIN && x + width > WIDTH - MARGIN - CONTROLS {
+            (x, row) = (MARGIN, row + 1);
+        }
+        let entry = Entry { name, colour, x, row };
+        x += width;
+        entry
+    };
+    entries.into_iter().map(place).collect()
+}
+
+fn write_legend(out: &mut String, entries: &[Entry], y: usize) -> fmt::Result {
+    for Entry { name, colour, x, row } in entries {
+        let y = y + ROW * row;
+        write!(out, "<rect x=\"{x}\" y=\"{}\" width=\"11\" height=\"11\" fill=\"{colour}\"/>", y - 10)?;
+        writeln!(out, "<text class=\"note\" x=\"{}\" y=\"{y}\">{}</text>", x + 16.0, Escaped(name))?;
+    }
+    Ok(())
+}
+
+/// What the script shows: without it there is nothing to search and to reset.
+fn write_controls(out: &mut String, y: usize) -> fmt::Result {
+    let x = WIDTH - MARGIN - CONTROLS;
+    writeln!(
+        out,
+        "<foreignObject id=\"controls\" display=\"none\" x=\"{x}\" y=\"{y}\" width=\"{CONTROLS}\" height=\"26\">\
+         <div xmlns=\"http://www.w3.org/1999/xhtml\" class=\"controls\"><output id=\"found\"></output>\
+         <input id=\"search\" type=\"search\" placeholder=\"search (/)\" aria-label=\"Functions to search for, a \
+         regular expression\"/><button id=\"reset\" type=\"button\">reset</button></div></foreignObject>"
+    )
 }
 
 fn is_dark(key: &Key) -> bool {
@@ -311,19 +357,3 @@ impl fmt::Display for Escaped<'_> {
         Ok(())
     }
 }
-
-const STYLE: &str = "\
-<style>
-text { fill: #1a1a1a; }
-.page { fill: #fdfdfb; }
-.title { font-size: 16px; font-weight: bold; }
-.note { fill: #555; font-size: 12px; }
-.link { fill: #0b57a4; cursor: pointer; text-anchor: end; }
-#graph text { pointer-events: none; }
-#graph rect { cursor: pointer; }
-#graph g:hover rect { stroke: #000; stroke-width: 0.7; }
-#graph .dark text { fill: #fff; }
-#graph .found rect { fill: #e21fd4; }
-#graph .beneath { opacity: 0.55; }
-</style>
-";

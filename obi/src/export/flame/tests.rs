@@ -110,6 +110,32 @@ fn bars_stand_on_their_callers_and_are_as_wide_as_their_share() {
 }
 
 #[test]
+fn bars_are_one_stop_of_the_tab_key_however_many_there_are() {
+    let names: Vec<_> = (0..5_000).map(|index| [native(&format!("f{index}")), native("main")]).collect();
+    let stacks: Vec<(&[Frame], u32)> = names.iter().map(|frames| (frames.as_slice(), 1)).collect();
+    let svg = graph("many", &selection(&stacks));
+    let graph = svg.split_once("id=\"graph\"").unwrap().1.split_once("<script>").unwrap().0;
+    assert!(graph.matches("<title>").count() > 5_000);
+    let stop = "<g tabindex=\"0\" role=\"button\"><title>all\n";
+    assert_eq!((graph.matches("tabindex").count(), graph.matches(stop).count()), (1, 1));
+    // A field and a button of their own kind, which need no other key.
+    assert!(svg.contains("<input id=\"search\" type=\"search\"") && svg.contains("<button id=\"reset\""));
+    assert!(svg.contains("aria-label=\"Functions to search for"));
+    for key in [
+        "\"Enter\"",
+        "\" \"",
+        "\"ArrowLeft\"",
+        "\"ArrowDown\"",
+        "\"Home\"",
+        "\"Escape\"",
+        "\"tabindex\", \"0\"",
+    ] {
+        assert!(SCRIPT.contains(key), "{key}");
+    }
+    assert!(SCRIPT.len() < 6_144 && !SCRIPT.contains("]]>"), "{}", SCRIPT.len());
+}
+
+#[test]
 fn the_same_samples_in_another_order_give_the_same_picture() {
     let selection = example();
     let mut turned = selection.clone();

@@ -232,7 +232,7 @@ fn compared(span: &Span, id: &str) -> Option<String> {
 /// A flame graph in a frame that may run its own script and nothing else.
 pub(super) fn picture(address: &str, title: &str) -> Markup {
     let mark = if address.contains('?') { '&' } else { '?' };
-    html! { iframe.flame src={ (address) (mark) "format=html" } title=(title) loading="lazy" sandbox="allow-scripts allow-modals" {} }
+    html! { iframe.flame src={ (address) (mark) "format=html" } title=(title) loading="lazy" sandbox="allow-scripts" {} }
 }
 
 fn pairs(pairs: &[(String, String)]) -> Markup {
