@@ -20,7 +20,7 @@ use super::slo::agent::{AgentAddress, Reached, Refusal, ask_bytes, reach};
 use crate::agent::profile::alone;
 use crate::cause::context::parse_id;
 use crate::config;
-use crate::export::flame::Frames;
+use crate::export::flame::{Frames, Look, View};
 use crate::export::{flame, folded, otlp, pprof};
 use crate::profile::Selection;
 use crate::profile::choose::Filter;
@@ -66,6 +66,10 @@ pub struct ProfileArgs {
     /// functions of the program
     #[arg(long, value_name = "WHICH", default_value = Frames::NAMES[0], value_parser = Frames::NAMES)]
     pub frames: String,
+    /// What stands on what in an .svg: functions on their callers (flame), the same with the root on top (icicle), or
+    /// functions by what they take themselves, with their callers below (callers)
+    #[arg(long, value_name = "VIEW", default_value = View::NAMES[0], value_parser = View::NAMES)]
+    pub view: String,
     /// A recording (.pb.gz or .otlp) to compare with: a differential flame graph
     #[arg(long, value_name = "BASE", conflicts_with = "slow")]
     pub diff: Option<PathBuf>,
@@ -129,7 +133,7 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let bytes = match &recorded.rest {
         Some(rest) => {
             let sides = (("of the others", rest), ("of slow ones", &recorded.selection));
-            flame::difference(&title(args), sides.0, sides.1, frames(args)).into_bytes()
+            flame::difference(&title(args), sides.0, sides.1, look(args)).into_bytes()
         }
         None => write(kind, args, &recorded.selection, base.as_ref()),
     };
@@ -332,17 +336,20 @@ fn nothing(args: &ProfileArgs, recorded: &Recorded) -> anyhow::Error {
     anyhow::anyhow!(text)
 }
 
-/// What a picture shows; the arguments' parser knows the names.
-fn frames(args: &ProfileArgs) -> Frames {
-    Frames::of_name(&args.frames).unwrap_or_default()
+/// How a picture looks; the arguments' parser knows the names.
+fn look(args: &ProfileArgs) -> Look {
+    Look {
+        frames: Frames::of_name(&args.frames).unwrap_or_default(),
+        view: View::of_name(&args.view).unwrap_or_default(),
+    }
 }
 
 fn write(kind: Kind, args: &ProfileArgs, selection: &Selection, base: Option<&Selection>) -> Vec<u8> {
     match (kind, base) {
         (Kind::Svg, Some(base)) => {
-            flame::difference(&title(args), ("before", base), ("now", selection), frames(args)).into_bytes()
+            flame::difference(&title(args), ("before", base), ("now", selection), look(args)).into_bytes()
         }
-        (Kind::Svg, None) => flame::graph(&title(args), selection, frames(args)).into_bytes(),
+        (Kind::Svg, None) => flame::graph(&title(args), selection, look(args)).into_bytes(),
         (Kind::Pprof, _) => pprof::encode(selection),
         (Kind::Folded, _) => folded::encode(selection).into_bytes(),
         (Kind::Otlp, _) => otlp::profile::encode_within(selection, usize::MAX)

@@ -26,7 +26,7 @@ use crate::profile::choose::Pace;
 type Pairs = Result<Query<Vec<(String, String)>>, QueryRejection>;
 
 /// Parameters: `type`, `service`, `version`, `from`, `to`, `route`, `span`, `trace`, `pid`, `slow=true|false`,
-/// `frames=program|all` of pictures, `format=svg|html|pprof|otlp|json|folded`.
+/// `frames=program|all` and `view=flame|icicle|callers` of pictures, `format=svg|html|pprof|otlp|json|folded`.
 pub(super) async fn serve(
     State(state): State<super::State>,
     headers: HeaderMap,
@@ -64,7 +64,7 @@ pub(super) async fn compare(State(state): State<super::State>, pairs: Pairs) -> 
             [Some(old), Some(new)] if old != new => [old.as_str(), new.as_str()],
             _ => sides,
         };
-        let svg = flame::difference(&title, (sides[0], &before), (sides[1], &selection), request.frames);
+        let svg = flame::difference(&title, (sides[0], &before), (sides[1], &selection), request.look);
         if request.format == Some(Format::Html) { framed(&svg) } else { picture(svg) }
     };
     super::made(permit, make).await
@@ -92,7 +92,7 @@ pub(super) fn now() -> u64 {
 }
 
 fn answer(format: Format, request: &Request, selection: &Selection) -> Response {
-    let graph = || flame::graph(&request.title, selection, request.frames);
+    let graph = || flame::graph(&request.title, selection, request.look);
     match format {
         Format::Svg => picture(graph()),
         Format::Html => framed(&graph()),

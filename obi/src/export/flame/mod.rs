@@ -4,9 +4,10 @@
 //! details, and as a still picture where scripts do not run. The same selection gives the same bytes. Refuses to know
 //! where selections come from.
 //!
-//! - `runtime`: which frames are shown. `tree`: samples to a tree of frames. `paint`: their colours. `svg`: the picture;
-//!   `style`: rules of CSS; `script.js` makes it move.
+//! - `look`: what is wanted. `runtime`: which frames are shown. `tree`: samples to a tree of frames. `paint`: their
+//!   colours. `svg`: the picture; `style`: what does not depend on it, and dark grounds; `script.js` makes it move.
 
+mod look;
 mod paint;
 mod runtime;
 mod style;
@@ -15,7 +16,7 @@ mod tree;
 
 use std::fmt::Write as _;
 
-pub use self::runtime::Frames;
+pub use self::look::{Frames, Look, View};
 use self::svg::Picture;
 pub use self::svg::SCRIPT;
 use self::tree::{Levels, Tree};
@@ -24,9 +25,9 @@ use crate::profile::{SampleType, Selection};
 
 /// A flame graph of one selection.
 #[must_use]
-pub fn graph(title: &str, selection: &Selection, frames: Frames) -> String {
-    let tree = Tree::new(&[selection], Levels::fitting(selection), frames);
-    let picture = Picture { title, subtitle: describe(selection), sides: None, tree: &tree };
+pub fn graph(title: &str, selection: &Selection, look: Look) -> String {
+    let tree = Tree::new(&[selection], Levels::fitting(selection), look);
+    let picture = Picture { title, subtitle: describe(selection), sides: None, view: look.view, tree: &tree };
     picture.write()
 }
 
@@ -34,18 +35,13 @@ pub fn graph(title: &str, selection: &Selection, frames: Frames) -> String {
 /// share of `now` than of `before`, blue where a smaller one, without colour where chance explains the difference. Each
 /// comes with what it is called.
 #[must_use]
-pub fn difference(
-    title: &str,
-    before: (&str, &Selection),
-    now: (&str, &Selection),
-    frames: Frames,
-) -> String {
-    let tree = Tree::new(&[before.1, now.1], Levels::common(before.1, now.1), frames);
+pub fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selection), look: Look) -> String {
+    let tree = Tree::new(&[before.1, now.1], Levels::common(before.1, now.1), look);
     let mut subtitle = String::new();
     for (index, (name, selection)) in [before, now].into_iter().enumerate() {
         let _ = write!(subtitle, "{}{name}: {}", if index == 0 { "" } else { "\n" }, describe(selection));
     }
-    let picture = Picture { title, subtitle, sides: Some([before.0, now.0]), tree: &tree };
+    let picture = Picture { title, subtitle, sides: Some([before.0, now.0]), view: look.view, tree: &tree };
     picture.write()
 }
 

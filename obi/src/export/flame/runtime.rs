@@ -6,44 +6,25 @@
 
 use std::collections::BTreeSet;
 
+use super::look::{Frames, Look, View};
 use crate::profile::waits::{own_begin, own_frames};
 use crate::profile::{Fidelity, Frame, Runtime, Stack};
 
-/// Which frames of a program a picture has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Frames {
-    /// Without those that a runtime has between and below functions of the program.
-    #[default]
-    Program,
-    /// All.
-    All,
-}
-
-impl Frames {
-    /// Names, as parameters give them, in the order of the cases.
-    pub const NAMES: [&'static str; 2] = ["program", "all"];
-
-    /// The one of this name.
-    #[must_use]
-    pub fn of_name(name: &str) -> Option<Self> {
-        [Self::Program, Self::All].into_iter().find(|frames| Self::NAMES[*frames as usize] == name)
-    }
-}
-
-/// Leaf first, as in the stack.
-pub(super) fn shown(stack: &Stack, frames: Frames) -> impl DoubleEndedIterator<Item = &Frame> {
+/// Leaf first, as in the stack. Where callers are looked for, without who has ended a wait: that is no caller.
+pub(super) fn shown(stack: &Stack, look: Look) -> impl DoubleEndedIterator<Item = &Frame> {
     let all = &stack.frames;
-    let files = match frames {
+    let files = match look.frames {
         Frames::Program => runtimes(stack),
         Frames::All => BTreeSet::new(),
     };
     // Before it: who has ended the wait.
     let own = own_begin(all);
     let innermost = all[own..].iter().position(is_of_program).map_or(all.len(), |position| own + position);
+    let first = if look.view == View::Callers { own } else { 0 };
     let leads = move |index: usize| index < own || index > innermost;
     let is_shown = move |(index, frame): &(usize, &Frame)| {
         let is_runtime = file(frame).is_some_and(|file| files.contains(file));
-        is_of_program(frame) || !is_runtime || !leads(*index)
+        *index >= first && (is_of_program(frame) || !is_runtime || !leads(*index))
     };
     all.iter().enumerate().filter(is_shown).map(|(_, frame)| frame)
 }
@@ -98,13 +79,18 @@ mod tests {
         Frame { address: 1, is_return: true, mapping, symbol }
     }
 
+    fn names(stack: &Stack, view: View) -> String {
+        let shown = shown(stack, Look { frames: Frames::Program, view }).rev();
+        shown.map(|frame| &*frame.symbol.lines[0].function).collect::<Vec<_>>().join(" ")
+    }
+
     /// Stacks root first, as pictures have them.
     fn check(stack: &str, expected: &str) {
         let frames: Vec<Frame> = stack.split(' ').rev().map(frame).collect();
         let stack = Stack { frames };
-        let names = shown(&stack, Frames::Program).rev().map(|frame| &*frame.symbol.lines[0].function);
-        assert_eq!(names.collect::<Vec<_>>().join(" "), expected);
-        assert_eq!(shown(&stack, Frames::All).count(), stack.frames.len());
+        assert_eq!(names(&stack, View::Flame), expected);
+        let all = Look { frames: Frames::All, view: View::Flame };
+        assert_eq!(shown(&stack, all).count(), stack.frames.len());
     }
 
     #[test]
@@ -124,6 +110,9 @@ mod tests {
     #[test]
     fn a_thread_that_has_ended_a_wait_shows_functions_of_the_program_too() {
         let own = "run@py eval@py A acquire@py wait@libc";
+        let whole = format!("{own} RELEASED post@libc release@py B");
+        let stack = Stack { frames: whole.split(' ').rev().map(frame).collect() };
+        assert_eq!(names(&stack, View::Callers), "A acquire wait", "who has ended it has not called it");
         // Its stack goes on innermost first.
         check(
             &format!("{own} RELEASED post@libc release@py B call@py C run@py"),

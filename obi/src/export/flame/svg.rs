@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+use super::look::View;
 use super::paint::{self, Colour};
 use super::style;
 use super::tree::{Key, Kind, Node, Tree};
@@ -19,6 +20,8 @@ const MARGIN: f64 = 10.0;
 const ROW: usize = 17;
 /// Of the widest among the fonts named below at 12 pixels: SF Mono has 7.42, DejaVu Sans Mono 7.22. As in `script.js`.
 const LETTER: f64 = 7.5;
+/// Of the line above the graph that says what a bar is.
+const DETAILS: usize = 18;
 /// Frames lower than this have no room on a page that can be scrolled.
 const DEPTH: usize = 700;
 
@@ -35,6 +38,7 @@ pub(super) struct Picture<'a> {
     pub(super) subtitle: String,
     /// Of a difference: what both sides are called.
     pub(super) sides: Option<[&'a str; 2]>,
+    pub(super) view: View,
     pub(super) tree: &'a Tree,
 }
 
@@ -57,11 +61,11 @@ impl Picture<'_> {
     fn write_to(&self, out: &mut String) -> fmt::Result {
         let bars = self.bars();
         let depth = bars.iter().map(|bar| bar.depth).max().unwrap_or(0) + 1;
-        let notes: Vec<&str> = self.subtitle.lines().collect();
+        let notes: Vec<&str> = self.subtitle.lines().chain(self.view.note()).collect();
         let legend = self.legend();
         let legend_y = 46 + 16 * notes.len() + 4;
         let legend_rows = legend.last().map_or(0, |entry| entry.row);
-        let head = legend_y + ROW * legend_rows + 22;
+        let head = legend_y + ROW * legend_rows + 22 + if self.view.grows_down() { DETAILS } else { 0 };
         let height = head + depth * ROW + 34;
         writeln!(
             out,
@@ -83,11 +87,12 @@ impl Picture<'_> {
         }
         writeln!(out, "<g id=\"graph\" transform=\"translate({MARGIN} {head})\">")?;
         for bar in &bars {
-            // The root stands below.
-            self.write_bar(out, bar, (depth - 1 - bar.depth) * ROW)?;
+            let row = if self.view.grows_down() { bar.depth } else { depth - 1 - bar.depth };
+            self.write_bar(out, bar, row * ROW)?;
         }
         writeln!(out, "</g>")?;
-        let y = height - 14;
+        // Beside the root.
+        let y = if self.view.grows_down() { head - 8 } else { height - 14 };
         write!(out, "<text id=\"details\" class=\"note\" x=\"{MARGIN}\" y=\"{y}\">")?;
         if self.tree.left_out > 0 {
             write!(out, "{} frames too narrow to be drawn", self.tree.left_out)?;
@@ -186,7 +191,9 @@ impl Picture<'_> {
                 let error = (node.values[0] as f64 * of.period as f64).sqrt();
                 let _ = write!(text, " ± {}", figure(of, of.row().unit.shown(error)));
             }
-            let _ = write!(text, "; {} of it in itself", figure(of, shown(node.own[0])));
+            if self.view != View::Callers {
+                let _ = write!(text, "; {} of it in itself", figure(of, shown(node.own[0])));
+            }
         }
         text
     }

@@ -18,11 +18,11 @@ fn frame(names: &[&str], runtime: Runtime, fidelity: Fidelity) -> Frame {
 }
 
 fn graph(title: &str, selection: &Selection) -> String {
-    super::graph(title, selection, Frames::Program)
+    super::graph(title, selection, Look::default())
 }
 
 fn difference(title: &str, before: (&str, &Selection), now: (&str, &Selection)) -> String {
-    super::difference(title, before, now, Frames::Program)
+    super::difference(title, before, now, Look::default())
 }
 
 fn native(name: &str) -> Frame {
@@ -109,18 +109,80 @@ fn bars_stand_on_their_callers_and_are_as_wide_as_their_share() {
     }
 }
 
+/// A picture in a view of the usual frames.
+fn view(selection: &Selection, view: View) -> String {
+    super::graph("shop", selection, Look { view, ..Look::default() })
+}
+
+/// Bars whose rows are `depth` away from the root's, by name, with how many of a thousand they take.
+fn row(svg: &str, depth: usize) -> Vec<(String, u32)> {
+    let bars = bars(svg);
+    let root = bars[0].2;
+    let is_there = |y: f64| ((y - root).abs() / 17.0).round() as usize == depth;
+    let row = bars.iter().filter(|bar| is_there(bar.2));
+    row.map(|(name, _, _, width)| (name.clone(), (width / 1.18).round() as u32)).collect()
+}
+
+#[test]
+fn views_are_of_the_same_samples_and_differ_in_what_stands_where() {
+    let selection = example();
+    for (wanted, grows_down, roots, deepest) in [
+        (View::Flame, false, vec![("shop", 1000)], vec!["copy", "tcp_sendmsg"]),
+        (View::Icicle, true, vec![("shop", 1000)], vec!["copy", "tcp_sendmsg"]),
+        // What takes the time itself, and at the end whose it is.
+        (
+            View::Callers,
+            true,
+            vec![("[libshop.so]", 250), ("copy", 500), ("tcp_sendmsg", 250)],
+            vec!["shop", "shop"],
+        ),
+    ] {
+        let svg = view(&selection, wanted);
+        let bars = bars(&svg);
+        let total = "<title>all\nall\n100.00 %, 40.0 ms of CPU time";
+        assert!(svg.contains("3 samples, 40.0 ms of CPU time") && svg.contains(total), "{wanted:?}: {svg}");
+        let root = bars[0].2;
+        assert!(bars[1..].iter().all(|bar| (bar.2 > root) == grows_down && bar.2 != root), "{wanted:?}");
+        let named = |row: Vec<(String, u32)>| row.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
+        let expected: Vec<_> = roots.into_iter().map(|(name, share)| (name.to_owned(), share)).collect();
+        assert_eq!(row(&svg, 1), expected, "{wanted:?}");
+        assert_eq!(named(row(&svg, 4)), deepest, "{wanted:?}");
+    }
+}
+
+#[test]
+fn a_hot_function_is_one_bar_whoever_calls_it() {
+    let of = |caller: &str| [native("memcpy"), native(caller), native("main")];
+    let (read, write, own) = (of("read"), of("write"), [native("main")]);
+    let selection = selection(&[(&read, 3), (&write, 1), (&own, 1)]);
+    let callers = view(&selection, View::Callers);
+    let owned =
+        |bars: &[(&str, u32)]| bars.iter().map(|(name, n)| ((*name).to_owned(), *n)).collect::<Vec<_>>();
+    assert_eq!(row(&callers, 1), owned(&[("main", 200), ("memcpy", 800)]));
+    assert_eq!(row(&callers, 2), owned(&[("shop", 200), ("read", 600), ("write", 200)]));
+    assert!(callers.contains("below it what called it") && !callers.contains("of it in itself"), "{callers}");
+    // Elsewhere it is where it was called.
+    assert_eq!(row(&view(&selection, View::Icicle), 4), owned(&[("memcpy", 600), ("memcpy", 200)]));
+    let base = super::tests::selection(&[(&own, 1)]);
+    let look = Look { view: View::Callers, ..Look::default() };
+    let compared = super::difference("change", ("before", &base), ("now", &selection), look);
+    assert_eq!(row(&compared, 1), owned(&[("main", 600), ("memcpy", 400)]));
+}
+
 #[test]
 fn bars_are_one_stop_of_the_tab_key_however_many_there_are() {
     let names: Vec<_> = (0..5_000).map(|index| [native(&format!("f{index}")), native("main")]).collect();
     let stacks: Vec<(&[Frame], u32)> = names.iter().map(|frames| (frames.as_slice(), 1)).collect();
-    let svg = graph("many", &selection(&stacks));
-    let graph = svg.split_once("id=\"graph\"").unwrap().1.split_once("<script>").unwrap().0;
-    assert!(graph.matches("<title>").count() > 5_000);
-    let stop = "<g tabindex=\"0\" role=\"button\"><title>all\n";
-    assert_eq!((graph.matches("tabindex").count(), graph.matches(stop).count()), (1, 1));
-    // A field and a button of their own kind, which need no other key.
-    assert!(svg.contains("<input id=\"search\" type=\"search\"") && svg.contains("<button id=\"reset\""));
-    assert!(svg.contains("aria-label=\"Functions to search for"));
+    for wanted in View::ALL {
+        let svg = view(&selection(&stacks), wanted);
+        let graph = svg.split_once("id=\"graph\"").unwrap().1.split_once("<script>").unwrap().0;
+        assert!(graph.matches("<title>").count() > 5_000);
+        let stop = "<g tabindex=\"0\" role=\"button\"><title>all\n";
+        assert_eq!((graph.matches("tabindex").count(), graph.matches(stop).count()), (1, 1), "{wanted:?}");
+        // A field and a button of their own kind, which need no other key.
+        assert!(svg.contains("<input id=\"search\" type=\"search\"") && svg.contains("<button id=\"reset\""));
+        assert!(svg.contains("aria-label=\"Functions to search for"));
+    }
     for key in [
         "\"Enter\"",
         "\" \"",

@@ -1,7 +1,7 @@
 //! Samples to a tree of frames.
 //!
 //! In: one or two selections. Out: a [`Tree`], root first, children in the order of their names: the same samples in
-//! any order make the same tree. Refuses to know pixels.
+//! any order make the same tree. Where callers are looked for, stacks stand upside down. Refuses to know pixels.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,8 @@ use std::sync::Arc;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-use super::runtime::{self, Frames};
+use super::look::{Look, View};
+use super::runtime;
 use crate::profile::unnamed::{module, shown};
 use crate::profile::waits::{Said, said};
 use crate::profile::{Fidelity, Frame, Origin, Runtime, Sample, SampleType, Selection, Stack};
@@ -106,8 +107,8 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    pub(super) fn new(selections: &[&Selection], levels: Levels, frames: Frames) -> Self {
-        let mut growing = Growing::new(frames);
+    pub(super) fn new(selections: &[&Selection], levels: Levels, look: Look) -> Self {
+        let mut growing = Growing::new(look);
         let (mut types, mut independent) = ([SampleType::default(); 2], [1.0; 2]);
         for (index, selection) in selections.iter().enumerate().take(2) {
             types[index] = selection.shown_type();
@@ -184,31 +185,24 @@ struct Growing {
     /// By parent.
     children: Vec<BTreeMap<Key, usize>>,
     limit: usize,
-    frames: Frames,
+    look: Look,
     /// Stacks of which frames found no room.
     left_out: usize,
 }
 
 impl Growing {
-    fn new(frames: Frames) -> Self {
+    fn new(look: Look) -> Self {
         let (name, kind, module) = ("all".into(), Kind::Level("all"), "".into());
         let key = Key { name, kind, module, is_inlined: false, wait: None };
         let root = Node { key, values: [0; 2], own: [0; 2], children: Vec::new() };
-        Self { nodes: vec![root], children: vec![BTreeMap::new()], limit: GROWING, frames, left_out: 0 }
+        Self { nodes: vec![root], children: vec![BTreeMap::new()], limit: GROWING, look, left_out: 0 }
     }
 
     fn add(&mut self, selection: usize, path: Vec<Key>, sample: &Sample, value: u64) {
         let add = |sum: &mut [u64; 2]| sum[selection] = sum[selection].saturating_add(value);
         add(&mut self.nodes[0].values);
         let mut at = 0;
-        let frames = runtime::shown(&sample.stack, self.frames).rev();
-        let wait: Option<Arc<str>> = match sample.stack.frames.last().and_then(said) {
-            Some(Said::Waiting(reason)) => Some(reason.into()),
-            _ => None,
-        };
-        let keys = frames.flat_map(|frame| keys(frame, &sample.origin.executable));
-        let keys = keys.map(|key| Key { wait: wait.clone(), ..key });
-        for key in path.into_iter().chain(keys) {
+        for key in self.stacked(path, sample) {
             let Some(child) = self.child(at, key) else {
                 self.left_out += 1;
                 return;
@@ -217,6 +211,22 @@ impl Growing {
             add(&mut self.nodes[at].values);
         }
         add(&mut self.nodes[at].own);
+    }
+
+    /// What stands on each other, from the root on: `path` and the frames of a sample, or all of that upside down.
+    fn stacked(&self, path: Vec<Key>, sample: &Sample) -> Vec<Key> {
+        let frames = runtime::shown(&sample.stack, self.look).rev();
+        let wait: Option<Arc<str>> = match sample.stack.frames.last().and_then(said) {
+            Some(Said::Waiting(reason)) => Some(reason.into()),
+            _ => None,
+        };
+        let keys = frames.flat_map(|frame| keys(frame, &sample.origin.executable));
+        let keys = keys.map(|key| Key { wait: wait.clone(), ..key });
+        let mut stacked: Vec<Key> = path.into_iter().chain(keys).collect();
+        if self.look.view == View::Callers {
+            stacked.reverse();
+        }
+        stacked
     }
 
     fn child(&mut self, parent: usize, key: Key) -> Option<usize> {

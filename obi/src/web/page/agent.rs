@@ -27,7 +27,7 @@ const API: [(&str, &str); 10] = [
     ("/api/v1/traces", "Recent traces; one by /api/v1/traces/{trace_id}"),
     (
         "/api/v1/profiles?format=svg",
-        "What CPUs did in the last minute, as a flame graph; format=json, pprof, otlp; choose with service route span trace pid from to slow",
+        "What CPUs did in the last minute, as a flame graph; format=json, pprof, otlp; choose with service route span trace pid from to slow; view=icicle, callers",
     ),
     ("/api/v1/service-graph", "Who calls whom"),
     ("/api/v1/slos", "Error budgets and burn rates"),

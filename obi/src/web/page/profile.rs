@@ -13,7 +13,7 @@ use super::frame::{Here, Page};
 use super::span::{picture, types};
 use super::{link, text};
 use crate::export::Metrics;
-use crate::export::flame::Frames;
+use crate::export::flame::{Frames, Look, View};
 use crate::profile::SampleKind;
 use crate::profile::ask::AskError;
 use crate::profile::choose::Filter;
@@ -40,7 +40,7 @@ struct Asked {
     pairs: Pairs,
     title: String,
     filter: Filter,
-    frames: Frames,
+    look: Look,
     /// Types of samples that there are beside CPU time.
     types: Vec<SampleKind>,
 }
@@ -99,7 +99,7 @@ impl Asked {
                     .push((name.to_owned(), format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000)));
             }
         }
-        Self { picture, pairs, title, filter, frames: request.frames, types: Vec::new() }
+        Self { picture, pairs, title, filter, look: request.look, types: Vec::new() }
     }
 
     /// An address with the same parameters and some others; an empty one is left out.
@@ -118,7 +118,7 @@ impl Asked {
             (self.types())
             @match absent {
                 Some(sentence) => p.empty { (text::plain(sentence)) },
-                None => { (self.ways()) (picture(&self.address(self.picture, &[]), "Flame graph")) },
+                None => { (views(Some(self.look.view), |name| self.address(self.own(), &[("view", name)]))) (self.ways()) (picture(&self.address(self.picture, &[]), "Flame graph")) },
             }
         };
         let one = self.address(PICTURE, &[("format", "json")]);
@@ -177,7 +177,7 @@ impl Asked {
 
     /// The same with what is left out, or without it.
     fn frames(&self) -> Markup {
-        let (other, word) = match self.frames {
+        let (other, word) = match self.look.frames {
             Frames::Program => ("all", "With frames of interpreters and virtual machines"),
             Frames::All => ("", "Without frames of interpreters and virtual machines"),
         };
@@ -210,6 +210,27 @@ impl Asked {
                 } @else { a href=(self.address(DIFFERENCE, &[])) { "SVG" } }
             }
         }
+    }
+}
+
+/// The same samples in other views, by the addresses of their names; the usual one's is empty.
+pub(super) fn views(shown: Option<View>, address: impl Fn(&str) -> String) -> Markup {
+    let name = |view: View| if view == View::default() { "" } else { view.name() };
+    html! {
+        p.go { "View: "
+            @for view in View::ALL {
+                a href=(address(name(view))) aria-current=[(Some(view) == shown).then_some("true")] { (word_of(view)) } " "
+            }
+        }
+    }
+}
+
+/// What a view is called.
+fn word_of(view: View) -> &'static str {
+    match view {
+        View::Flame => "flame graph",
+        View::Icicle => "root on top (icicle)",
+        View::Callers => "callers of each function",
     }
 }
 

@@ -185,6 +185,7 @@ fn cpu_time(span: &Span, sampled: &Sampled, types: &[SampleKind]) -> Markup {
                         a href=(own) { "On a page of its own" }
                         @if let Some(address) = compared(span, &id) { ", " a href=(address) { "against the fast ones of its route" } }
                     }
+                    (profile::views(None, |view| link::with(profile::PAGE, &[of_span[0], of_span[1], ("view", view)])))
                     (shown())
                 },
                 Sampled::Samples(total, _) => (few(span, total.samples)),

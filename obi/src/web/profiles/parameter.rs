@@ -5,12 +5,12 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 
 use crate::cause::context::parse_id;
-use crate::export::flame::Frames;
+use crate::export::flame::{Frames, Look, View};
 use crate::profile::choose::{Filter, Pace};
 use crate::profile::sample_type::{ROWS, SampleKind};
 use crate::web::Error;
 
-const UNKNOWN: &str = "unknown parameter, expected one of type, service, version, from, to, route, span, trace, pid, slow, frames, format";
+const UNKNOWN: &str = "unknown parameter, expected one of type, service, version, from, to, route, span, trace, pid, slow, frames, view, format";
 /// Of a selection without `from`.
 const USUAL_NANOSECONDS: u64 = 60_000_000_000;
 static EXPECTED_TYPE: LazyLock<String> =
@@ -61,7 +61,7 @@ pub(in crate::web) struct Request {
     /// Times are nanoseconds since the Unix epoch.
     pub(in crate::web) filter: Filter,
     pub(super) format: Option<Format>,
-    pub(in crate::web) frames: Frames,
+    pub(in crate::web) look: Look,
     /// In a few words.
     pub(in crate::web) title: String,
 }
@@ -80,6 +80,7 @@ struct Parameters {
     pid: Option<u32>,
     slow: Option<bool>,
     frames: Option<Frames>,
+    view: Option<View>,
     format: Option<Format>,
 }
 
@@ -140,6 +141,7 @@ impl Parameters {
             "pid" => set(&mut self.pid, value.parse().map_err(|_| "expected a process id")),
             "slow" => set(&mut self.slow, value.parse().map_err(|_| "expected true or false")),
             "frames" => set(&mut self.frames, Frames::of_name(&value).ok_or("expected program or all")),
+            "view" => set(&mut self.view, View::of_name(&value).ok_or("expected flame, icicle or callers")),
             "format" => set(&mut self.format, Format::of_name(&value)),
             _ => Err(UNKNOWN),
         };
@@ -163,7 +165,8 @@ impl Parameters {
         let kind = self.kind.unwrap_or_default();
         let Self { service, version, route, span: span_id, trace: trace_id, pid, .. } = self;
         let filter = Filter { kind, start, end, service, version, route, span_id, trace_id, pid, pace };
-        Ok(Request { filter, format: self.format, frames: self.frames.unwrap_or_default(), title })
+        let look = Look { frames: self.frames.unwrap_or_default(), view: self.view.unwrap_or_default() };
+        Ok(Request { filter, format: self.format, look, title })
     }
 
     fn title(&self, start: u64, end: u64) -> String {
@@ -266,7 +269,20 @@ mod tests {
             [("", Frames::Program), ("frames=program", Frames::Program), ("frames=all", Frames::All)]
         {
             let request = Request::parse(pairs(query), NOW).unwrap();
-            assert_eq!(request.frames, expected, "{query}");
+            assert_eq!(request.look.frames, expected, "{query}");
+        }
+    }
+
+    #[test]
+    fn every_view_is_asked_for_by_its_name() {
+        for (query, expected) in [
+            ("", View::Flame),
+            ("view=flame", View::Flame),
+            ("view=icicle", View::Icicle),
+            ("view=callers&frames=all", View::Callers),
+        ] {
+            let request = Request::parse(pairs(query), NOW).unwrap();
+            assert_eq!(request.look.view, expected, "{query}");
         }
     }
 
@@ -293,6 +309,9 @@ mod tests {
         check("pid=-1", "pid=-1: expected a process id");
         check("slow=1", "slow=1: expected true or false");
         check("frames=some", "frames=some: expected program or all");
+        check("view=", "view=: expected flame, icicle or callers");
+        check("view=Flame", "view=Flame: expected flame, icicle or callers");
+        check("view=icicle&view=icicle", "view=icicle: given more than once");
         check("format=png", "format=png: expected svg, html, pprof, otlp, json or folded");
         check("from=yesterday", "from=yesterday: expected a time such as");
         check("from=-1", "from=-1: expected a time");
@@ -327,7 +346,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn any_pair_is_read_or_refused(name in "(base_)?(type|version|from|to|span|trace|pid|slow|frames|format|[a-z]{0,8})", value in "\\PC{0,40}") {
+        fn any_pair_is_read_or_refused(name in "(base_)?(type|version|from|to|span|trace|pid|slow|frames|view|format|[a-z]{0,8})", value in "\\PC{0,40}") {
             let given = vec![(name.clone(), value.clone())];
             if let Err(error) = Request::parse_both(given, NOW) {
                 assert!(matches!(error, Error::Parameter { .. }));

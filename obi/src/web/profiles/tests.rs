@@ -274,6 +274,58 @@ async fn pictures_leave_out_a_runtime_that_leads_to_the_program() {
     }
 }
 
+#[tokio::test]
+async fn every_view_has_the_same_total_and_a_link_on_the_page() {
+    let app = app();
+    let total = "100.00 %, 100.0 ms of CPU time";
+    // The row of the function that takes the time, counted from the root's.
+    for (view, rows) in [("", 4), ("view=flame&", 4), ("view=icicle&", 4), ("view=callers&", 1)] {
+        for format in ["svg", "html"] {
+            let uri = format!("/api/v1/profiles?{view}format={format}");
+            let svg = text(&app, &uri, "*/*").await;
+            assert!(svg.contains(&format!("<title>all\nall\n{total}")), "{uri}: {svg}");
+            let y = |name: &str| -> i32 {
+                let bar = svg.split_once(&format!("<title>{name}\n")).unwrap().1;
+                bar.split_once(" y=\"").unwrap().1.split('"').next().unwrap().parse().unwrap()
+            };
+            let down = if view.contains("icicle") || view.contains("callers") { 17 } else { -17 };
+            assert_eq!(y("sort_all") - y("all"), rows * down, "{uri}");
+        }
+    }
+    let compared = text(&app, "/api/v1/profiles/compare?slow=true&view=callers", "*/*").await;
+    assert!(compared.contains("below it what called it"), "{compared}");
+    for (uri, expected, current) in [
+        ("/profiles?pid=7", ["", "icicle", "callers"], "flame graph"),
+        ("/profiles?pid=7&view=flame", ["", "icicle", "callers"], "flame graph"),
+        ("/profiles?view=icicle&pid=7", ["", "icicle", "callers"], "root on top"),
+        ("/profiles/compare?pid=7&slow=true&view=callers", ["", "icicle", "callers"], "callers of"),
+    ] {
+        let page = text(&app, uri, "text/html").await;
+        let line = page.split_once("View: ").unwrap().1.split_once("</p>").unwrap().0;
+        let links: Vec<_> = line.split("<a href=\"").skip(1).collect();
+        let view = |link: &&str| {
+            let address = link.split('"').next().unwrap();
+            assert!(address.contains("pid=7"), "{uri}: {address}");
+            address.split_once("view=").map_or("", |(_, rest)| rest.split('&').next().unwrap()).to_owned()
+        };
+        assert_eq!(links.iter().map(view).collect::<Vec<_>>(), expected, "{uri}");
+        let shown: Vec<_> = links.iter().filter(|link| link.contains("aria-current=\"true\"")).collect();
+        assert!(shown.len() == 1 && shown[0].contains(&format!(">{current}")), "{uri}: {line}");
+        // The picture is in the view that the page says.
+        let picture = page.split_once("<iframe class=\"flame\" src=\"").unwrap().1.split('"').next().unwrap();
+        assert_eq!(picture.contains("view="), uri.contains("view="), "{picture}");
+    }
+    let (trace, span) = ("02".repeat(16), "02".repeat(8));
+    let page = text(&app, &format!("/traces/{trace}/{span}"), "text/html").await;
+    let own = format!("/profiles?trace={trace}&amp;span={span}");
+    for view in ["\"", "&amp;view=icicle\"", "&amp;view=callers\""] {
+        assert!(page.contains(&format!("<a href=\"{own}{view}")), "{view}: {page}");
+    }
+    let (status, _, body) = get(&app, "/profiles?view=up", "text/html").await;
+    let body = String::from_utf8_lossy(&body);
+    assert!(status == 400 && body.contains("expected flame, icicle or callers"), "{body}");
+}
+
 /// Its picture, its files and its numbers are of the same samples; the way back leads to what it is a picture of.
 #[tokio::test]
 async fn a_page_has_the_picture_and_a_way_back() {
