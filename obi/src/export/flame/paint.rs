@@ -1,19 +1,39 @@
 //! Colours: whose code it is, how well it is named, how much it has changed.
 //!
-//! In: what a bar is. Out: a colour as SVG has it, the same for the same name. Refuses to know trees.
+//! In: what a bar is. Out: a colour as SVG has it, the same for the same name, and what it is on a dark ground. Text of
+//! the ground's other colour can be read on each. Refuses to know trees.
 
 use std::fmt;
 
 use super::tree::{Key, Kind};
 use crate::profile::{Fidelity, Runtime};
 
-/// Hue in degrees, saturation and lightness in percent.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Colour(u16, u8, u8);
+/// A colour on a light ground, and its like on a dark one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Colour {
+    /// In degrees.
+    hue: u16,
+    /// In percent.
+    saturation: u8,
+    /// In percent: on a light ground, on a dark one.
+    lightness: [u8; 2],
+}
+
+impl Colour {
+    const fn new(hue: u16, saturation: u8, lightness: [u8; 2]) -> Self {
+        Self { hue, saturation, lightness }
+    }
+
+    /// The same on a dark ground.
+    pub(super) fn on_dark(self) -> Self {
+        let [_, dark] = self.lightness;
+        Self { lightness: [dark, dark], ..self }
+    }
+}
 
 impl fmt::Display for Colour {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "hsl({},{}%,{}%)", self.0, self.1, self.2)
+        write!(out, "hsl({},{}%,{}%)", self.hue, self.saturation, self.lightness[0])
     }
 }
 
@@ -34,48 +54,50 @@ pub(super) const LEGEND: [(&str, Kind); 10] = [
 /// The colour of a kind of bar.
 pub(super) fn of_kind(kind: Kind) -> Colour {
     match kind {
-        Kind::Level(_) => Colour(215, 18, 84),
-        Kind::Code(_, Fidelity::Marker) => Colour(0, 0, 45),
-        Kind::Code(Runtime::Kernel, _) => Colour(212, 52, 70),
-        Kind::Code(_, Fidelity::Address) => Colour(0, 0, 78),
-        Kind::Code(Runtime::Native, _) => Colour(46, 85, 68),
-        Kind::Code(Runtime::Rust, _) => Colour(22, 78, 68),
-        Kind::Code(Runtime::Go, _) => Colour(186, 52, 66),
-        Kind::Code(Runtime::V8, _) => Colour(95, 45, 66),
-        Kind::Code(Runtime::Jvm, _) => Colour(150, 38, 66),
-        Kind::Code(Runtime::Dotnet, _) => Colour(275, 42, 76),
-        Kind::Code(Runtime::Cpython, _) => Colour(60, 55, 68),
+        Kind::Level(_) => Colour::new(215, 18, [84, 32]),
+        Kind::Code(_, Fidelity::Marker) => Colour::new(0, 0, [45, 40]),
+        Kind::Code(Runtime::Kernel, _) => Colour::new(212, 52, [70, 42]),
+        Kind::Code(_, Fidelity::Address) => Colour::new(0, 0, [78, 40]),
+        Kind::Code(Runtime::Native, _) => Colour::new(46, 85, [68, 25]),
+        Kind::Code(Runtime::Rust, _) => Colour::new(22, 78, [68, 36]),
+        Kind::Code(Runtime::Go, _) => Colour::new(186, 52, [66, 30]),
+        Kind::Code(Runtime::V8, _) => Colour::new(95, 45, [66, 30]),
+        Kind::Code(Runtime::Jvm, _) => Colour::new(150, 38, [66, 31]),
+        Kind::Code(Runtime::Dotnet, _) => Colour::new(275, 42, [76, 45]),
+        Kind::Code(Runtime::Cpython, _) => Colour::new(60, 55, [68, 25]),
     }
 }
 
 /// The colour of waits for a reason, by its words; each has one of its own.
 pub(super) fn of_wait(reason: &str) -> Colour {
     match reason {
-        "lock" => Colour(2, 70, 66),
-        "gil" => Colour(330, 55, 72),
-        "condition" => Colour(284, 40, 70),
-        "network" => Colour(205, 60, 66),
-        "poll" => Colour(205, 22, 76),
-        "disk" => Colour(30, 80, 62),
-        "file" => Colour(45, 60, 66),
-        "page fault" => Colour(75, 45, 60),
-        "sleep" => Colour(160, 32, 68),
-        "child" => Colour(120, 28, 66),
-        _ => Colour(0, 0, 72),
+        "lock" => Colour::new(2, 70, [66, 44]),
+        "gil" => Colour::new(330, 55, [72, 44]),
+        "condition" => Colour::new(284, 40, [70, 46]),
+        "network" => Colour::new(205, 60, [66, 38]),
+        "poll" => Colour::new(205, 22, [76, 40]),
+        "disk" => Colour::new(30, 80, [62, 33]),
+        "file" => Colour::new(45, 60, [66, 29]),
+        "page fault" => Colour::new(75, 45, [60, 28]),
+        "sleep" => Colour::new(160, 32, [68, 33]),
+        "child" => Colour::new(120, 28, [66, 34]),
+        _ => Colour::new(0, 0, [72, 40]),
     }
 }
 
 /// The same with a shade by its name, so that neighbours can be distinguished.
 pub(super) fn of(key: &Key) -> Colour {
-    let Colour(hue, saturation, lightness) = match &key.wait {
+    let colour = match &key.wait {
         Some(reason) => of_wait(reason),
         None => of_kind(key.kind),
     };
     if let Kind::Level(_) | Kind::Code(_, Fidelity::Marker) = key.kind {
-        return Colour(hue, saturation, lightness);
+        return colour;
     }
     let shade = key.name.bytes().fold(7_u8, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte)) % 11;
-    Colour(hue, saturation, lightness - 5 + shade)
+    let [light, dark] = colour.lightness;
+    // Between dark colours half as much is as much to the eye.
+    Colour { lightness: [light - 5 + shade, dark - 2 + shade * 2 / 5], ..colour }
 }
 
 /// Standard errors within which a difference is chance: one bar in a hundred is beyond by chance.
@@ -92,8 +114,8 @@ pub(super) fn is_chance(before: [f64; 2], now: [f64; 2]) -> bool {
     (new.0 - old.0).abs() < CERTAIN * (old.1 + new.1).sqrt()
 }
 
-/// How a share has changed from `before` to `now`: white as it was, full red twice as much or new, full blue half as
-/// much or gone.
+/// How a share has changed from `before` to `now`: like the ground as it was, full red twice as much or new, full blue
+/// half as much or gone.
 pub(super) fn of_change(before: f64, now: f64) -> Colour {
     let change = match (before, now) {
         (before, now) if before == now => 0.0,
@@ -102,8 +124,9 @@ pub(super) fn of_change(before: f64, now: f64) -> Colour {
         (before, now) => (now / before).log2().clamp(-1.0, 1.0),
     };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 34")]
-    let paler = (f64::abs(change) * 34.0).round() as u8;
-    Colour(if change < 0.0 { 215 } else { 8 }, if change == 0.0 { 0 } else { 85 }, 96 - paler)
+    let strength = (f64::abs(change) * 34.0).round() as u8;
+    let (hue, saturation) = (if change < 0.0 { 215 } else { 8 }, if change == 0.0 { 0 } else { 85 });
+    Colour::new(hue, saturation, [96 - strength, 23 + strength / 2])
 }
 
 #[cfg(test)]

@@ -147,6 +147,11 @@
 		if (types) clear(); else zoom(root);
 		if (inside) go(current);
 	});
+	/* The page around it says which ground its reader has chosen. */
+	window.addEventListener("message", event => {
+		var media = { dark: "all", light: "not all" }[event.data];
+		if (media) by("dark").sheet.cssRules[0].media.mediaText = media;
+	});
 	details.textContent = note;
 	by("controls").removeAttribute("display");
 })();

@@ -1,10 +1,16 @@
-//! The look that all pictures have in common.
+//! Rules of CSS: those that all pictures have in common, and those for who wants a dark ground.
 //!
-//! Out: rules of CSS. Refuses to know what is drawn.
+//! In: the colours of a picture. Out: text of `style` elements. Refuses to know what is drawn.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Write as _};
+
+use super::paint::Colour;
 
 /// Rules of every picture.
 pub(super) const STYLE: &str = "\
 <style>
+:root, svg { color-scheme: light; }
 text { fill: #1a1a1a; }
 .page { fill: #fdfdfb; }
 .title { font-size: 16px; font-weight: bold; }
@@ -23,3 +29,25 @@ text { fill: #1a1a1a; }
 #graph .beneath rect { opacity: 0.55; }
 </style>
 ";
+
+/// What is no bar, where a dark ground is wanted.
+const DARK: &str = "\
+:root, svg { color-scheme: dark; }
+body { background: #14171c; }
+text { fill: #f4f4f4; }
+.page { fill: #14171c; }
+.note { fill: #a9b1bc; }
+.controls { color: #a9b1bc; }
+#graph g:hover rect, #graph g:focus-visible rect { stroke: #fff; }
+#graph .found rect { fill: #a3159a; }
+";
+
+/// The rules for a dark ground: each colour that a picture has is replaced by its like. The script finds them by their
+/// name.
+pub(super) fn write_dark(out: &mut String, colours: &BTreeSet<Colour>) -> fmt::Result {
+    write!(out, "<style id=\"dark\">\n@media (prefers-color-scheme: dark) {{\n{DARK}")?;
+    for colour in colours {
+        writeln!(out, "rect[fill=\"{colour}\"] {{ fill: {}; }}", colour.on_dark())?;
+    }
+    writeln!(out, "}}\n</style>")
+}

@@ -86,8 +86,10 @@ impl Picture<'_> {
             writeln!(out, "<text class=\"note\" x=\"{MARGIN}\" y=\"{head}\">no samples</text>")?;
         }
         writeln!(out, "<g id=\"graph\" transform=\"translate({MARGIN} {head})\">")?;
+        let mut colours: BTreeSet<Colour> = legend.iter().map(|entry| entry.colour).collect();
         for bar in &bars {
             let row = if self.view.grows_down() { bar.depth } else { depth - 1 - bar.depth };
+            colours.insert(self.colour(&self.tree.nodes[bar.node]));
             self.write_bar(out, bar, row * ROW)?;
         }
         writeln!(out, "</g>")?;
@@ -98,6 +100,7 @@ impl Picture<'_> {
             write!(out, "{} frames too narrow to be drawn", self.tree.left_out)?;
         }
         writeln!(out, "</text>")?;
+        style::write_dark(out, &colours)?;
         writeln!(out, "<script><![CDATA[{SCRIPT}]]></script>\n</svg>")
     }
 

@@ -1,5 +1,6 @@
 //! The picture's text: what is in it, in which place, and that hostile names stay text.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::*;
@@ -195,6 +196,103 @@ fn bars_are_one_stop_of_the_tab_key_however_many_there_are() {
         assert!(SCRIPT.contains(key), "{key}");
     }
     assert!(SCRIPT.len() < 6_144 && !SCRIPT.contains("]]>"), "{}", SCRIPT.len());
+}
+
+/// Relative luminance of `#rrggbb` or `hsl(…)` as WCAG 2 defines it.
+fn luminance(colour: &str) -> f64 {
+    let channels: Vec<f64> = match colour.strip_prefix('#') {
+        Some(digits) => {
+            let wide = if digits.len() == 3 {
+                digits.chars().flat_map(|digit| [digit; 2]).collect()
+            } else {
+                digits.to_owned()
+            };
+            (0..3)
+                .map(|nth| f64::from(u8::from_str_radix(&wide[2 * nth..2 * nth + 2], 16).unwrap()) / 255.0)
+                .collect()
+        }
+        None => {
+            let inner = colour.strip_prefix("hsl(").unwrap().strip_suffix(')').unwrap();
+            let parts: Vec<f64> =
+                inner.split(',').map(|part| part.trim_end_matches('%').parse().unwrap()).collect();
+            let (hue, saturation, lightness) = (parts[0], parts[1] / 100.0, parts[2] / 100.0);
+            let channel = |offset: f64| {
+                let turn = (offset + hue / 30.0) % 12.0;
+                lightness
+                    - saturation
+                        * lightness.min(1.0 - lightness)
+                        * (turn - 3.0).min(9.0 - turn).clamp(-1.0, 1.0)
+            };
+            [0.0, 8.0, 4.0].map(channel).to_vec()
+        }
+    };
+    let linear =
+        |value: f64| if value <= 0.04045 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) };
+    0.2126 * linear(channels[0]) + 0.7152 * linear(channels[1]) + 0.0722 * linear(channels[2])
+}
+
+fn contrast(one: &str, other: &str) -> f64 {
+    let (one, other) = (luminance(one), luminance(other));
+    (one.max(other) + 0.05) / (one.min(other) + 0.05)
+}
+
+/// Bars of every kind, of every reason to wait, in every shade; and both sides of a difference.
+fn colourful() -> [String; 2] {
+    let kinds =
+        Runtime::ALL.into_iter().flat_map(|runtime| Fidelity::ALL.map(|fidelity| (runtime, fidelity)));
+    let mut stacks: Vec<Vec<Frame>> = Vec::new();
+    for (runtime, fidelity) in kinds {
+        stacks.extend((0..40).map(|nth| vec![frame(&[&format!("f{nth}")], runtime, fidelity)]));
+    }
+    for reason in 0..u32::try_from(crate::protocol::WAIT_REASON_NAMES.len()).unwrap() {
+        let waiting = crate::profile::waits::waiting(reason);
+        stacks.extend((0..40).map(|nth| vec![native(&format!("f{nth}")), waiting.clone()]));
+    }
+    let weighed = |weight: fn(u32) -> u32| {
+        let weights = (0..).map(weight);
+        let stacks: Vec<(&[Frame], u32)> = stacks.iter().map(|stack| &**stack).zip(weights).collect();
+        let many = stacks.into_iter().flat_map(|(frames, n)| std::iter::repeat_n((frames, 1), n as usize));
+        selection(&many.collect::<Vec<_>>())
+    };
+    let (one, other) = (weighed(|nth| 1 + nth % 83), weighed(|nth| 1 + 7 * nth % 89));
+    [graph("kinds", &one), difference("change", ("before", &one), ("now", &other))]
+}
+
+#[test]
+fn names_can_be_read_on_every_colour_on_light_and_on_dark_ground() {
+    for svg in colourful() {
+        let (light, dark) = svg.split_once("@media (prefers-color-scheme: dark) {").unwrap();
+        assert!(light.ends_with("<style id=\"dark\">\n"), "the script finds it, and lets the page choose");
+        let (dark, _) = dark.split_once("</style>").unwrap();
+        let rule = |rules: &str, selector: &str| {
+            let found = rules.split(&format!("\n{selector} {{ fill: ")).nth(1);
+            found.and_then(|rule| rule.split(';').next()).map(str::to_owned)
+        };
+        let [on_light, on_dark] = [light, dark].map(|rules| rule(rules, "text").unwrap());
+        let marked = rule(light, "#graph .dark:not(.found) text").unwrap();
+        let graph = light.split_once("id=\"graph\"").unwrap().1;
+        let mut colours = BTreeSet::new();
+        for bar in graph.split("<g").filter(|bar| bar.contains("<title>")) {
+            let colour = bar.split_once("fill=\"").unwrap().1.split('"').next().unwrap();
+            colours.insert((colour, bar.starts_with(" class=\"dark\"")));
+        }
+        assert!(colours.len() > 30, "{}", colours.len());
+        for (colour, is_marker) in colours {
+            let like = rule(dark, &format!("rect[fill=\"{colour}\"]"));
+            let like = like.unwrap_or_else(|| panic!("{colour} stays as it is on a dark ground"));
+            let [light, dark] = if is_marker { [&marked, &marked] } else { [&on_light, &on_dark] };
+            for (text, ground) in [(light, colour), (dark, like.as_str())] {
+                assert!(contrast(text, ground) >= 4.5, "{text} on {ground}: {}", contrast(text, ground));
+            }
+        }
+        for (rules, text) in [(light, &on_light), (dark, &on_dark)] {
+            let [page, note, found] =
+                [".page", ".note", "#graph .found rect"].map(|name| rule(rules, name).unwrap());
+            for (text, ground) in [(text, &page), (&note, &page), (text, &found)] {
+                assert!(contrast(text, ground) >= 4.5, "{text} on {ground}: {}", contrast(text, ground));
+            }
+        }
+    }
 }
 
 #[test]

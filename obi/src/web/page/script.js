@@ -12,7 +12,11 @@ function dark() {
 function turn() {
 	root.dataset.theme = dark() ? "light" : "dark";
 	store.set("theme", root.dataset.theme);
+	document.querySelectorAll(".flame").forEach(tint);
 }
+/* A picture in a sandbox knows the system's theme, and not the one that was chosen here. */
+function tint(it) { if (root.dataset.theme) it.contentWindow.postMessage(root.dataset.theme, "*"); }
+document.addEventListener("load", function (e) { if (e.target.matches && e.target.matches(".flame")) tint(e.target); }, true);
 function button(text, title, act) {
 	var it = document.createElement("button");
 	it.type = "button"; it.textContent = text; it.title = title; it.setAttribute("aria-label", title);
