@@ -10,7 +10,7 @@ use axum::Json;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::HeaderMap;
-use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::http::header::{ACCEPT, CONTENT_DISPOSITION, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -117,8 +117,7 @@ fn file(media: &'static str, name: &str, bytes: Vec<u8>) -> Response {
 }
 
 fn picture(svg: String) -> Response {
-    let media = "image/svg+xml; charset=utf-8";
-    ([(CONTENT_TYPE, media), (CONTENT_SECURITY_POLICY, security::PICTURE)], svg).into_response()
+    ([(CONTENT_TYPE, "image/svg+xml; charset=utf-8")], security::of_pictures(), svg).into_response()
 }
 
 /// The same as a document that is as large as it is, and scrolls.
@@ -127,8 +126,7 @@ fn framed(svg: &str) -> Response {
     let page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Flame graph</title><style>{style}</style>{svg}</html>"
     );
-    let media = "text/html; charset=utf-8";
-    ([(CONTENT_TYPE, media), (CONTENT_SECURITY_POLICY, security::PICTURE)], page).into_response()
+    ([(CONTENT_TYPE, "text/html; charset=utf-8")], security::of_pictures(), page).into_response()
 }
 
 /// What is accepted by name, in the order in which it is named; a browser gets a picture. Who does not say, as

@@ -7,7 +7,11 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_SECURITY_POLICY;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 use tower_service::Service as _;
 
@@ -324,6 +328,47 @@ async fn every_view_has_the_same_total_and_a_link_on_the_page() {
     let (status, _, body) = get(&app, "/profiles?view=up", "text/html").await;
     let body = String::from_utf8_lossy(&body);
     assert!(status == 400 && body.contains("expected flame, icicle or callers"), "{body}");
+}
+
+/// Nothing but the script that is in the picture may run, and that in a sandbox.
+#[tokio::test]
+async fn the_policy_of_a_picture_has_the_hash_of_its_script() {
+    let app = app();
+    for uri in [
+        "/api/v1/profiles?format=svg",
+        "/api/v1/profiles?format=html&view=icicle",
+        "/api/v1/profiles/compare?slow=true",
+        "/api/v1/profiles/compare?slow=true&format=html",
+    ] {
+        let request = extract::Request::get(uri).body(Body::empty()).unwrap();
+        let response = app.clone().call(request).await.unwrap();
+        let headers = response.headers().clone();
+        let header = |name: &str| headers.get(name).unwrap().to_str().unwrap();
+        let body = to_bytes(response.into_body(), 1 << 22).await.unwrap();
+        let body = String::from_utf8(body.to_vec()).unwrap();
+        assert_eq!(body.matches("<script").count(), 1, "{uri}");
+        let script = body.split_once("<script>").unwrap().1.split_once("</script>").unwrap().0;
+        let script = script.strip_prefix("<![CDATA[").unwrap().strip_suffix("]]>").unwrap();
+        let policy = header(CONTENT_SECURITY_POLICY.as_str());
+        let directive = |name: &str| {
+            let mut directives = policy.split(';').map(str::trim);
+            directives.find_map(|it| it.strip_prefix(name)).map(|it| it.trim().to_owned())
+        };
+        let hash = format!("'sha256-{}'", STANDARD.encode(Sha256::digest(script)));
+        assert_eq!(directive("script-src"), Some(hash), "{uri}");
+        assert_eq!(directive("sandbox").as_deref(), Some("allow-scripts"), "{uri}");
+        assert_eq!(directive("frame-ancestors").as_deref(), Some("'self'"), "{uri}");
+        assert_eq!(directive("default-src").as_deref(), Some("'none'"), "{uri}");
+        // HTML forbids any other value beside a sandbox.
+        assert_eq!(header("cross-origin-opener-policy"), "unsafe-none", "{uri}");
+        assert_eq!(header("x-content-type-options"), "nosniff", "{uri}");
+        // What a sandbox and the policy forbid is not used.
+        for forbidden in ["prompt(", "alert(", "localStorage", " onclick", " style=\"", "javascript:"] {
+            assert!(!body.contains(forbidden), "{uri}: {forbidden}");
+        }
+    }
+    let page = text(&app, "/profiles", "text/html").await;
+    assert!(page.contains("sandbox=\"allow-scripts\""), "{page}");
 }
 
 /// Its picture, its files and its numbers are of the same samples; the way back leads to what it is a picture of.
