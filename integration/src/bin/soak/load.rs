@@ -4,6 +4,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,16 +37,14 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Starts both kinds, `times` as often as a soak does.
-    pub(crate) fn start(server: &Server, times: u32) -> anyhow::Result<Self> {
+    /// Starts both kinds, the programs from the file `curl`, `times` as often as a soak does.
+    pub(crate) fn start(server: &Server, curl: &Path, times: u32) -> anyhow::Result<Self> {
         let Address::Tcp(address) = server.address else { bail!("nginx listens on TCP") };
         let is_over = Arc::new(AtomicBool::new(false));
         let mut threads = Vec::new();
-        for (per_second, ask) in
-            [(REQUESTS, kept as fn(SocketAddr) -> Ask), (PROCESSES, short_lived as fn(SocketAddr) -> Ask)]
-        {
+        for (per_second, ask) in [(REQUESTS, kept(address)), (PROCESSES, short_lived(curl, address))] {
             let is_over = Arc::clone(&is_over);
-            threads.push(thread::spawn(move || repeat(per_second * times, &is_over, ask(address))));
+            threads.push(thread::spawn(move || repeat(per_second * times, &is_over, ask)));
         }
         Ok(Self { is_over, threads })
     }
@@ -68,7 +67,7 @@ impl Drop for Load {
     }
 }
 
-type Ask = Box<dyn FnMut() -> anyhow::Result<()>>;
+type Ask = Box<dyn FnMut() -> anyhow::Result<()> + Send>;
 
 /// Calls `ask` so often until it is over; late ones are made up for.
 fn repeat(per_second: u32, is_over: &AtomicBool, mut ask: Ask) -> anyhow::Result<u64> {
@@ -114,10 +113,11 @@ fn kept(address: SocketAddr) -> Ask {
 }
 
 /// A program that starts, asks once and ends.
-fn short_lived(address: SocketAddr) -> Ask {
+fn short_lived(curl: &Path, address: SocketAddr) -> Ask {
+    let curl = curl.to_owned();
     let url = format!("http://{address}/plain/1024");
     Box::new(move || {
-        let mut command = Command::new("curl");
+        let mut command = Command::new(&curl);
         command.args(["--silent", "--fail", "--max-time", "10", "--output", "/dev/null", &url]);
         let status = command.stdin(Stdio::null()).status().context("start curl")?;
         if status.success() { Ok(()) } else { bail!("curl {url}: {status}") }
