@@ -143,7 +143,7 @@ test-node: image ## A real Kubernetes node runs the image by the chart (needs ro
 HELM   ?= $(shell command -v helm || echo $(abspath $(TARGET))/tools/helm)
 HELM_VERSION := v3.22.0
 
-chart: ## The chart: checked with every set of values in ci/, rendered, packed into $(TARGET)/chart
+chart: ## The chart: checked with every set of values in ci/, rendered, packed into $(TARGET)/chart (UPDATE_REFERENCE=1: writes deploy/daemonset.yaml)
 	[ -x "$(HELM)" ] || GOBIN=$(abspath $(TARGET))/tools go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 	script/check-chart "$(HELM)" $(TARGET)/chart
 
