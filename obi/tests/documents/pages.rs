@@ -29,8 +29,13 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
+/// A file of the repository, from the root.
+pub(crate) fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
 /// The documents, from the root.
-fn documents() -> BTreeSet<PathBuf> {
+pub(crate) fn documents() -> BTreeSet<PathBuf> {
     let within = |folder: &&str| fs::read_dir(root().join(folder)).into_iter().flatten();
     let paths = FOLDERS.iter().flat_map(within).map(|entry| entry.unwrap().path());
     let documents = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
