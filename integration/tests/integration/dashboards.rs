@@ -117,7 +117,7 @@ fn filled(expression: &str, service: &str) -> String {
         .replace("$__rate_interval", &format!("{WINDOW}s"))
         .replace("$__range", &format!("{RANGE}s"))
         .replace("=\"$service\"", &format!("=\"{service}\""));
-    for all in ["$namespace", "$service", "$slo", "$client", "$server", "$instance"] {
+    for all in ["$namespace", "$within", "$service", "$slo", "$client", "$server", "$instance"] {
         text = text.replace(&format!("=~\"{all}\""), "=~\".*\"");
     }
     assert!(!text.contains('$'), "a variable has no value: {text}");

@@ -2,14 +2,21 @@
 
 use super::link::CALLED;
 use super::model::{Dashboard, Unit, Variable, column, line, lines, row, stacked, table, text};
-use super::query::{histogram, part, rate, top};
+use super::query::{addressed_by, histogram, part, rate, top};
 
 const CHOSEN: &str = "client=~\"$client\",server=~\"$server\"";
 const BY: &str = "client, server, connection_type";
+/// Names alone are not enough to lead anywhere.
+const ENDS: &str = "client_service_namespace, client, server_service_namespace, server, connection_type";
 const ALL: &str = "traces_service_graph_request_total";
 
 fn failed(by: &str) -> String {
     part(&rate("traces_service_graph_request_failed_total", CHOSEN, by), &rate(ALL, CHOSEN, by))
+}
+
+/// A row for each edge between two services of two namespaces.
+fn by_ends(expression: &str) -> String {
+    addressed_by(&addressed_by(expression, "client_service_namespace"), "server_service_namespace")
 }
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -20,10 +27,10 @@ pub(crate) fn dashboard() -> Dashboard {
         [table(
             ("Edges", "Calls of one node to another, each once; a virtual node is known from one end only"),
             [
-                column("Calls", Unit::PerSecond, rate(ALL, CHOSEN, BY)),
-                column("Failed", Unit::Share, failed(BY)),
-                column("p95 by the server", Unit::Seconds, served.quantile(0.95, BY)),
-                column("p95 by the client", Unit::Seconds, called.quantile(0.95, BY)),
+                column("Calls", Unit::PerSecond, by_ends(&rate(ALL, CHOSEN, ENDS))),
+                column("Failed", Unit::Share, by_ends(&failed(ENDS))),
+                column("p95 by the server", Unit::Seconds, by_ends(&served.quantile(0.95, ENDS))),
+                column("p95 by the client", Unit::Seconds, by_ends(&called.quantile(0.95, ENDS))),
             ],
         )
         .links_to([CALLED])],

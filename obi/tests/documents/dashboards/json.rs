@@ -256,6 +256,9 @@ fn variable(variable: &Variable) -> Value {
             query_variable((name, help), selector, label, true)
         }
         Variable::One { name, label, selector, help } => query_variable((name, help), selector, label, false),
+        Variable::Computed { name, label, expression, help, is_shown } => {
+            computed_variable((name, help), expression, label, *is_shown)
+        }
         Variable::Source { name, plugin, help } => source(name, plugin, help),
     }
 }
@@ -270,6 +273,23 @@ fn query_variable((name, help): (&str, &str), selector: &str, label: &str, has_a
     });
     if has_all {
         // Matches series without the label as well.
+        variable["allValue"] = json!(".*");
+        variable["current"] = json!({"text": "All", "value": "$__all", "selected": true});
+    }
+    variable
+}
+
+/// Values of a label of what an expression gives. One that is shown offers all as well; none is escaped in expressions
+/// if it is not shown, so it may be a pattern.
+fn computed_variable((name, help): (&str, &str), expression: &str, label: &str, is_shown: bool) -> Value {
+    let mut variable = json!({
+        "type": "query", "name": name, "label": help, "description": help, "hide": if is_shown { 0 } else { 2 },
+        "datasource": {"type": "prometheus", "uid": "${datasource}"},
+        "query": {"query": format!("query_result({expression})"), "refId": "variable", "qryType": 3},
+        "includeAll": is_shown, "multi": false, "refresh": 2, "regex": format!("/{label}=\"([^\"]*)\"/"), "sort": 1,
+        "options": [],
+    });
+    if is_shown {
         variable["allValue"] = json!(".*");
         variable["current"] = json!({"text": "All", "value": "$__all", "selected": true});
     }

@@ -1,4 +1,7 @@
 //! Where clicks lead: dashboards by their uid, pages of an agent by the addresses that it keeps.
+//!
+//! A service is its namespace and its name: two services may have one name. Where there is no namespace, both kinds of
+//! address have `-` (`query::addressed`).
 
 use super::model::Link;
 
@@ -6,6 +9,7 @@ use super::model::Link;
 pub(crate) const SERVICE: Link = Link {
     title: "Dashboard of the service",
     url: "/d/obi-service?var-datasource=${datasource}&var-page=${page:percentencode}\
+          &var-namespace=${__data.fields.service_namespace:percentencode}\
           &var-service=${__data.fields.service_name:percentencode}&${__url_time_range}",
 };
 
@@ -39,5 +43,6 @@ pub(crate) const SLOW_TRACES: Link = Link {
 pub(crate) const CALLED: Link = Link {
     title: "Dashboard of the service that is called",
     url: "/d/obi-service?var-datasource=${datasource}&var-page=${page:percentencode}\
+          &var-namespace=${__data.fields.server_service_namespace:percentencode}\
           &var-service=${__data.fields.server:percentencode}&${__url_time_range}",
 };

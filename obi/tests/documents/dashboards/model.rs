@@ -19,6 +19,14 @@ pub(crate) enum Variable {
     Label { name: &'static str, label: &'static str, selector: &'static str, help: &'static str },
     /// The same, of which exactly one is shown.
     One { name: &'static str, label: &'static str, selector: &'static str, help: &'static str },
+    /// Values of a label of what an expression gives; one, or all. Not shown: the first, as a pattern.
+    Computed {
+        name: &'static str,
+        label: &'static str,
+        expression: String,
+        help: &'static str,
+        is_shown: bool,
+    },
     /// A data source of another kind.
     Source { name: &'static str, plugin: &'static str, help: &'static str },
 }

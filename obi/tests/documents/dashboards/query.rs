@@ -113,7 +113,18 @@ pub(crate) fn top(expression: &str) -> String {
     format!("topk(10, {expression})")
 }
 
-/// With the namespace as addresses of pages have it: `-` where there is none.
+/// With the namespace as addresses of pages and of [`super::link::SERVICE`] have it: `-` where there is none.
 pub(crate) fn addressed(expression: &str) -> String {
-    format!("label_replace({expression}, \"service_namespace\", \"-\", \"service_namespace\", \"\")")
+    addressed_by(expression, "service_namespace")
+}
+
+/// The same of a namespace in another label.
+pub(crate) fn addressed_by(expression: &str, label: &str) -> String {
+    format!("label_replace({expression}, \"{label}\", \"-\", \"{label}\", \"\")")
+}
+
+/// A regular expression, as label `within`, for the namespace that the variable `namespace` has: nothing for `-`.
+pub(crate) fn within() -> String {
+    let chosen = "label_replace(vector(1), \"within\", \"$namespace\", \"within\", \"\")";
+    format!("label_replace({chosen}, \"within\", \"()\", \"within\", \"-\")")
 }

@@ -96,6 +96,19 @@ fn broken_panel(panel: &Value, variables: &BTreeSet<&str>) -> Vec<String> {
         let url = text(link, "url");
         let is_ours = url.starts_with("/d/obi-") || url.starts_with("${page:raw}/");
         say(is_ours && !text(link, "title").is_empty(), "leads elsewhere");
+        let parameter = |name: &str| value_of(url, &format!("var-{name}="));
+        let is_service = url.starts_with("/d/obi-service?");
+        let namespace = parameter("namespace").and_then(|value| fields(value).next());
+        say(is_service == namespace.is_some(), "leads to a service without its namespace");
+        say(is_service == parameter("service").is_some(), "leads to a service without its name");
+        for target in targets {
+            let expression = text(target, "expr");
+            let columns = grouped(expression);
+            say(fields(url).all(|field| columns.contains(field)), "leads by a field that it does not have");
+            // A label that is empty would be no field.
+            let fills = |label: &str| expression.contains(&format!("\"{label}\", \"-\", \"{label}\", \"\")"));
+            say(namespace.is_none_or(fills), "leads to a service without its namespace where that is none");
+        }
     }
     let whole = panel.to_string();
     for name in used_variables(&whole) {
@@ -107,6 +120,22 @@ fn broken_panel(panel: &Value, variables: &BTreeSet<&str>) -> Vec<String> {
         broken.extend(broken_expression(expression));
     }
     broken
+}
+
+/// What stands behind `key` in an address, up to the next parameter.
+fn value_of<'u>(url: &'u str, key: &str) -> Option<&'u str> {
+    url.split(['?', '&']).find_map(|part| part.strip_prefix(key))
+}
+
+/// Fields of the row that was clicked.
+fn fields(url: &str) -> impl Iterator<Item = &str> {
+    url.split("${__data.fields.").skip(1).filter_map(|rest| rest.split([':', '}']).next())
+}
+
+/// Labels by which an expression groups.
+fn grouped(expression: &str) -> BTreeSet<&str> {
+    let lists = expression.split("by (").skip(1).filter_map(|rest| rest.split(')').next());
+    lists.flat_map(|list| list.split(", ")).collect()
 }
 
 /// Names behind `$`, in braces or not.
@@ -297,6 +326,16 @@ fn wrong_panels_are_found() {
     check(&|it| it["panels"][1]["gridPos"]["x"] = json!(23), "outside of the columns");
     check(&|it| it["panels"][2]["gridPos"]["x"] = json!(0), "lies on");
     check(&|it| it["panels"][1]["targets"][0]["expr"] = json!("obi_series{job=\"$jop\"}"), "is no variable");
-    let link = json!([{"title": "x", "url": "https://elsewhere/"}]);
-    check(&|it| it["panels"][1]["fieldConfig"]["defaults"]["links"] = link.clone(), "leads elsewhere");
+    let links = |url: &str| json!([{"title": "x", "url": url}]);
+    let check_link = |url: &str, expected: &str| {
+        check(&|it| it["panels"][1]["fieldConfig"]["defaults"]["links"] = links(url), expected);
+    };
+    check_link("https://elsewhere/", "leads elsewhere");
+    let name = "var-service=${__data.fields.service_name}";
+    check_link(&format!("/d/obi-service?{name}"), "without its namespace");
+    check_link(&format!("/d/obi-service?var-namespace=shop&{name}"), "without its namespace");
+    let namespace = "var-namespace=${__data.fields.service_namespace}";
+    check_link(&format!("/d/obi-service?{namespace}"), "without its name");
+    check_link(&format!("/d/obi-service?{namespace}&{name}"), "by a field that it does not have");
+    check_link(&format!("/d/obi-service?{namespace}&{name}"), "where that is none");
 }

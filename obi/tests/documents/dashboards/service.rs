@@ -5,9 +5,10 @@ use super::model::{
     Dashboard, Row, Unit, Variable, collapsed, column, heatmap, line, lines, number, row, stacked, table,
     with_exemplars,
 };
-use super::query::{addressed, histogram, rate, ratio, sum, top};
+use super::query::{addressed, histogram, rate, ratio, sum, top, within};
 
-const SERVICE: &str = "service_namespace=~\"$namespace\",service_name=\"$service\"";
+/// `$namespace` is one, `-` for none, or all; `$within` matches it.
+const SERVICE: &str = "service_namespace=~\"$within\",service_name=\"$service\"";
 const ROUTE: &str = "service_namespace, service_name, http_request_method, http_route";
 
 pub(crate) fn dashboard() -> Dashboard {
@@ -16,16 +17,24 @@ pub(crate) fn dashboard() -> Dashboard {
         title: "obi / Service",
         description: "One service: rate, errors, duration and saturation of its requests, and what it calls",
         variables: vec![
-            Variable::Label {
+            Variable::Computed {
                 name: "namespace",
                 label: "service_namespace",
-                selector: "traces_span_metrics_calls_total",
-                help: "Namespace of services",
+                expression: addressed("group by (service_namespace) (traces_span_metrics_calls_total)"),
+                help: "Namespace of the service; - is none",
+                is_shown: true,
+            },
+            Variable::Computed {
+                name: "within",
+                label: "within",
+                expression: within(),
+                help: "What matches the namespace",
+                is_shown: false,
             },
             Variable::One {
                 name: "service",
                 label: "service_name",
-                selector: "traces_span_metrics_calls_total{service_namespace=~\"$namespace\"}",
+                selector: "traces_span_metrics_calls_total{service_namespace=~\"$within\"}",
                 help: "The service",
             },
         ],
