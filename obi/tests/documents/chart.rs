@@ -1,12 +1,14 @@
-//! The chart takes the keys of the configuration and no others.
+//! The chart takes the keys of the configuration and no others, and what they take and nothing else.
 //!
-//! In: the configuration's defaults, the schema of the chart's values, its files. Out: failure when they disagree.
+//! In: the configuration's keys, the schema of the chart's values, its files. Out: failure when they disagree.
 //! `UPDATE_REFERENCE=1 cargo test -p obi --test documents` writes the schema's part.
 
 use std::path::{Path, PathBuf};
 
-use obi::config::Config;
 use serde_json::{Map, Value, json};
+
+use super::configuration_reference;
+use super::shape;
 
 fn chart() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/helm/obi")
@@ -17,21 +19,22 @@ fn read(name: &str) -> String {
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Of a value with named parts: those and no others. What a part may be is checked by the agent.
-fn sections(config: &Value) -> Value {
-    let keys = |section: &Value| -> Map<String, Value> {
-        let keys = section.as_object().into_iter().flatten();
-        keys.map(|(key, _)| (key.clone(), json!({}))).collect()
-    };
+/// The keys of the configuration and no others, each with its type. What a value of it may be is checked by the agent.
+fn sections() -> Value {
     let closed = |properties: Map<String, Value>| json!({"type": "object", "additionalProperties": false, "properties": properties});
-    let sections = config.as_object().expect("a configuration has sections").iter();
-    closed(sections.map(|(name, section)| (name.clone(), closed(keys(section)))).collect())
+    let mut sections: Map<String, Value> = Map::new();
+    for (section, key, doc) in configuration_reference::keys() {
+        let schema = shape::schema(&section, &key, &doc);
+        let keys = sections.entry(section).or_insert_with(|| closed(Map::new()));
+        keys["properties"][key] = schema;
+    }
+    closed(sections)
 }
 
 #[test]
 fn the_schema_knows_every_key_of_the_configuration() {
     let mut schema: Value = serde_json::from_str(&read("values.schema.json")).expect("it is JSON");
-    let expected = sections(&serde_json::to_value(Config::default()).expect("it is plain values"));
+    let expected = sections();
     if schema["properties"]["config"] == expected {
         return;
     }

@@ -98,7 +98,7 @@ fn fields<'a>(lines: &mut impl Iterator<Item = &'a str>) -> Vec<(String, String,
 }
 
 /// What stands in backquotes right behind a word.
-fn code_behind<'a>(doc: &'a str, word: &str) -> Option<&'a str> {
+pub(crate) fn code_behind<'a>(doc: &'a str, word: &str) -> Option<&'a str> {
     doc.split_once(word)?.1.trim_start().strip_prefix('`')?.split_once('`').map(|(code, _)| code)
 }
 
@@ -110,6 +110,17 @@ fn sections(structures: &BTreeMap<String, Structure>) -> Vec<(&str, &str, Option
         .iter()
         .map(|(name, kind, doc)| (name.as_str(), doc.as_str(), structures.get(kind)))
         .collect()
+}
+
+/// Every key, as section, key and comment.
+pub(crate) fn keys() -> Vec<(String, String, String)> {
+    let structures = structures();
+    let sections = sections(&structures).into_iter();
+    let keys = sections.flat_map(|(section, _, structure)| {
+        let keys = structure.into_iter().flat_map(|structure| &structure.fields);
+        keys.map(move |(key, _, doc)| (section.to_owned(), key.clone(), doc.clone()))
+    });
+    keys.collect()
 }
 
 /// The structure that a list's or a key's type is made of.
@@ -175,7 +186,7 @@ fn the_reference_is_up_to_date() {
 }
 
 /// Loads a configuration of one key.
-fn load_key(section: &str, key: &str, value: &str) -> Result<Config, String> {
+pub(crate) fn load_key(section: &str, key: &str, value: &str) -> Result<Config, String> {
     let file = tempfile::NamedTempFile::new().expect("a temporary file can be made");
     std::fs::write(file.path(), format!("{section}:\n  {key}: {value}\n")).expect("it can be written");
     load(Some(file.path())).map_err(|error| error.to_string())

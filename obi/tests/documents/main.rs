@@ -12,3 +12,4 @@ mod metrics_reference;
 mod pages;
 mod privileges;
 mod semantic_conventions;
+mod shape;
