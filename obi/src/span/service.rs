@@ -233,6 +233,9 @@ fn describe(facts: &Facts, host: &Host, pod: Option<(&Pod, &Cluster)>) -> Descri
     attributes.text("telemetry.sdk.version", env!("CARGO_PKG_VERSION"));
     host.describe(&mut attributes);
     attributes.text("service.instance.id", &instance::of_service(host, &namespace, &name));
+    if let Some((pod, _)) = pod {
+        kubernetes::annotate_service(pod, &mut attributes);
+    }
     let service = Service { name, namespace, id: 0, attributes };
     Described { service, anonymous, origin }
 }

@@ -48,6 +48,9 @@ pub(super) fn describe(
     if kubernetes::owner(host_name, &host.name).is_some() {
         attributes.text("k8s.pod.name", &clean(host_name));
     }
+    if let Some(pod) = &pod {
+        kubernetes::annotate_instance(pod, &mut attributes);
+    }
     Instance { attributes }
 }
 

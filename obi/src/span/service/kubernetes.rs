@@ -103,9 +103,6 @@ impl Cluster {
             attributes.text(VERSION, &clean(&pod.labels.version));
         }
         self.describe_place(pod, attributes);
-        resource::of_pairs(&pod.annotations).of_service().iter().for_each(|(name, value)| {
-            attributes.text(name.to_owned(), &value.to_string());
-        });
     }
 
     fn describe_place(&self, pod: &Pod, attributes: &mut Resource) {
@@ -124,7 +121,7 @@ impl Cluster {
         attributes.text("k8s.container.name", &clean(container.map_or("", |container| &container.name)));
         let (image, version) = image(container.map_or("", |container| &container.image));
         attributes.text("container.image.name", &clean(image));
-        resource::of_pairs(&pod.annotations).of_instance(attributes);
+        attributes.text("service.instance.id", &clean(pod.annotation("service.instance.id")));
         if let Some(container) = container {
             let id = format!("{}.{}.{}", pod.namespace, pod.name, container.name);
             attributes.text("service.instance.id", &clean(&id));
@@ -135,6 +132,19 @@ impl Cluster {
             attributes.text(VERSION, &clean(&version));
         }
     }
+}
+
+/// Adds what the pod says of the service. Last of all: it is no more than what who annotates pods claims, and takes the
+/// place of nothing that is known otherwise.
+pub(super) fn annotate_service(pod: &Pod, attributes: &mut Resource) {
+    resource::of_pairs(&pod.annotations).of_service().iter().for_each(|(name, value)| {
+        attributes.text(name.to_owned(), &value.to_string());
+    });
+}
+
+/// The same of one instance.
+pub(super) fn annotate_instance(pod: &Pod, attributes: &mut Resource) {
+    resource::of_pairs(&pod.annotations).of_instance(attributes);
 }
 
 const POD_NAME: &str = "k8s.pod.name";

@@ -113,6 +113,39 @@ mod tests {
         }
     }
 
+    /// What a pod says of itself holds at its own address only.
+    #[test]
+    fn a_pod_that_claims_the_name_of_another_takes_no_address_from_it() {
+        let pods = Pods::default();
+        pods.complete(0);
+        pods.put(pod(1, "cart"), 10);
+        let claims = [("service.name", "cart"), ("service.namespace", "shop")];
+        let impostor = Pod {
+            namespace: "attic".into(),
+            addresses: vec!["10.0.0.2".parse().unwrap()],
+            annotations: claims.map(|(key, value)| (key.into(), value.into())).to_vec(),
+            ..pod(2, "miner")
+        };
+        let peers = Peers::new(pods.clone(), &config::Kubernetes::default());
+        let check = |address: &str, time, expected: Option<(&str, &str)>| {
+            let peer = peers.at(address.parse().unwrap(), (time, time));
+            let names = peer.as_ref().map(|peer| (peer.name(), peer.namespace()));
+            assert_eq!(names, expected, "{address} at {time}");
+        };
+        pods.put(impostor.clone(), 20);
+        check("10.0.0.1:80", 15, Some(("cart", "shop")));
+        check("10.0.0.1:80", 25, Some(("cart", "shop")));
+        check("10.0.0.2:80", 25, Some(("cart", "shop")));
+        // Another claim changes the name of who claims, and of no other.
+        let annotations = vec![("service.name".into(), "user".into())];
+        pods.put(Pod { annotations, ..impostor.clone() }, 30);
+        check("10.0.0.1:80", 35, Some(("cart", "shop")));
+        check("10.0.0.2:80", 35, Some(("user", "attic")));
+        pods.gone(&impostor, 40);
+        check("10.0.0.1:80", 45, Some(("cart", "shop")));
+        check("10.0.0.2:80", 45, None);
+    }
+
     #[test]
     fn exact_or_absent() {
         let pods = Pods::default();

@@ -478,6 +478,73 @@ fn a_pod_describes_its_services_and_instances() {
     assert_eq!(unknown.name, "other-name", "by its host name");
 }
 
+/// Annotations may say which service a pod is of, so its spans may join the series of another one. They never say which
+/// pod it is, and never what the other one is.
+#[test]
+fn a_pod_that_claims_the_name_of_another_keeps_its_own_place_and_the_other_its_name() {
+    let mut impostor = named_pod();
+    impostor.uid = "99999999-02ab-4c1d-9a0b-0123456789ab".into();
+    impostor.name = "miner-7f9c6d5b4-abcde".into();
+    impostor.namespace = "attic".into();
+    impostor.owner =
+        Some(crate::kubernetes::pod::Owner { kind: "ReplicaSet".into(), name: "miner-7f9c6d5b4".into() });
+    impostor.labels.template_hash = "7f9c6d5b4".into();
+    impostor.containers[0].id = "beef".into();
+    let claims = [
+        ("service.name", "cart"),
+        ("service.namespace", "shop"),
+        ("k8s.namespace.name", "shop"),
+        ("k8s.deployment.name", "cart"),
+        ("k8s.pod.name", "cart-5d4f8c7b9-x2x4z"),
+        ("k8s.pod.uid", "4f4f5e6e-02ab-4c1d-9a0b-0123456789ab"),
+        ("container.id", "c0ffee"),
+        ("host.name", "lie"),
+    ];
+    impostor.annotations = claims.map(|(key, value)| (key.into(), value.into())).to_vec();
+    let (uid, pods) = (crate::kubernetes::PodUid::parse(&impostor.uid), Pods::default());
+    pods.complete(0);
+    pods.put(named_pod(), 1);
+    let mut services = Services::new(machine()).with_pods(pods.clone(), &config::Kubernetes::default());
+    let own = in_pod(facts("/srv/app", "app"));
+    let before = services.service(&own, None);
+    pods.put(impostor, 2);
+    let mut foreign = own.clone();
+    foreign.container = crate::capture::discover::Container { id: "beef".to_owned(), runtime: "", pod: uid };
+    let claimed = services.service(&foreign, None);
+    let after = services.service(&own, None);
+    assert_eq!((claimed.name.as_str(), claimed.namespace.as_str()), ("cart", "shop"), "that is its to say");
+    assert!(Arc::ptr_eq(&before, &after), "{after:?}");
+    let mut instance = |pid, facts: &Facts| {
+        let container = facts.container.clone();
+        services.instance(pid, Some(1), &Particulars { container, ..Particulars::default() })
+    };
+    let (instance_of_claimed, instance_of_own) = (instance(1, &foreign), instance(2, &own));
+    let check = |resource: &crate::span::Resource, name: &str, expected: &str| {
+        assert_eq!(resource.get(name), Some(expected), "{name}: {resource:?}");
+    };
+    for (resource, [namespace, deployment]) in
+        [(&claimed.attributes, ["attic", "miner"]), (&after.attributes, ["shop", "cart"])]
+    {
+        check(resource, "k8s.namespace.name", namespace);
+        check(resource, "k8s.deployment.name", deployment);
+        check(resource, "host.name", &machine().name);
+    }
+    for (resource, [pod, uid, container]) in [
+        (
+            &instance_of_claimed.attributes,
+            ["miner-7f9c6d5b4-abcde", "99999999-02ab-4c1d-9a0b-0123456789ab", "beef"],
+        ),
+        (
+            &instance_of_own.attributes,
+            ["cart-5d4f8c7b9-x2x4z", "4f4f5e6e-02ab-4c1d-9a0b-0123456789ab", "c0ffee"],
+        ),
+    ] {
+        check(resource, "k8s.pod.name", pod);
+        check(resource, "k8s.pod.uid", uid);
+        check(resource, "container.id", container);
+    }
+}
+
 #[test]
 fn a_container_without_a_uid_is_found_by_its_id() {
     let mut found = in_pod(facts("/srv/app", "app"));
