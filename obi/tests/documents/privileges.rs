@@ -86,3 +86,25 @@ fn deployments_ask_for_the_capabilities_of_the_unit() {
         assert_eq!(names, granted(), "{file}");
     }
 }
+
+/// Names that an installation's lines ask for.
+fn asked_for(text: &str) -> Vec<BTreeSet<String>> {
+    let list = |line: &str| {
+        let names = line.strip_prefix("allowedCapabilities: [")?.strip_suffix(']')?;
+        Some(names.split(", ").map(|name| format!("CAP_{name}")).collect())
+    };
+    let lists = text.lines().filter_map(list);
+    let options = text.split("--cap-add ").skip(1).filter_map(|rest| rest.split_whitespace().next());
+    // What some machines need besides stands in prose.
+    let options = options.filter(|name| *name != "SYS_RESOURCE").map(|name| format!("CAP_{name}"));
+    lists.chain([options.collect()]).collect()
+}
+
+#[test]
+fn installations_by_hand_ask_for_the_capabilities_of_the_unit() {
+    let asked_for = asked_for(&pages::read("docs/install.md"));
+    assert_eq!(asked_for.len(), 2, "OpenShift's, and containers'");
+    for names in asked_for {
+        assert_eq!(names, granted());
+    }
+}
