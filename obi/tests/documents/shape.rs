@@ -1,7 +1,7 @@
 //! Which kinds of values a key of the configuration takes, as a schema in JSON: found by asking the loader.
 //!
-//! In: a section, a key, its comment. Out: its words, where it takes only some, else the types that it takes. Refuses to
-//! know ranges and what stands inside of lists and maps: the agent checks these.
+//! In: a section, a key, its comment. Out: its words, where it takes only some, else the types that it takes. Refuses
+//! to know ranges and what stands inside of lists and maps: the agent checks these.
 
 use serde_json::{Value, json};
 
