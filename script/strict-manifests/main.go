@@ -32,10 +32,10 @@ var kinds = map[string]func() any{
 	"networking.k8s.io/v1 NetworkPolicy":              func() any { return &networking.NetworkPolicy{} },
 	"rbac.authorization.k8s.io/v1 ClusterRole":        func() any { return &rbac.ClusterRole{} },
 	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() any { return &rbac.ClusterRoleBinding{} },
-	"v1 ConfigMap":                                    func() any { return &core.ConfigMap{} },
-	"v1 Namespace":                                    func() any { return &core.Namespace{} },
-	"v1 Service":                                      func() any { return &core.Service{} },
-	"v1 ServiceAccount":                               func() any { return &core.ServiceAccount{} },
+	"v1 ConfigMap":      func() any { return &core.ConfigMap{} },
+	"v1 Namespace":      func() any { return &core.Namespace{} },
+	"v1 Service":        func() any { return &core.Service{} },
+	"v1 ServiceAccount": func() any { return &core.ServiceAccount{} },
 }
 
 func decode(document []byte) (string, error) {
