@@ -27,7 +27,8 @@ use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, FlockOperation, access, flock, statvfs};
 use sha2::{Digest as _, Sha256};
@@ -100,6 +101,22 @@ pub struct About {
     pub signal: String,
 }
 
+/// How long a lock is waited for: a former agent may be about to end, and a process that is being started holds the
+/// files of its parent for a moment.
+const LOCKED: Duration = Duration::from_secs(1);
+const BETWEEN_TRIES: Duration = Duration::from_millis(10);
+
+/// Takes the lock.
+fn take(file: &File) -> rustix::io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LOCKED => thread::sleep(BETWEEN_TRIES),
+            taken => return taken,
+        }
+    }
+}
+
 impl Spool {
     /// Opens the spool with what earlier runs have left.
     ///
@@ -116,7 +133,7 @@ impl Spool {
         let lock = path.join("lock");
         let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&lock);
         let file = file.map_err(|reason| failed(&lock, reason))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        match take(&file) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => return Err(SpoolError::InUse { path: path.clone() }),
             Err(errno) => return Err(failed(&lock, errno.into())),
