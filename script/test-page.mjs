@@ -64,6 +64,14 @@ for (const theme of ["light", "dark"]) {
       const wide = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
       // A flame graph scrolls in its own frame: narrower than that its names could not be read.
       if (wide > 0 && path !== graph) wrong.push(`${where}: ${wide} px wider than the screen`);
+      // Its flame graph comes once it is on the screen.
+      const flame = await page.$("main > iframe.flame, section > iframe.flame");
+      if (flame && await flame.isVisible()) {
+        await flame.scrollIntoView();
+        const drawn = await (await flame.contentFrame()).waitForSelector("#graph rect", { timeout: 10_000 }).catch(() => null);
+        if (!drawn) wrong.push(`${where}: the flame graph is empty`);
+        await page.evaluate(() => scrollTo(0, 0));
+      }
       if (pictures) {
         const name = path.replaceAll(/[0-9a-f]{16,}/g, "id").replaceAll(/[^a-z0-9]+/gi, "-");
         await page.screenshot({ path: `${pictures}/${name}-${theme}-${width}.png`, fullPage: true });
