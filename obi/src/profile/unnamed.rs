@@ -10,8 +10,16 @@ use super::{Fidelity, Frame, Runtime};
 /// Programs that make code at run time: how their executable's name begins, what would name that code, and what would
 /// show its callers. The first that fits counts.
 const RUNTIMES: [(&str, &str, &str); 5] = [
-    ("node", "code of V8 without a name", NO_TABLE),
-    ("java", "code of the JVM without a name", "callers unknown: start java with -XX:+PreserveFramePointer"),
+    (
+        "node",
+        "JavaScript without names: obi doctor --pid says why; node --perf-basic-prof gives them",
+        NO_TABLE,
+    ),
+    (
+        "java",
+        "Java without names: obi doctor --pid says why; jcmd PID Compiler.perfmap gives them",
+        "callers unknown: start java with -XX:+PreserveFramePointer",
+    ),
     ("dotnet", ".NET without names: start it with DOTNET_PerfMapEnabled=1", NO_TABLE),
     (
         "python",
@@ -103,8 +111,18 @@ mod tests {
             let frame = frame(path, runtime, "", Fidelity::Address);
             assert_eq!(shown(&frame, executable).as_deref(), Some(expected), "{path:?} {executable}");
         };
-        check(None, Runtime::Native, "node", "[code of V8 without a name]");
-        check(None, Runtime::Native, "java", "[code of the JVM without a name]");
+        check(
+            None,
+            Runtime::Native,
+            "node",
+            "[JavaScript without names: obi doctor --pid says why; node --perf-basic-prof gives them]",
+        );
+        check(
+            None,
+            Runtime::Native,
+            "java",
+            "[Java without names: obi doctor --pid says why; jcmd PID Compiler.perfmap gives them]",
+        );
         check(None, Runtime::Native, "python3.12", "[Python without names: start python with -X perf]");
         check(None, Runtime::Native, "shop", "[code without a file and without names]");
         check(None, Runtime::Native, "", "[code without a file and without names]");
