@@ -59,6 +59,12 @@ fn wrong_usage_is_reported_before_anything_is_recorded() {
             1,
             &["--pid 4194304", "there is no such process"],
         ),
+        (
+            &["--service", "no-such", "--seconds", "3600", "--address", "127.0.0.1:1"],
+            "x.svg",
+            1,
+            &["--service no-such", "no program of this name runs; there are "],
+        ),
         (&["--span", "12"], "x.svg", 2, &["--span 12", "16 hexadecimal digits"]),
         (
             &["--span", "00000000000000ff", "--address", "127.0.0.1:1"],

@@ -186,6 +186,12 @@ fn sample_here(args: &ProfileArgs, address: SocketAddr, duration: Duration) -> a
     if kind(args).is_made_of(SampleKind::OffCpu) {
         anyhow::bail!("--type {} needs the agent, and none answers at {address}", args.kind);
     }
+    if let Some(service) = &args.service {
+        let running: Vec<String> = alone::services()?.into_iter().collect();
+        if !running.contains(service) {
+            anyhow::bail!("--service {service}: no program of this name runs{}", among(&running));
+        }
+    }
     eprintln!("no agent answers at {address}: sampling here");
     let config = config::load(args.place.config.as_deref())?;
     let filter =

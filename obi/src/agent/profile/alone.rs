@@ -3,6 +3,7 @@
 //! In: which samples, for how long. Out: a [`Selection`], after which nothing is left in the kernel. Knows no requests:
 //! samples by route or span need the agent.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -39,10 +40,7 @@ pub async fn record(
     let page_faults = filter.kind == SampleKind::PageFaults;
     let profile = config::Profile { page_faults, off_cpu: false, ..config.profile.clone() };
     let prepared = open(&profile, false, &shared, &types)?;
-    let own = std::process::id();
-    let services = Services::new(Host::read());
-    let mut processes = Processes::new(Default::default(), own, services, Default::default());
-    processes.scan().context("failed to list `/proc`")?;
+    let mut processes = processes()?;
     let Started { mut tell, handle, running, exports } = prepared.start(Arc::new(AtomicBool::new(false)))?;
     drop(exports);
     let clock = Clock::now();
@@ -64,6 +62,26 @@ pub async fn record(
         part.finish().await;
     }
     Ok(selection?)
+}
+
+/// Names of all services that run.
+///
+/// # Errors
+/// When `/proc` cannot be listed.
+pub fn services() -> anyhow::Result<BTreeSet<String>> {
+    let mut processes = processes()?;
+    let running = processes.table().watched_processes();
+    let services =
+        running.into_iter().filter_map(|pid| processes.lookup(pid)).map(|it| it.service.name.clone());
+    Ok(services.collect())
+}
+
+/// All that run.
+fn processes() -> anyhow::Result<Processes<Services>> {
+    let services = Services::new(Host::read());
+    let mut processes = Processes::new(Default::default(), std::process::id(), services, Default::default());
+    processes.scan().context("failed to list `/proc`")?;
+    Ok(processes)
 }
 
 fn origin(processes: &mut Processes<Services>, pid: u32) -> Origin {
