@@ -13,6 +13,7 @@ fuzz_target!(|input: &[u8]| {
     let Some((first, bytes)) = input.split_first() else { return };
     let budget = Budget::new(BUDGET);
     let format = if first & 1 == 0 { Format::Protobuf } else { Format::Json };
+    let bytes = bytes.to_vec().into();
     let body = Body { bytes, format, budget: &budget, host: "here", finds_requests: true };
     match Kind::ALL[usize::from(first >> 1) % 3] {
         Kind::Traces => {

@@ -94,16 +94,21 @@ impl Foreign {
         self.captured.insert(kind(&service, received));
     }
 
-    /// What a span counts as whose service has its number; `None` when it does not.
-    fn counted(&mut self, received: &Received, known: impl FnOnce(&str) -> &'static str) -> Option<Counted> {
+    /// What a span counts as whose service has its number; `None` when it does not. Its request is taken.
+    fn counted(
+        &mut self,
+        received: &mut Received,
+        known: impl FnOnce(&str) -> &'static str,
+    ) -> Option<Counted> {
+        let request = received.request.take();
+        let weight = request.as_ref().map_or(1.0, |request| request.weight);
         let sent = &received.span;
-        let request = received.request.as_ref().map(|request| request.counted(sent, known));
+        let request = request.map(|request| request.counted(sent, known));
         let counts = match (self.counting, &request) {
             (Counting::All, _) => true,
             (Counting::Uncaptured, None) => false,
             (Counting::Uncaptured, Some(span)) => !self.captured.contains(&kind(&sent.service, span)),
         };
-        let weight = received.request.as_ref().map_or(1.0, |request| request.weight);
         counts.then(|| Counted { times: self.times(sent.service.id, weight), request })
     }
 

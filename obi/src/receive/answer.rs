@@ -131,7 +131,7 @@ impl Answerer {
             let held = if is_grpc { grpc::message(held, is_packed, &shared.counts.budget)? } else { held };
             let is_packed = is_packed && !is_grpc;
             let held = if is_packed { held.inflated(&shared.counts.budget)? } else { held };
-            shared.hand_over(kind, format, &held)
+            shared.hand_over(kind, format, held)
         };
         // Inflating and decoding may take some milliseconds, during which others are answered.
         let taken = tokio::task::spawn_blocking(work).await;
@@ -170,10 +170,12 @@ impl Answerer {
 
 impl Shared {
     /// Decodes it and gives it to whom it is for.
-    fn hand_over(&self, kind: Kind, format: Format, held: &Held) -> Result<Taken, Refused> {
+    fn hand_over(&self, kind: Kind, format: Format, held: Held) -> Result<Taken, Refused> {
         let Self { counts, host, finds_requests, .. } = self;
         let finds_requests = *finds_requests;
-        let body = Body { bytes: &held.bytes, format, budget: &counts.budget, host, finds_requests };
+        // What is read of it counts with what it is decoded to, and from then on by that.
+        let Held { bytes, share: _until_then } = held;
+        let body = Body { bytes: bytes.into(), format, budget: &counts.budget, host, finds_requests };
         let taken = match kind {
             Kind::Traces => {
                 let decoded = body.spans()?;
@@ -188,7 +190,7 @@ impl Shared {
             }
             Kind::Metrics | Kind::Logs => {
                 let (bytes, n_items, share) = body.passed(kind)?;
-                let passed = Passed { kind, bytes: bytes.into(), n_items, _share: share };
+                let passed = Passed { kind, bytes, n_items, _share: share };
                 self.passed.try_send(passed).map_err(|_| Refused::Busy)?;
                 counts.pass(kind, n_items);
                 Taken::default()

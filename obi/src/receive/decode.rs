@@ -45,8 +45,8 @@ const OBJECT_BYTES: usize = 416;
 /// Bytes to be decoded, and what they take.
 #[derive(Debug)]
 pub struct Body<'a> {
-    /// The bytes.
-    pub bytes: &'a [u8],
+    /// The bytes. Spans that are passed on are parts of them.
+    pub bytes: Bytes,
     /// How they are written.
     pub format: Format,
     /// Where memory is taken from.
@@ -74,18 +74,20 @@ impl Body<'_> {
     pub fn spans(&self) -> Result<Decoded, Refused> {
         let mut share = self.share(Kind::Traces)?.1;
         let Self { host, finds_requests, .. } = *self;
-        let mut taken = Taken { host, finds_requests, spans: Vec::new(), rejected: [0; Rejected::ALL.len()] };
-        match self.format {
-            Format::Protobuf => taken.request(self.bytes)?,
+        let source = match self.format {
+            Format::Protobuf => self.bytes.clone(),
             Format::Json => {
                 let request: ExportTraceServiceRequest =
-                    serde_json::from_slice(self.bytes).map_err(|_| Refused::Malformed)?;
-                taken.request(&request.encode_to_vec())?;
+                    serde_json::from_slice(&self.bytes).map_err(|_| Refused::Malformed)?;
+                request.encode_to_vec().into()
             }
-        }
+        };
+        let (spans, rejected, names) = Default::default();
+        let mut taken = Taken { host, finds_requests, source: &source, names, spans, rejected };
+        taken.request(&source)?;
         let Taken { spans, rejected, .. } = taken;
-        // What stays is what is shown and what is passed on.
-        share.shrink(spans.iter().map(|(it, _, message)| message.len() + size(it)).sum());
+        // What stays is what is shown, and the request, of which each span that is passed on is a part.
+        share.shrink(source.len() + spans.iter().map(|(it, ..)| size(it)).sum::<usize>());
         let share = Arc::new(share);
         let spans = spans.into_iter().map(|(shown, origin, message)| {
             let Shown { span, role, request } = shown;
@@ -98,27 +100,29 @@ impl Body<'_> {
     ///
     /// # Errors
     /// As [`Self::spans`].
-    pub fn passed(&self, kind: Kind) -> Result<(Vec<u8>, u64, Share), Refused> {
+    pub fn passed(&self, kind: Kind) -> Result<(Bytes, u64, Share), Refused> {
         let (weight, mut share) = self.share(kind)?;
         let malformed = |_| Refused::Malformed;
         let bad_json = |_| Refused::Malformed;
-        let bytes = match (kind, self.format) {
+        let bytes: Bytes = match (kind, self.format) {
             (Kind::Metrics, Format::Protobuf) => {
-                ExportMetricsServiceRequest::decode(self.bytes).map_err(malformed)?;
-                self.bytes.to_vec()
+                ExportMetricsServiceRequest::decode(&*self.bytes).map_err(malformed)?;
+                self.bytes.clone()
             }
             (Kind::Metrics, Format::Json) => {
-                serde_json::from_slice::<ExportMetricsServiceRequest>(self.bytes)
+                serde_json::from_slice::<ExportMetricsServiceRequest>(&self.bytes)
                     .map_err(bad_json)?
                     .encode_to_vec()
+                    .into()
             }
             (Kind::Logs, Format::Protobuf) => {
-                ExportLogsServiceRequest::decode(self.bytes).map_err(malformed)?;
-                self.bytes.to_vec()
+                ExportLogsServiceRequest::decode(&*self.bytes).map_err(malformed)?;
+                self.bytes.clone()
             }
-            (Kind::Logs, Format::Json) => serde_json::from_slice::<ExportLogsServiceRequest>(self.bytes)
+            (Kind::Logs, Format::Json) => serde_json::from_slice::<ExportLogsServiceRequest>(&self.bytes)
                 .map_err(bad_json)?
-                .encode_to_vec(),
+                .encode_to_vec()
+                .into(),
             (Kind::Traces, _) => return Err(Refused::Unsupported),
         };
         share.shrink(bytes.len());
@@ -132,7 +136,7 @@ impl Body<'_> {
     /// Takes the memory for its decoded form.
     fn share(&self, kind: Kind) -> Result<(Weight, Share), Refused> {
         let weight = match self.format {
-            Format::Protobuf => weigh(kind, self.bytes).ok_or(Refused::Malformed)?,
+            Format::Protobuf => weigh(kind, &self.bytes).ok_or(Refused::Malformed)?,
             // Every message is an object, and there are texts and numbers.
             Format::Json => {
                 let n_objects = self.bytes.iter().filter(|byte| **byte == b'{').count();
@@ -161,6 +165,9 @@ fn size(Shown { span, request, .. }: &Shown) -> usize {
 struct Taken<'a> {
     host: &'a str,
     finds_requests: bool,
+    /// The whole request.
+    source: &'a Bytes,
+    names: Recent,
     spans: Vec<(Shown, Arc<Origin>, Bytes)>,
     rejected: [u64; Rejected::ALL.len()],
 }
@@ -246,13 +253,40 @@ impl Taken<'_> {
             return Ok(());
         }
         let request = self.finds_requests.then(|| request(&fields)).flatten().map(Box::new);
-        let (span, role) = shown(&fields, sender);
+        let (span, role) = shown(&fields, sender, &mut self.names);
         self.spans.push((
             Shown { span: Box::new(span), role, request },
             Arc::clone(origin),
-            Bytes::copy_from_slice(bytes),
+            self.source.slice_ref(bytes),
         ));
         Ok(())
+    }
+}
+
+/// The last names of spans: many have the same one, and memory for each would cost as much as the rest of its text.
+#[derive(Default)]
+struct Recent {
+    names: Vec<Arc<str>>,
+    /// The one that gives way next.
+    oldest: usize,
+}
+
+impl Recent {
+    /// How many are looked through.
+    const LENGTH: usize = 16;
+
+    fn shared(&mut self, name: &str) -> Arc<str> {
+        if let Some(known) = self.names.iter().find(|known| ***known == *name) {
+            return Arc::clone(known);
+        }
+        let made: Arc<str> = name.into();
+        if self.names.len() < Self::LENGTH {
+            self.names.push(Arc::clone(&made));
+        } else {
+            self.names[self.oldest] = Arc::clone(&made);
+            self.oldest = (self.oldest + 1) % Self::LENGTH;
+        }
+        made
     }
 }
 
@@ -335,7 +369,7 @@ fn request(sent: &Fields<'_>) -> Option<Request> {
 }
 
 /// A span as it is shown.
-fn shown(sent: &Fields<'_>, sender: &Sender) -> (Span, Role) {
+fn shown(sent: &Fields<'_>, sender: &Sender, names: &mut Recent) -> (Span, Role) {
     let (kind, role) = kind_of(sent);
     let mut span = Span::blank();
     span.trace_id = array(sent.trace_id);
@@ -349,7 +383,7 @@ fn shown(sent: &Fields<'_>, sender: &Sender) -> (Span, Role) {
     (span.service, span.instance) = (Arc::clone(&sender.service), Arc::clone(&sender.instance));
     span.error_type = if sent.is_error() { OTHER_ERROR } else { "" };
     span.detail = Detail::Sdk(Box::new(Sdk {
-        name: cut(sent.name).into(),
+        name: names.shared(cut(sent.name)),
         message: cut(sent.message).into(),
         attributes: attributes(&sent.attributes),
     }));

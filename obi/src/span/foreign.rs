@@ -218,7 +218,7 @@ impl Request {
     /// The span as one that is counted: the place, the times and the names of `sent`, and what the request was. Its
     /// HTTP method is that of `known`.
     #[must_use]
-    pub fn counted(&self, sent: &Span, known: impl FnOnce(&str) -> &'static str) -> Span {
+    pub fn counted(self, sent: &Span, known: impl FnOnce(&str) -> &'static str) -> Span {
         let mut span = Span {
             trace_id: sent.trace_id,
             span_id: sent.span_id,
@@ -232,8 +232,8 @@ impl Request {
             service: Arc::clone(&sent.service),
             instance: Arc::clone(&sent.instance),
             error_type: self.error_type,
-            server: self.server.clone(),
-            detail: self.detail.clone(),
+            server: self.server,
+            detail: self.detail,
             ..Span::blank()
         };
         if let Some(http) = span.detail.carrier_mut() {

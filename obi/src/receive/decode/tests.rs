@@ -42,7 +42,34 @@ fn request(scope: &str, host: &str, spans: Vec<Sent>) -> ExportTraceServiceReque
 }
 
 fn decoded(bytes: &[u8], format: Format, budget: &Budget) -> Result<Decoded, Refused> {
+    let bytes = Bytes::copy_from_slice(bytes);
     Body { bytes, format, budget, host: "here", finds_requests: true }.spans()
+}
+
+#[test]
+fn names_are_shared_and_stay_their_own() {
+    let budget = Budget::new(BUDGET);
+    let spans = (0..100_u8).map(|nth| {
+        sent(|span| {
+            span.span_id = vec![nth + 1; 8];
+            span.name = format!("GET /{}", if nth.is_multiple_of(2) { 0 } else { nth });
+        })
+    });
+    let bytes = request("workload", "here", spans.collect()).encode_to_vec();
+    let decoded = decoded(&bytes, Format::Protobuf, &budget).unwrap();
+    let names: Vec<Arc<str>> = decoded
+        .batch
+        .spans
+        .iter()
+        .map(|received| match &received.span.detail {
+            Detail::Sdk(sdk) => Arc::clone(&sdk.name),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    for (nth, name) in names.iter().enumerate() {
+        assert_eq!(**name, *format!("GET /{}", if nth.is_multiple_of(2) { 0 } else { nth }));
+    }
+    assert!(Arc::ptr_eq(&names[0], &names[2]), "one text for both");
 }
 
 #[test]
@@ -100,7 +127,7 @@ fn ends_of_requests_are_found_where_they_may_count() {
         let bytes = request("workload", "here", vec![span]).encode_to_vec();
         let budget = Budget::new(BUDGET);
         let body =
-            Body { bytes: &bytes, format: Format::Protobuf, budget: &budget, host: "", finds_requests };
+            Body { bytes: bytes.into(), format: Format::Protobuf, budget: &budget, host: "", finds_requests };
         let received = body.spans().unwrap().batch.spans.remove(0);
         let found = received.request.as_ref().map(|found| (&*found.method, found.weight));
         assert_eq!(found, expected, "{kind:?} with {attribute}, looked for: {finds_requests}");
@@ -193,6 +220,7 @@ proptest! {
             for format in [Format::Protobuf, Format::Json] {
                 let _ = decoded(bytes, format, &budget);
                 for kind in [Kind::Metrics, Kind::Logs] {
+                    let bytes = Bytes::copy_from_slice(bytes);
                     let body = Body { bytes, format, budget: &budget, host: "here", finds_requests: true };
                     let _ = body.passed(kind);
                 }
