@@ -38,15 +38,19 @@ pub(super) fn side(kind: SpanKind) -> &'static str {
 
 /// Share of errors, marked by shape and by colour, and their number.
 pub(super) fn errors(figures: &Figures) -> Markup {
-    failed(figures.errors, figures.requests)
+    share(figures.errors, figures.requests, "errors")
 }
 
-/// The same of any part.
-pub(super) fn failed(errors: u64, requests: u64) -> Markup {
+/// The same of calls between two services.
+pub(super) fn failed(calls: u64, all: u64) -> Markup {
+    share(calls, all, "failed-calls")
+}
+
+fn share(errors: u64, requests: u64, is: &str) -> Markup {
     let counted = format!("{} of {}", text::count(errors), text::count(requests));
     html! {
         @if errors == 0 { span.quiet { "0 %" } }
-        @else { span.bad title=(counted) { "▲ " (text::share(errors, requests)) } " " span.of data-is="errors" { (text::count(errors)) } }
+        @else { span.bad title=(counted) { "▲ " (text::share(errors, requests)) } " " span.of data-is=(is) { (text::count(errors)) } }
     }
 }
 
