@@ -138,7 +138,8 @@ pub struct Agent {
     address: SocketAddr,
     spans: Vec<Span>,
     next: u64,
-    ready_after: Duration,
+    begun: Instant,
+    ready_at: Instant,
     files: TempDir,
     _one: Option<MutexGuard<'static, ()>>,
 }
@@ -192,7 +193,8 @@ impl Agent {
             address,
             spans: Vec::new(),
             next: 0,
-            ready_after: Duration::ZERO,
+            begun,
+            ready_at: begun,
             files,
             _one: one,
         };
@@ -205,9 +207,9 @@ impl Agent {
             if !agent.program.is_running()? || begun.elapsed() > patience(READY) {
                 bail!("agent did not get ready within {:?}: {}", begun.elapsed(), agent.program.stderr()?);
             }
-            thread::sleep(Duration::from_millis(5));
+            thread::sleep(Duration::from_millis(1));
         }
-        agent.ready_after = begun.elapsed();
+        agent.ready_at = Instant::now();
         if speaks_tls || !captures {
             return Ok(agent);
         }
@@ -345,7 +347,13 @@ impl Agent {
     /// From its start to the first 200 of `/readyz`.
     #[must_use]
     pub fn ready_after(&self) -> Duration {
-        self.ready_after
+        self.ready_at - self.begun
+    }
+
+    /// When the first 200 of `/readyz` had come, which is asked for every millisecond.
+    #[must_use]
+    pub fn ready_at(&self) -> Instant {
+        self.ready_at
     }
 
     /// All spans of the machine so far, in order.

@@ -49,6 +49,7 @@ fn wrong_configuration() {
         ("capture:\n  hooks: magic\n", &["capture.hooks", "magic"]),
         ("capture:\n  ring_bytes: many\n", &["capture.ring_bytes"]),
         ("discover: {include: [{port: 99999}]}\n", &["discover.include", "port"]),
+        ("slo: {files: [/nonexistent.yaml]}\n", &["slo.files", "/nonexistent.yaml"]),
         ("nothing: 1\n", &["nothing"]),
     ] {
         let ended = run_agent(&[], config);

@@ -1,17 +1,22 @@
 //! The agent starts while connections are already open: in the middle of a body, or idle.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use integration::accuracy::Ledger;
 use integration::agent::{Agent, Config};
 use integration::client;
+use integration::fetch;
 use integration::patience::patience;
-use integration::plan::{Call, ConnectionPlan, Plan, ServerPlan};
+use integration::plan::{Address, Call, ConnectionPlan, Plan, ServerPlan};
 use integration::script;
 use integration::server::shape::ShapeServer;
 use integration::shape::{Framing, Shape};
-use integration::span::Kind;
+use integration::span::{Kind, Span};
 use integration::wire::{Connection, ReadMode, Stream, WriteMode};
 
 use crate::gate;
@@ -89,4 +94,61 @@ fn on_an_idle_connection() {
         ledger.expect(&Shape::default(), truth, Kind::Server, &server.server.service);
     }
     gate::assert_exact(&mut agent, &ledger);
+}
+
+/// Requests on new connections, one after the other, until it is over: their ids, and when each began.
+fn ask_until(is_over: &AtomicBool, server: SocketAddr, asked: &Mutex<Vec<(String, Instant)>>) {
+    for n in 0_u32.. {
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+        let (id, begun) = (format!("ready-{n}"), Instant::now());
+        let answer = fetch::get(server, &Shape::default().target(&id), "*/*").unwrap();
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        asked.lock().unwrap().push((id, begun));
+    }
+}
+
+/// What begins once the agent has said that it is ready is seen on both sides, from the first request on.
+#[test]
+fn nothing_is_missed_from_ready_on() {
+    const STARTS: usize = 5;
+    const WANTED: usize = 100;
+    for start in 0..STARTS {
+        let server = ShapeServer::start("ready", ServerPlan::default()).unwrap();
+        let Address::Tcp(address) = server.server.address else { panic!("it listens on TCP") };
+        let (is_over, asked) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+        let mut agent = thread::scope(|scope| {
+            scope.spawn(|| ask_until(&is_over, address, &asked));
+            let agent = Agent::start(Config::default()).unwrap();
+            let of_ready = |(_, begun): &&(String, Instant)| *begun >= agent.ready_at();
+            let deadline = Instant::now() + patience(gate::PATIENCE);
+            while asked.lock().unwrap().iter().filter(of_ready).count() < WANTED {
+                assert!(Instant::now() < deadline, "too few requests");
+                thread::sleep(Duration::from_millis(2));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            agent
+        });
+        let asked = asked.into_inner().unwrap();
+        let wanted: Vec<&str> =
+            asked.iter().filter(|(_, begun)| *begun >= agent.ready_at()).map(|(id, _)| &**id).collect();
+        let missing = |spans: &[Span]| {
+            let of = |kind| {
+                let spans = spans.iter().filter(move |span| span.kind == kind);
+                spans.filter_map(|span| span.request_id()).collect::<BTreeSet<_>>()
+            };
+            let (served, called) = (of(Kind::Server), of(Kind::Client));
+            let seen = |id: &&&str| served.contains(**id) && called.contains(**id);
+            wanted.iter().filter(|id| !seen(id)).map(|id| (*id).to_owned()).collect::<Vec<_>>()
+        };
+        let spans = agent.spans_until(gate::PATIENCE, |spans| missing(spans).is_empty()).unwrap();
+        let missing = missing(spans);
+        assert!(
+            missing.is_empty(),
+            "start {start}: {} of {} are missing: {missing:?}",
+            missing.len(),
+            wanted.len()
+        );
+    }
 }

@@ -75,55 +75,63 @@ fn every_way_to_write() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The agent cannot read what goes from a socket into a pipe; that it went is known, and each such exchange is
+/// counted.
+#[track_caller]
+fn check_spliced(set: HookSet, kept: bool) {
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    const EACH: u32 = 8;
+    let mut agent = Agent::start(Config::default().set("capture", "hooks", set.name())).unwrap();
+    let listener = Listener::bind(&Address::loopback(0), false).unwrap();
+    let connect = || {
+        let client = Stream::connect(&Address::loopback(listener.port().unwrap()), None).unwrap();
+        (client, listener.accept().unwrap())
+    };
+    let (outlet, inlet) = pipe().unwrap();
+    let (mut ends, mut calls) = (connect(), Vec::new());
+    for _ in 0..EACH {
+        if !kept {
+            ends = connect();
+        }
+        let call = Call::new(Shape::default());
+        let request: Vec<u8> =
+            script::request(&call, "spliced").into_iter().flat_map(|piece| piece.bytes).collect();
+        write(&ends.0, &request).unwrap();
+        let moved = splice(&ends.1, None, &inlet, None, request.len(), SpliceFlags::empty()).unwrap();
+        assert_eq!(rustix::io::read(&outlet, &mut vec![0; moved]).unwrap(), request.len());
+        write(&ends.1, ANSWER).unwrap();
+        let n = ends.0.read(ReadMode::Read, &mut [0; 256], &mut fastrand::Rng::new()).unwrap();
+        assert_eq!(n, ANSWER.len());
+        calls.push(call);
+    }
+    drop(ends);
+    let is_ours = |span: &Span, call: &Call| {
+        span.kind == Kind::Client && span.request_id() == Some(&call.id) && span.status == "unset"
+    };
+    let all = |spans: &[Span]| calls.iter().all(|call| spans.iter().any(|span| is_ours(span, call)));
+    let spans = agent.spans_until(gate::PATIENCE, all).unwrap();
+    assert!(all(spans), "{set}: clients");
+    let service = spans.iter().find(|span| is_ours(span, &calls[0])).unwrap().service.name.clone();
+    // Other tests of this process may serve at the same time; no request of theirs is hidden from its reader.
+    let labels = [("side", "server"), ("reason", "request_unseen"), ("service_name", service.as_str())];
+    let lost = |metrics: &Exposition| metrics.sum("obi_lost_total", &labels);
+    let counted = agent.metrics_until(gate::PATIENCE, |metrics| lost(metrics) >= f64::from(EACH)).unwrap();
+    assert_eq!(lost(&counted), f64::from(EACH), "{set}, kept: {kept}");
+}
+
+#[test]
+fn a_request_that_is_spliced_out_of_its_socket_is_counted() {
+    check_spliced(HookSet::Socket, false);
+}
+
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
 
-    /// The agent cannot read what goes from a socket into a pipe; that it went is known, and each such exchange is
-    /// counted.
     #[test]
     fn requests_that_are_spliced_out_of_their_socket_are_counted() {
-        const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
-        const EACH: u32 = 8;
-        for (set, kept) in [(HookSet::Socket, false), (HookSet::Socket, true), (HookSet::Syscall, false)] {
-            let mut agent = Agent::start(Config::default().set("capture", "hooks", set.name())).unwrap();
-            let listener = Listener::bind(&Address::loopback(0), false).unwrap();
-            let connect = || {
-                let client = Stream::connect(&Address::loopback(listener.port().unwrap()), None).unwrap();
-                (client, listener.accept().unwrap())
-            };
-            let (outlet, inlet) = pipe().unwrap();
-            let (mut ends, mut calls) = (connect(), Vec::new());
-            for _ in 0..EACH {
-                if !kept {
-                    ends = connect();
-                }
-                let call = Call::new(Shape::default());
-                let request: Vec<u8> =
-                    script::request(&call, "spliced").into_iter().flat_map(|piece| piece.bytes).collect();
-                write(&ends.0, &request).unwrap();
-                let moved = splice(&ends.1, None, &inlet, None, request.len(), SpliceFlags::empty()).unwrap();
-                assert_eq!(rustix::io::read(&outlet, &mut vec![0; moved]).unwrap(), request.len());
-                write(&ends.1, ANSWER).unwrap();
-                let n = ends.0.read(ReadMode::Read, &mut [0; 256], &mut fastrand::Rng::new()).unwrap();
-                assert_eq!(n, ANSWER.len());
-                calls.push(call);
-            }
-            drop(ends);
-            let is_ours = |span: &Span, call: &Call| {
-                span.kind == Kind::Client && span.request_id() == Some(&call.id) && span.status == "unset"
-            };
-            let all = |spans: &[Span]| calls.iter().all(|call| spans.iter().any(|span| is_ours(span, call)));
-            let spans = agent.spans_until(gate::PATIENCE, all).unwrap();
-            assert!(all(spans), "{set}: clients");
-            let service = spans.iter().find(|span| is_ours(span, &calls[0])).unwrap().service.name.clone();
-            // Other tests of this process may serve at the same time; no request of theirs is hidden from its reader.
-            let labels =
-                [("side", "server"), ("reason", "request_unseen"), ("service_name", service.as_str())];
-            let lost = |metrics: &Exposition| metrics.sum("obi_lost_total", &labels);
-            let counted =
-                agent.metrics_until(gate::PATIENCE, |metrics| lost(metrics) >= f64::from(EACH)).unwrap();
-            assert_eq!(lost(&counted), f64::from(EACH), "{set}, kept: {kept}");
+        for (set, kept) in [(HookSet::Socket, true), (HookSet::Syscall, false)] {
+            check_spliced(set, kept);
         }
     }
 

@@ -190,7 +190,6 @@ impl Alert {
     }
 }
 
-/// Two units at most: `3d 4h`, `12m`.
 /// What is left of the budget, or how far it is overspent.
 fn spent(remaining: f64) -> String {
     if remaining > 0.0 {
@@ -199,6 +198,7 @@ fn spent(remaining: f64) -> String {
     format!("the error budget is used up: {:.1} times as many were bad as it allows", 1.0 - remaining)
 }
 
+/// Two units at most: `3d 4h`, `12m`.
 fn remaining_time(left: Duration) -> String {
     let seconds = left.as_secs();
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

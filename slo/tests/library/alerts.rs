@@ -227,6 +227,17 @@ fn low_traffic_that_fails_wholly_still_pages() {
 }
 
 #[test]
+fn an_alert_of_a_spent_budget_says_so_and_promises_no_time() {
+    let mut simulation = Simulation::new(objective("0.99", ""));
+    simulation.run(&traffic(600, 50_000, 0));
+    simulation.run(&traffic(900, 50_000, 800));
+    let fired = simulation.transitions.iter().find(|reported| reported.alert.severity == "page").unwrap();
+    let described = &fired.alert.annotations(&slo::alert::Evidence::default())["description"];
+    assert!(described.contains("the error budget is used up: "), "{described}");
+    assert!(!described.contains("used up in"), "{described}");
+}
+
+#[test]
 fn an_alert_says_why() {
     let mut simulation = Simulation::new(objective("0.99", ""));
     simulation.run(&traffic(600, 50_000, 0));

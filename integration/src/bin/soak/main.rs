@@ -169,6 +169,7 @@ fn report(counted: &[Seen], all: &[Seen]) -> bool {
     row("maps held open, by the kernel", "MB", WANTED_ERROR, |seen| seen.counted);
     row("descriptors", "", DESCRIPTORS_ERROR, |seen| seen.descriptors);
     let most = all.iter().map(|seen| seen.capture).fold(0.0, f64::max);
-    println!("| capture maps, at most | {most:.1} MB | | ≤ {CAPTURE_MAPS} MB at all times |");
+    let said = if most <= CAPTURE_MAPS { "yes" } else { "NO" };
+    println!("| capture maps, at most | {most:.1} MB | | ≤ {CAPTURE_MAPS} MB at all times: {said} |");
     is_flat && most <= CAPTURE_MAPS
 }

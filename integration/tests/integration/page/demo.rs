@@ -16,9 +16,21 @@ use super::{ACCEPT, link, links};
 const READY: Duration = Duration::from_secs(60);
 /// From then on until the page says what is wrong.
 const ALERT: Duration = Duration::from_secs(60);
+/// How long names of a large program may take.
+const NAMED: Duration = Duration::from_secs(60);
+/// From then on until a minute of the demo fills the flame graph of the README.
+const PICTURE: Duration = Duration::from_secs(90);
 
 fn page(address: SocketAddr, path: &str) -> String {
     fetch::get(address, path, ACCEPT).unwrap().body
+}
+
+/// Of all CPU time, how much is spent comparing texts. Builds without optimization have functions within it.
+fn share(profile: &Value) -> f64 {
+    let mut functions = profile["functions"].as_array().unwrap().iter();
+    let it = functions
+        .find(|it| it["function"].as_str().is_some_and(|name| name.ends_with("similar::edit_distance")));
+    it.map_or(0.0, |it| it["total_seconds"].as_f64().unwrap() / profile["cpu_seconds"].as_f64().unwrap())
 }
 
 #[test]
@@ -48,8 +60,19 @@ fn the_page_leads_from_the_demos_alert_to_the_function() {
     let id =
         served.unwrap_or_else(|| panic!("the catalog has no part in {spans}"))["span_id"].as_str().unwrap();
     let span = links(&page(address, &trace)).into_iter().find(|link| link.ends_with(id)).unwrap();
-    let span = page(address, &span);
-    assert!(span.contains("of it in") && span.contains("edit_distance"), "{span}");
+    until("where its CPU time went is on the span's page", NAMED, || {
+        let page = page(address, &span);
+        if page.contains(" of it in ") { Ok(()) } else { Err(page) }
+    });
+    let of_span = format!("/api/v1/profiles?span={id}&format=json");
+    let profile: Value = fetch::json(address, &of_span).unwrap();
+    assert!(share(&profile) >= 0.5, "{profile}");
+    let products = "/api/v1/profiles?service=catalog&route=/products/%7Bid%7D&format=json";
+    let profile: Value = until("the README's flame graph has enough samples", PICTURE, || {
+        let profile: Value = fetch::json(address, products).map_err(|error| error.to_string())?;
+        if profile["samples"].as_u64() >= Some(100) { Ok(profile) } else { Err(profile.to_string()) }
+    });
+    assert!(share(&profile) >= 0.5, "{profile}");
     demo.signal(Signal::INT).unwrap();
     let ended = demo.wait(Duration::from_secs(30)).unwrap();
     assert_eq!(ended.code, 0, "{}", ended.stderr);

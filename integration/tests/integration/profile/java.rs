@@ -47,6 +47,17 @@ fn check(agent: &Agent, home: &Path, flags: &[&str], rng: &mut fastrand::Rng) {
     );
 }
 
+fn agent() -> Agent {
+    let config = Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
+    Agent::start(config).unwrap()
+}
+
+#[test]
+fn java_methods_as_users_start_it() {
+    let home = jdks(None).unwrap().into_iter().next_back().expect("a JDK is installed");
+    check(&agent(), &home, &[], &mut seeded("java"));
+}
+
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
@@ -55,12 +66,7 @@ mod wide {
     #[test]
     fn java_methods_are_where_they_run() {
         let mut rng = seeded("java");
-        let agent = Agent::start(Config::default().set("profile", "enabled", true).set(
-            "profile",
-            "frequency",
-            HERTZ,
-        ))
-        .unwrap();
+        let agent = agent();
         let wanted = std::env::var("OBI_TEST_LANGUAGES").ok();
         for home in jdks(wanted.as_deref()).unwrap() {
             for flags in FLAGS {

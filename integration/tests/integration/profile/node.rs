@@ -63,6 +63,16 @@ fn has_mark(sample: &Sampled) -> bool {
     sample.frames.iter().any(|frame| frame.name.starts_with(MARK))
 }
 
+fn agent() -> Agent {
+    let config = Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
+    Agent::start(config).unwrap()
+}
+
+#[test]
+fn node_functions_as_users_start_it() {
+    check(&agent(), &node(None).unwrap(), true);
+}
+
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
@@ -70,12 +80,7 @@ mod wide {
     /// As users start it, and with a frame for each function. `OBI_TEST_LANGUAGES` may be the path of another Node.
     #[test]
     fn node_functions_are_where_they_run() {
-        let agent = Agent::start(Config::default().set("profile", "enabled", true).set(
-            "profile",
-            "frequency",
-            HERTZ,
-        ))
-        .unwrap();
+        let agent = agent();
         let wanted = std::env::var("OBI_TEST_LANGUAGES").ok();
         let node = node(wanted.as_deref()).unwrap();
         for inlines in [false, true] {

@@ -64,6 +64,25 @@ fn functions_of_c_have_their_names() {
     check(&["-O0", "-g", "-static"], Fidelity::Lines);
 }
 
+/// Without any name, each function is a box of its own: its file and where it begins.
+#[test]
+fn stripped_functions_are_kept_apart_by_where_they_begin() {
+    let workshop = Workshop::new();
+    let (text, names, _) = source(4);
+    workshop.write("main.c", &text);
+    workshop.run("gcc", ["-O2", "main.c", "-o", "program"]);
+    let addresses = workshop.functions("program");
+    workshop.run("strip", ["program"]);
+    let mut ours = Names::of(&workshop.path("program"));
+    for name in &names {
+        let start = addresses[name];
+        let symbol = ours.at(start + 1);
+        let shown = symbol.lines.first().map(|line| &*line.function);
+        assert_eq!(shown, Some(&*format!("program+{start:#x}")), "{name}");
+        assert_eq!(symbol.fidelity, Fidelity::Address, "{name}");
+    }
+}
+
 /// The first bytes of each function.
 fn every_address(workshop: &Workshop, program: &str, names: &[String]) -> Vec<u64> {
     let functions = workshop.functions(program);

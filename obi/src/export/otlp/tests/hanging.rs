@@ -4,8 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 
+use super::super::lane::{Lane, Settings};
 use super::super::meter::Meter;
-use super::super::queue::PAYLOAD_BYTES;
+use super::super::queue::{Limits, PAYLOAD_BYTES, Queue};
 use super::super::retry::Answer;
 use super::super::transport::Transport;
 use super::*;
@@ -36,11 +37,15 @@ fn open_sockets(to: SocketAddr) -> usize {
 }
 
 fn to(address: SocketAddr, protocol: Protocol) -> (Transport, Meter, Accounts) {
+    to_within(address, protocol, Duration::from_millis(300))
+}
+
+fn to_within(address: SocketAddr, protocol: Protocol, timeout: Duration) -> (Transport, Meter, Accounts) {
     let destination = OtlpDestination {
         endpoint: Some(format!("http://{address}")),
         protocol,
         compression: Compression::None,
-        timeout: Duration::from_millis(300),
+        timeout,
         ..OtlpDestination::default()
     };
     let mut accounts = Accounts::new(1);
@@ -80,6 +85,37 @@ async fn what_nobody_reads_is_closed_at_the_timeout() {
             assert!(closed(address).await, "{protocol:?}: attempt {attempt}: {} open", open_sockets(address));
             assert_eq!(accounts.all[0].state().attempt_bytes, 0);
         }
+    }
+}
+
+/// The kernel's own limit is far away here: it is the lane that closes what has not answered in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lane_that_gives_up_leaves_no_socket() {
+    for protocol in [Protocol::Http, Protocol::Grpc] {
+        let (_listener, address) = listen();
+        let (transport, meter, accounts) = to_within(address, protocol, Duration::from_secs(600));
+        let meter = Arc::new(meter);
+        let limits = Limits { items: 1_000, bytes: 1 << 30 };
+        let (queue, receiver) = Queue::new(Arc::clone(&meter), limits);
+        let (timeout, retry_for) = (Duration::from_millis(300), Duration::ZERO);
+        let settings = Settings { batch_items: 1, batch_delay: Duration::ZERO, timeout, retry_for };
+        let (left_over, warned, rests, spooling) = Default::default();
+        let name = "d traces".to_owned();
+        let lane = Lane { receiver, transport, meter, settings, name, left_over, warned, rests, spooling };
+        let running = tokio::spawn(lane.run());
+        queue.push(&Payload::new(vec![0; PAYLOAD_BYTES], 7));
+        let lost = || accounts.all[0].state().lost.iter().map(|(_, n)| n).sum::<u64>();
+        for _ in 0..500 {
+            if lost() > 0 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(lost(), 7, "{protocol:?}: given up");
+        assert!(closed(address).await, "{protocol:?}: {} open", open_sockets(address));
+        assert!(!running.is_finished(), "{protocol:?}: the lane waits for more");
+        drop(queue);
+        running.await.unwrap();
     }
 }
 
