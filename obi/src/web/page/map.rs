@@ -237,9 +237,11 @@ fn line(arrow: &Arrow, way: &[(f64, f64)], marked: Option<usize>) -> Markup {
     }
     let is_bad = arrow.failed > 0;
     // Labels of lines that run side by side do not stand above each other.
-    let along = [0.5, 0.34, 0.66][marked.unwrap_or(0) % 3];
+    let along: f64 = [0.6, 0.4, 0.75][marked.unwrap_or(0) % 3];
     let (x2, y2) = way.get(1).map_or((x1, y1), |(x, y)| (*x, y + HEIGHT / 2.0));
-    let (mx, my) = (x1 + (x2 - x1) * along, y1 + (y2 - y1) * along);
+    // On the curve, whose handles are level and half as long as it is wide.
+    let across = 1.5 * along * (1.0 - along) + along.powi(3);
+    let (mx, my) = (x1 + (x2 - x1) * across, y1 + (y2 - y1) * along * along * (3.0 - 2.0 * along));
     html! {
         path.line.bad[is_bad] d=(path) stroke-width=(format!("{thick:.1}")) {
             title { (text::counted(arrow.total, "call", "calls")) ", " (text::count(arrow.failed)) " failed, p95 " (text::maybe_duration(arrow.spread.quantile(0.95))) }
@@ -282,7 +284,7 @@ fn drawn(node: &Node, (x, y): (f64, f64)) -> Markup {
 /// Of a peer that is no watched program: a loopback address is this machine's.
 fn away(name: &str) -> &'static str {
     match name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
-        true => "a program that is not watched",
+        true => "no watched program",
         false => "not seen on this machine",
     }
 }
