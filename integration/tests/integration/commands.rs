@@ -65,6 +65,16 @@ fn the_environment_overrides_the_file() {
     assert!(ended.code == 2 && ended.stderr.contains("nowhere"), "{ended:?}");
 }
 
+/// Without authorities of TLS, as in an image without a base, the agent is asked all the same where it speaks no TLS.
+#[test]
+fn the_agent_is_asked_without_authorities() {
+    let mut command = agent::command().unwrap();
+    command.args(["slo", "status", "--address", "127.0.0.1:1"]);
+    command.env("SSL_CERT_FILE", "/dev/null").env("SSL_CERT_DIR", "/nowhere");
+    let ended = Program::spawn("obi", command).unwrap().wait(Duration::from_secs(20)).unwrap();
+    assert!(ended.code == 1 && ended.stderr.contains("no agent answers at 127.0.0.1:1"), "{ended:?}");
+}
+
 #[test]
 fn ready_soon() {
     let agent = Agent::start(Config::default()).unwrap();

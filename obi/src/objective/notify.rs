@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use reqwest::{Client, Url};
+use reqwest::{Client, ClientBuilder, Url};
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -92,14 +92,16 @@ impl Notifier {
         if alertmanagers.is_empty() && webhooks.is_empty() {
             return Ok(Self { peers: Vec::new() });
         }
-        choose_tls();
-        let client = Client::builder()
-            .user_agent(concat!("obi/", env!("CARGO_PKG_VERSION")))
-            .connect_timeout(CONNECT_TIMEOUT)
-            .timeout(TIMEOUT)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .build()?;
+        let builder = || {
+            Client::builder()
+                .user_agent(concat!("obi/", env!("CARGO_PKG_VERSION")))
+                .connect_timeout(CONNECT_TIMEOUT)
+                .timeout(TIMEOUT)
+                .redirect(reqwest::redirect::Policy::none())
+                .no_proxy()
+        };
+        let is_tls = |peer: &Endpoint| peer.url().scheme() == "https";
+        let client = client(builder, alertmanagers.iter().chain(webhooks).any(is_tls))?;
         let managers = alertmanagers.iter().map(|peer| (Kind::Alertmanager, alerts_url(peer.url())));
         let hooks = webhooks.iter().map(|peer| (Kind::Webhook, peer.url().clone()));
         let start = |(kind, url): (Kind, Url)| {
@@ -150,9 +152,19 @@ impl Notifier {
 }
 
 /// Chooses how TLS is computed, for the whole process; to be called before an HTTP client is made.
-pub fn choose_tls() {
+fn choose_tls() {
     // Fails when it has been chosen already, which is just as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// A client that believes the authorities of the system. Not every system has some; where nobody is asked by TLS, it
+/// does without.
+///
+/// # Errors
+/// When authorities are needed and cannot be had.
+pub fn client(builder: impl Fn() -> ClientBuilder, is_tls: bool) -> Result<Client, reqwest::Error> {
+    choose_tls();
+    builder().build().or_else(|error| if is_tls { Err(error) } else { builder().tls_certs_only([]).build() })
 }
 
 /// Where an Alertmanager takes alerts, below the prefix it is served at.

@@ -124,13 +124,15 @@ fn get(
     let url =
         if parameters.is_empty() { reqwest::Url::parse(url.as_str().trim_end_matches('?'))? } else { url };
     runtime.block_on(async {
-        crate::objective::notify::choose_tls();
-        let client = reqwest::Client::builder().no_proxy().timeout(timeout);
-        let client = match &agent.certificate {
-            Some(file) => client.tls_backend_preconfigured(pinned::configuration(file)?),
-            None => client,
+        let tls = agent.certificate.as_deref().map(pinned::configuration).transpose()?;
+        let builder = || {
+            let builder = reqwest::Client::builder().no_proxy().timeout(timeout);
+            match &tls {
+                Some(tls) => builder.tls_backend_preconfigured(tls.clone()),
+                None => builder,
+            }
         };
-        let client = client.build()?;
+        let client = crate::objective::notify::client(builder, tls.is_some())?;
         let mut request = client.get(url.clone());
         if let Some(token) = agent.token.get() {
             request = request.bearer_auth(token);

@@ -30,13 +30,13 @@ pub(super) struct Backend {
 impl Backend {
     /// Makes ready to ask; nothing is sent.
     pub(super) fn new(base: &Url, headers: &[String]) -> anyhow::Result<Self> {
-        crate::objective::notify::choose_tls();
-        let client = Client::builder()
-            .timeout(TIMEOUT)
-            .connect_timeout(CONNECT_TIMEOUT)
-            .default_headers(parse_headers(headers)?)
-            .build()
-            .context("failed to make an HTTP client")?;
+        let headers = parse_headers(headers)?;
+        let builder = || {
+            let builder = Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
+            builder.default_headers(headers.clone())
+        };
+        let client = crate::objective::notify::client(builder, base.scheme() == "https");
+        let client = client.context("failed to make an HTTP client")?;
         Ok(Self { client, url: query_url(base)?, warnings: RefCell::default() })
     }
 
