@@ -95,7 +95,7 @@ changelog: ## What the next release would say; VERSION=0.2.0 writes it into CHAN
 packages: build ## .deb, .rpm and a tarball of the release binary, with manual pages and completions, in target/packages
 	script/build-packages
 
-test-packages: packages ## The .deb under a real systemd, in a virtual machine of Debian 12 (needs root, debootstrap and ten minutes)
+test-packages: packages ## The packages under a real systemd, in a virtual machine of Debian 12 (needs root, debootstrap and ten minutes)
 	$(SUDO) script/test-packages
 
 test-dashboards: ## The structure of dashboards/*.json by Grafana's own types (takes two packages from npm)
