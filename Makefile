@@ -96,7 +96,7 @@ packages: build ## .deb, .rpm and a tarball of the release binary, with manual p
 	script/build-packages
 
 test-packages: packages ## The packages under a real systemd, in a virtual machine of Debian 12 (needs root, debootstrap and ten minutes)
-	$(SUDO) script/test-packages
+	script/test-packages
 
 test-dashboards: ## The structure of dashboards/*.json by Grafana's own types (takes two packages from npm)
 	script/check-dashboards
