@@ -6,7 +6,7 @@ use std::time::Duration;
 use integration::agent;
 use integration::fetch;
 use integration::patience::until;
-use integration::process::Program;
+use integration::process::{Program, free_port};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -25,6 +25,14 @@ fn page(address: SocketAddr, path: &str) -> String {
     fetch::get(address, path, ACCEPT).unwrap().body
 }
 
+/// The id of the catalog's server span in a trace, where there is one.
+fn served(address: SocketAddr, trace: &str) -> Option<String> {
+    let trace: Value = fetch::json(address, &format!("/api/v1{trace}")).ok()?;
+    let mut spans = trace["spans"].as_array()?.iter();
+    let it = spans.find(|span| span["service"]["name"] == "catalog" && span["kind"] == "server")?;
+    Some(it["span_id"].as_str()?.to_owned())
+}
+
 /// Of all CPU time, how much is spent comparing texts. Builds without optimization have functions within it.
 fn share(profile: &Value) -> f64 {
     let mut functions = profile["functions"].as_array().unwrap().iter();
@@ -37,7 +45,8 @@ fn share(profile: &Value) -> f64 {
 fn the_page_leads_from_the_demos_alert_to_the_function() {
     let _one = agent::one();
     let mut command = agent::command().unwrap();
-    command.args(["demo", "--listen", "127.0.0.1:0"]);
+    let listen = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
+    command.args(["demo", "--listen", &listen.to_string()]);
     let mut demo = Program::spawn("obi demo", command).unwrap();
     demo.await_line("in some seconds something is wrong in the shop", READY).unwrap();
     let said = demo.await_line("  http://", READY).unwrap();
@@ -49,17 +58,15 @@ fn the_page_leads_from_the_demos_alert_to_the_function() {
     });
     let objective = link(&overview, "/slos/");
     assert!(objective.starts_with("/slos/search-is-fast"), "{objective}");
-    // The trace's spans, of which one is the catalog's; its profile names the function.
-    let trace = link(&page(address, &objective), "/traces/");
-    let spans: Value = fetch::json(address, &format!("/api/v1{trace}")).unwrap();
-    let served = spans["spans"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .find(|span| span["service"]["name"] == "catalog" && span["kind"] == "server");
-    let id =
-        served.unwrap_or_else(|| panic!("the catalog has no part in {spans}"))["span_id"].as_str().unwrap();
-    let span = links(&page(address, &trace)).into_iter().find(|link| link.ends_with(id)).unwrap();
+    // A trace of the evidence; of its spans one is the catalog's, and its profile names the function.
+    let (trace, id) = until("a trace with the catalog's part is on the objective's page", NAMED, || {
+        let traces = links(&page(address, &objective));
+        let mut traces = traces.into_iter().filter(|link| link.starts_with("/traces/"));
+        traces
+            .find_map(|trace| Some((trace.clone(), served(address, &trace)?)))
+            .ok_or_else(|| "there is none".to_owned())
+    });
+    let span = links(&page(address, &trace)).into_iter().find(|link| link.ends_with(&id)).unwrap();
     until("where its CPU time went is on the span's page", NAMED, || {
         let page = page(address, &span);
         if page.contains(" of it in ") { Ok(()) } else { Err(page) }
