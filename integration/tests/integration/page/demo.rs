@@ -18,7 +18,7 @@ const READY: Duration = Duration::from_secs(60);
 const ALERT: Duration = Duration::from_secs(60);
 /// How long names of a large program may take.
 const NAMED: Duration = Duration::from_secs(60);
-/// From then on until a minute of the demo fills the flame graph of the README.
+/// From then on until a minute of the demo fills the flame graph of docs/profiles.md.
 const PICTURE: Duration = Duration::from_secs(90);
 
 fn page(address: SocketAddr, path: &str) -> String {
@@ -75,7 +75,7 @@ fn the_page_leads_from_the_demos_alert_to_the_function() {
     let profile: Value = fetch::json(address, &of_span).unwrap();
     assert!(share(&profile) >= 0.5, "{profile}");
     let products = "/api/v1/profiles?service=catalog&route=/products/%7Bid%7D&format=json";
-    let profile: Value = until("the README's flame graph has enough samples", PICTURE, || {
+    let profile: Value = until("the picture of docs/profiles.md has enough samples", PICTURE, || {
         let profile: Value = fetch::json(address, products).map_err(|error| error.to_string())?;
         if profile["samples"].as_u64() >= Some(100) { Ok(profile) } else { Err(profile.to_string()) }
     });
