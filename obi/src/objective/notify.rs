@@ -157,7 +157,7 @@ fn choose_tls() {
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// A client that believes the authorities of the system. Not every system has some; where nobody is asked by TLS, it
+/// A client that believes the authorities of the system. Not every system has some; where TLS is not needed, it
 /// does without.
 ///
 /// # Errors

@@ -74,7 +74,7 @@ impl Server {
                 let roots = Certificate::from_pem_bundle(&bundle);
                 builder.tls_certs_only(roots.map_err(|error| Broken::connection(what, error))?)
             }
-            // Nobody is to be believed, and not every system has authorities.
+            // No certificate is asked for, and not every system has authorities.
             Err(_) if self.url.scheme() == "http" => builder.tls_certs_only([]),
             Err(error) => return Err(Broken::connection(what, error)),
         };
