@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::inventory::PRODUCTS;
 use super::similar::{description, edit_distance};
 
-/// The index is stale from then on: soon, so that the page has something to find when it is opened for the first time, and
-/// not before CPUs are sampled.
+/// The index is stale from then on: soon, so that the page has something to find when it is opened for the first time,
+/// and not before CPUs are sampled.
 const FRESH: Duration = Duration::from_secs(6);
 /// How long refining it takes, on every machine.
 const REFINING: Duration = Duration::from_millis(150);
