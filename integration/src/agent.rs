@@ -207,7 +207,8 @@ impl Agent {
             if !agent.program.is_running()? || begun.elapsed() > patience(READY) {
                 bail!("agent did not get ready within {:?}: {}", begun.elapsed(), agent.program.stderr()?);
             }
-            thread::sleep(Duration::from_millis(1));
+            // Where everything is slow, asking takes time from what is asked for.
+            thread::sleep(patience(Duration::from_millis(1)));
         }
         agent.ready_at = Instant::now();
         if speaks_tls || !captures {
