@@ -210,9 +210,13 @@ pub(super) fn sort(list: &mut [Operation], by: Order) {
         Order::Worst | Order::Requests => {}
         Order::Name => list.sort_by(|a, b| (&a.place, a.verb).cmp(&(&b.place, b.verb))),
         Order::Errors => list.sort_by_key(|it| descending(it.figures.error_ratio())),
-        Order::Slow => {
-            list.sort_by_key(|it| descending(it.figures.spread.quantile(0.95).unwrap_or(0.0)));
+        Order::Median | Order::Slow | Order::Slowest => {
+            let duration = |it: &Operation| by.ratio().and_then(|ratio| it.figures.spread.quantile(ratio));
+            list.sort_by_cached_key(|it| descending(duration(it).unwrap_or(0.0)));
         }
+        Order::Cpu => list.sort_by_key(|it| descending(it.cpu.unwrap_or(0.0))),
+        // Known of whole services only.
+        Order::Queue => {}
     }
 }
 

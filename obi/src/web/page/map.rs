@@ -313,7 +313,8 @@ pub(super) fn sorted(edges: &[Arc<Edge>], by: Order) -> Vec<&Arc<Edge>> {
     let slow = |edge: &Edge| {
         let mut durations = Spread::default();
         durations.add(&spread(edge));
-        durations.quantile(0.95).map_or(0, |seconds| (seconds * 1e9) as u64)
+        let duration = by.ratio().and_then(|ratio| durations.quantile(ratio));
+        duration.map_or(0, |seconds| (seconds * 1e9) as u64)
     };
     match by {
         Order::Worst => sorted.sort_by_key(|edge| Reverse((edge.failed > 0, edge.total))),
@@ -323,7 +324,11 @@ pub(super) fn sorted(edges: &[Arc<Edge>], by: Order) -> Vec<&Arc<Edge>> {
             let share = |edge: &Edge| edge.failed as f64 / edge.total.max(1) as f64;
             sorted.sort_by(|a, b| share(b).total_cmp(&share(a)));
         }
-        Order::Slow => sorted.sort_by_cached_key(|edge| Reverse(slow(edge))),
+        Order::Median | Order::Slow | Order::Slowest => {
+            sorted.sort_by_cached_key(|edge| Reverse(slow(edge)));
+        }
+        // Known of services only.
+        Order::Queue | Order::Cpu => {}
     }
     sorted
 }
@@ -344,7 +349,7 @@ fn edges(edges: &[Arc<Edge>], wanted: &Wanted) -> Markup {
         div.wide tabindex="0" { table.rows #rows {
             caption.unseen { "Calls" @if order == Order::Worst { ", those with errors first" } }
             thead { tr {
-                (head(Order::Name, "From", "")) th scope="col" { "To" } (head(Order::Requests, "Calls", "n")) (head(Order::Errors, "Errors", "n")) th.n scope="col" { "p50" } (head(Order::Slow, "p95", "n"))
+                (head(Order::Name, "From", "")) th scope="col" { "To" } (head(Order::Requests, "Calls", "n")) (head(Order::Errors, "Errors", "n")) (head(Order::Median, "p50", "n")) (head(Order::Slow, "p95", "n"))
             } }
             tbody { @for edge in sorted.iter().take(LISTED) { (row(edge)) } }
         } }

@@ -96,7 +96,12 @@ fn order(row: &Row, state: Option<Slo>, by: Order) -> (u8, Reverse<u64>, Reverse
         Order::Name => (0, Reverse(0), Reverse(0), name),
         Order::Requests => (0, Reverse(figures.requests), Reverse(0), name),
         Order::Errors => (0, nano(figures.error_ratio()), Reverse(figures.errors), name),
-        Order::Slow => (0, nano(figures.spread.quantile(0.95).unwrap_or(0.0)), Reverse(0), name),
+        Order::Queue => (0, nano(row.queue_wait.unwrap_or(0.0)), Reverse(0), name),
+        Order::Cpu => (0, nano(row.cpu.unwrap_or(0.0)), Reverse(0), name),
+        Order::Median | Order::Slow | Order::Slowest => {
+            let duration = by.ratio().and_then(|ratio| figures.spread.quantile(ratio));
+            (0, nano(duration.unwrap_or(0.0)), Reverse(0), name)
+        }
     }
 }
 
@@ -195,15 +200,14 @@ fn services(rows: &[Row], state: &dyn Fn(&Row) -> Option<Slo>, wanted: &Wanted) 
                 thead { tr {
                     (head(Order::Name, "Service", "")) th scope="col" { "Side" }
                     (head(Order::Requests, "Requests", "n")) (head(Order::Errors, "Errors", "n"))
-                    th.n scope="col" { "p50" } (head(Order::Slow, "p95", "n")) th.n scope="col" { "p99" }
-                    th.n scope="col" title="What 95 % of requests waited at most, between their arrival and the moment that the program read them" { "Queue p95" }
-                    th.n scope="col" title="CPU time of a request" { "CPU" }
+                    (head(Order::Median, "p50", "n")) (head(Order::Slow, "p95", "n")) (head(Order::Slowest, "p99", "n"))
+                    (head(Order::Queue, "Queue p95", "n")) (head(Order::Cpu, "CPU", "n"))
                     @if has_slos { th scope="col" { "Objectives" } }
                 } }
                 tbody { @for row in rows.iter().take(SHOWN) { (service(row, has_slos.then(|| state(row)))) } }
             }
         }
-        p.quiet { "p50, p95, p99: half, 95 % and 99 % took no longer; " (if rows.iter().any(|row| row.lately.is_some()) { "≈, at most 19 % off. ▲ is more than twice what it was an hour before." } else { "at most 5 % off." }) }
+        p.quiet { "Queue: between a request’s arrival and the moment that the program read it. CPU: of a request. p50, p95, p99: half, 95 % and 99 % took no longer; " (if rows.iter().any(|row| row.lately.is_some()) { "≈, at most 19 % off. ▲ is more than twice what it was an hour before." } else { "at most 5 % off." }) }
         @if rows.len() > SHOWN {
             p { (rows.len() - SHOWN) " more: filter by name." }
         }

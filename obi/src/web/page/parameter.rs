@@ -13,16 +13,43 @@ pub(super) enum Order {
     Name,
     Requests,
     Errors,
+    /// By p50.
+    Median,
+    /// By p95.
     Slow,
+    /// By p99.
+    Slowest,
+    Queue,
+    Cpu,
 }
 
 impl Order {
     fn of(word: &str) -> Result<Self, &'static str> {
         let order = Self::ALL.into_iter().find(|order| order.word() == word);
-        order.ok_or("expected name, requests, errors or slow")
+        order.ok_or("expected name, requests, errors, p50, slow, p99, queue or cpu")
     }
 
-    const ALL: [Self; 5] = [Self::Worst, Self::Name, Self::Requests, Self::Errors, Self::Slow];
+    const ALL: [Self; 9] = [
+        Self::Worst,
+        Self::Name,
+        Self::Requests,
+        Self::Errors,
+        Self::Median,
+        Self::Slow,
+        Self::Slowest,
+        Self::Queue,
+        Self::Cpu,
+    ];
+
+    /// Of durations, the quantile that it goes by.
+    pub(super) fn ratio(self) -> Option<f64> {
+        match self {
+            Self::Median => Some(0.5),
+            Self::Slow => Some(0.95),
+            Self::Slowest => Some(0.99),
+            _ => None,
+        }
+    }
 
     /// For `aria-sort`.
     pub(super) fn direction(self) -> &'static str {
@@ -36,7 +63,11 @@ impl Order {
             Self::Name => "name",
             Self::Requests => "requests",
             Self::Errors => "errors",
+            Self::Median => "p50",
             Self::Slow => "slow",
+            Self::Slowest => "p99",
+            Self::Queue => "queue",
+            Self::Cpu => "cpu",
         }
     }
 }

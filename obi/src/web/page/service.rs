@@ -221,8 +221,8 @@ fn operations(
                 thead { tr {
                     (head.cell(Sort::Name, if is_server { "Route" } else { "To" }, ""))
                     (head.cell(Sort::Requests, "Requests", "n")) (head.cell(Sort::Errors, "Errors", "n"))
-                    th.n scope="col" { "p50" } (head.cell(Sort::Slow, "p95", "n")) th.n scope="col" { "p99" }
-                    @if is_server { th.n scope="col" { "CPU" } }
+                    (head.cell(Sort::Median, "p50", "n")) (head.cell(Sort::Slow, "p95", "n")) (head.cell(Sort::Slowest, "p99", "n"))
+                    @if is_server { (head.cell(Sort::Cpu, "CPU", "n")) }
                     th scope="col" { "See" }
                 } }
                 tbody { @for operation in list.iter().take(SHOWN) { (row(operation, service, is_server)) } }

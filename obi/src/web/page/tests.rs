@@ -470,7 +470,12 @@ async fn tables_are_sorted_by_links() {
     let [common, failing] = [">/a</bdi>", ">/shop</bdi>"];
     check(cart, &[common, failing], "Requests").await;
     check(&format!("{cart}?sort=errors"), &[failing, common], "Errors").await;
-    check(&format!("{cart}?sort=slow&range=all"), &[common, failing], "p95").await;
+    for (word, head) in [("p50", "p50"), ("slow", "p95"), ("p99", "p99")] {
+        check(&format!("{cart}?sort={word}&range=all"), &[common, failing], head).await;
+        check(&format!("/?sort={word}&range=all"), &["<tbody>"], head).await;
+    }
+    check(&format!("{cart}?sort=cpu"), &[common, failing], "CPU").await;
+    check("/?sort=queue", &["<tbody>"], "Queue p95").await;
     check(&format!("{cart}?sort=name"), &[common, failing], "Route").await;
     check("/slos?sort=name", &[">another</bdi>", ">shopslo</bdi>"], "Objective").await;
     check("/slos?sort=bad", &[">another</bdi>", ">shopslo</bdi>"], "Bad").await;
@@ -487,7 +492,7 @@ async fn tables_are_sorted_by_links() {
 #[tokio::test]
 async fn long_traces_are_folded() {
     let mut spans = shop("shop");
-    for id in 0..400_u64 {
+    for id in 0..1_000_u64 {
         spans.push(span_with(SpanKind::Client, |span| {
             (span.trace_id, span.span_id) = ([11; 16], (id + (1 << 32)).to_be_bytes());
             span.parent_span_id = Some([1; 8]);
@@ -495,10 +500,17 @@ async fn long_traces_are_folded() {
     }
     let app = app(spans, None);
     let page = get(&app, &format!("/traces/{TRACE}")).await.body;
-    assert!(page.contains("404 spans of 2 services") && page.contains(">104 more."), "{page}");
+    assert!(page.contains("1,004 spans of 2 services") && page.contains(">704 more."), "{page}");
     assert_eq!(page.matches("<th scope=\"row\"").count(), 300);
     let page = get(&app, &format!("/traces/{TRACE}?all=true")).await.body;
-    assert_eq!(page.matches("<th scope=\"row\"").count(), 404);
+    assert_eq!(page.matches("<th scope=\"row\"").count(), 1_004);
+    // As many as the API has, each under its id.
+    let listed: serde_json::Value =
+        serde_json::from_str(&get(&app, &format!("/api/v1/traces/{TRACE}")).await.body).unwrap();
+    let ids: std::collections::BTreeSet<&str> =
+        listed["spans"].as_array().unwrap().iter().map(|span| span["span_id"].as_str().unwrap()).collect();
+    assert_eq!(ids.len(), 1_004);
+    assert!(ids.iter().all(|id| page.contains(&format!("/traces/{TRACE}/{id}\""))), "{ids:?}");
 }
 
 /// Markup that every page has, whatever names are in it.
