@@ -74,9 +74,9 @@ pub fn demo(args: DemoArgs) -> anyhow::Result<ExitCode> {
 
 async fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let mut stop = Stop::new(args.duration)?;
-    let listen = with_port(args.listen)?;
-    let mut stage = Stage { agent: reachable(listen), caller: Caller::new(), children: Children::default() };
-    let outcome = match stage.children.start(args.rate, listen) {
+    let agent = reachable(args.listen);
+    let mut stage = Stage { agent, caller: Caller::new(), children: Children::default() };
+    let outcome = match stage.start(args) {
         Ok(()) => stage.play(&mut stop).await,
         Err(error) => Err(error),
     };
@@ -91,6 +91,14 @@ struct Stage {
 }
 
 impl Stage {
+    /// The agent last: a port that is free now is not taken by one of the services.
+    fn start(&mut self, args: &DemoArgs) -> anyhow::Result<()> {
+        self.children.start_shop(args.rate)?;
+        let listen = with_port(args.listen)?;
+        self.agent = reachable(listen);
+        self.children.start_agent(listen)
+    }
+
     async fn play(&mut self, stop: &mut Stop) -> anyhow::Result<ExitCode> {
         say(&format!("running: {}\nstarting the agent on http://{}\n", self.children, self.agent))?;
         let ready = tokio::select! {

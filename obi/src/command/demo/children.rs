@@ -21,8 +21,8 @@ const STOPPING: [Member; 6] =
     [Member::Shopper, Member::Frontend, Member::Cart, Member::Catalog, Member::Inventory, Member::Agent];
 
 impl Children {
-    /// Starts all of them. What was started before an error is still there to be stopped.
-    pub(super) fn start(&mut self, rate: f64, listen: SocketAddr) -> anyhow::Result<()> {
+    /// Starts the services and the shopper. What was started before an error is still there to be stopped.
+    pub(super) fn start_shop(&mut self, rate: f64) -> anyhow::Result<()> {
         let inventory = self.start_service(Launch::new(Member::Inventory))?;
         let catalog = self.start_service(Launch::new(Member::Catalog).peer(Member::Inventory, inventory))?;
         let cart = self.start_service(Launch::new(Member::Cart).peer(Member::Inventory, inventory))?;
@@ -30,6 +30,11 @@ impl Children {
         let frontend = self.start_service(frontend)?;
         self.all
             .push(Child::start(Launch::new(Member::Shopper).peer(Member::Frontend, frontend).rate(rate))?);
+        Ok(())
+    }
+
+    /// Starts the agent, with an objective for the shop.
+    pub(super) fn start_agent(&mut self, listen: SocketAddr) -> anyhow::Result<()> {
         self.promise = Promise::new()?;
         let variables = self.promise.iter().flat_map(Promise::variables);
         self.all.push(Child::start(Launch::new(Member::Agent).listen(listen).variables(variables))?);
