@@ -43,6 +43,8 @@ pub struct Process {
     pub sampled: u64,
     /// When its first thread ended.
     pub ended: Option<u64>,
+    /// A sample has come from behind that: when it was taken. Either another thread goes on, or the end itself was seen.
+    sampled_behind: Option<u64>,
     /// It is in the list of those whose mappings have changed.
     changed: bool,
     /// Elements that it has in the kernel's map.
@@ -88,7 +90,7 @@ impl Processes {
             Event::Exec { tgid } => {
                 let process = self.entry(tgid);
                 process.begin(Program { since: time, space: Space::default() });
-                (process.complete, process.ended) = (true, None);
+                (process.complete, process.ended, process.sampled_behind) = (true, None, None);
                 self.changed(tgid);
             }
             Event::Fork { parent, tgid } => self.fork(parent, tgid, time),
@@ -164,8 +166,8 @@ impl Processes {
         process.sampled = process.sampled.max(time).max(1);
         let goes_on = process.ended.is_some_and(|ended| ended < time);
         if goes_on {
-            // Only its first thread has ended.
-            process.ended = None;
+            // Only its first thread has ended, or that was caught on its way out: the next sweep knows.
+            (process.ended, process.sampled_behind) = (None, Some(time));
         }
         let is_due = process.asked == 0 || time.saturating_sub(process.asked) >= BETWEEN_LISTS;
         if (!process.complete || missed) && is_due {
@@ -289,10 +291,10 @@ impl Processes {
                 index > last || followed[index - 1] >= old
             });
             process.programs.iter_mut().for_each(|program| program.space.forget_former(old));
-            match process.ended {
+            match process.ended.or(process.sampled_behind) {
                 Some(ended) if ended < old => {
                     if runs(*tgid) {
-                        process.ended = None;
+                        (process.ended, process.sampled_behind) = (None, None);
                         return true;
                     }
                     if process.blocks > 0 {
@@ -399,7 +401,8 @@ impl Processes {
         };
         let process = self.entry(tgid);
         process.begin(Program { since: time, space });
-        (process.complete, process.ended, process.parent) = (complete, None, parent);
+        (process.complete, process.ended, process.sampled_behind) = (complete, None, None);
+        process.parent = parent;
         (process.sampled, process.asked) = (0, 0);
         self.changed(tgid);
     }
@@ -436,6 +439,7 @@ impl Process {
             awaited: false,
             sampled: 0,
             ended: None,
+            sampled_behind: None,
             changed: false,
             blocks: 0,
         }

@@ -77,6 +77,24 @@ fn a_number_that_is_used_again_is_another_process() {
     assert_eq!(path(&processes, 7, 0x1000, 26), "/bb");
 }
 
+/// A thread is sampled on its way out as well, behind what the kernel reports as its end: that is no reason to keep it.
+#[test]
+fn a_process_that_was_sampled_behind_its_end_is_forgotten() {
+    let mut processes = Processes::default();
+    for (tgid, runs) in [(1, false), (2, true)] {
+        apply(&mut processes, 10, Event::Exec { tgid });
+        apply(&mut processes, 20, Event::Exit { tgid });
+        assert!(processes.sampled(tgid, 21, false));
+        let _ = processes.sweep(21 + GRACE, |_| runs);
+        assert!(processes.iter().any(|(known, _)| known == tgid), "its samples may still come");
+        let _ = processes.sweep(22 + GRACE, |_| runs);
+        assert_eq!(processes.iter().any(|(known, _)| known == tgid), runs, "{tgid}");
+        // Once is enough.
+        let _ = processes.sweep(22 + 2 * GRACE, |_| false);
+        assert_eq!(processes.iter().any(|(known, _)| known == tgid), runs, "{tgid}");
+    }
+}
+
 #[test]
 fn a_process_whose_first_thread_has_ended_goes_on() {
     let mut processes = Processes::default();
