@@ -5,8 +5,9 @@ gets a line `REQUEST CALL` once the answer to the call has come, `- CALL` for ca
 REQUEST CALL` for those after the answer. Prints `ready PORT`. Knows nothing of the agent; ids are in no trace header.
 SIGTERM ends it when all its calls are over.
 
-Models: `protocol`, a protocol of its own that makes a task for each request; `streams`, a task for each connection, as
-aiohttp's server has it; `uvicorn`, with httpx; `uvloop`, as `protocol`, on another loop in a context around it.
+Models: `protocol`, a protocol of its own that makes a task for each request; `streams`, a task for each connection;
+`aiohttp`, whose server does so too, with its client; `uvicorn`, with httpx. With `+uvloop` behind it, on that loop
+(uvicorn then with httptools and the aiohttp client), with `+around` on it in a context around it.
 
 Kinds: `sequence`, `gather`, `semaphore` (one for all requests), `nested` (tasks that make tasks), `to_thread`, `after`
 (a task that goes on behind the answer), `queue` (a worker that was there before), `executor` (a thread that gets no
@@ -22,7 +23,8 @@ import signal
 import sys
 import uuid
 
-MODEL, BACK, LOG = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+MODEL, _, LOOP = sys.argv[1].partition("+")
+BACK, LOG = int(sys.argv[2]), sys.argv[3]
 
 log = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 limit, begun, work = asyncio.Semaphore(2), asyncio.Event(), None
@@ -44,8 +46,7 @@ async def call(*cause):
     """One call, on a connection of its own or on one that others have used."""
     out = draw()
     if client:
-        answer = await client.get(f"http://127.0.0.1:{BACK}/out/{out}")
-        assert answer.status_code == 200
+        await client(f"http://127.0.0.1:{BACK}/out/{out}")
         return note(*cause, out)
     reader, writer = idle.pop() if idle else await asyncio.open_connection("127.0.0.1", BACK)
     writer.write(f"GET /out/{out} HTTP/1.1\r\nhost: back\r\n\r\n".encode())
@@ -171,16 +172,64 @@ async def application(scope, receive, send):
     answered.set_result(None)
 
 
+def by_httpx():
+    import httpx
+
+    session = httpx.AsyncClient(timeout=60, trust_env=False)
+
+    async def get(url):
+        answer = await session.get(url)
+        assert answer.status_code == 200
+
+    return get
+
+
+def by_aiohttp():
+    import aiohttp
+
+    session = aiohttp.ClientSession()
+
+    async def get(url):
+        async with session.get(url) as answer:
+            assert answer.status == 200 and await answer.read() == b"ok"
+
+    return get
+
+
+async def answer(request):
+    """A handler of aiohttp's server."""
+    from aiohttp import web
+
+    _, kind, name = request.path.split("/")
+    answered = asyncio.get_running_loop().create_future()
+    await serve(kind, name, answered)
+    response = web.Response(text="ok")
+    await response.prepare(request)
+    await response.write_eof()
+    answered.set_result(None)
+    return response
+
+
 async def start():
     """What ends serving."""
+    global client
     loop = asyncio.get_running_loop()
+    if MODEL == "aiohttp":
+        from aiohttp import web
+
+        client, app = by_aiohttp(), web.Application()
+        app.router.add_get("/{kind}/{request}", answer)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
+        print("ready", runner.addresses[0][1], flush=True)
+        return runner.cleanup
     if MODEL == "uvicorn":
-        import httpx
         import uvicorn
 
-        global client
-        client = httpx.AsyncClient(timeout=60, trust_env=False)
-        server = uvicorn.Server(uvicorn.Config(application, port=0, loop="asyncio", lifespan="off", log_level="error"))
+        client = by_aiohttp() if LOOP else by_httpx()
+        options = {"port": 0, "loop": "none", "lifespan": "off", "log_level": "error"}
+        server = uvicorn.Server(uvicorn.Config(application, http="httptools" if LOOP else "h11", **options))
         server.install_signal_handlers = lambda: None
         server.capture_signals = __import__("contextlib").nullcontext
         running = asyncio.create_task(server.serve())
@@ -193,7 +242,7 @@ async def start():
             await running
 
         return end
-    if MODEL in ("protocol", "uvloop"):
+    if MODEL == "protocol":
         server = await loop.create_server(Requests, "127.0.0.1", 0, backlog=1024)
     else:
         server = await asyncio.start_server(stream, "127.0.0.1", 0, backlog=1024)
@@ -221,9 +270,10 @@ async def main():
     await end()
 
 
-if MODEL == "uvloop":
+if LOOP:
     import uvloop
 
-    contextvars.copy_context().run(uvloop.run, main())
+    run = contextvars.copy_context().run if LOOP == "around" else lambda function, *arguments: function(*arguments)
+    run(uvloop.run, main())
 else:
     asyncio.run(main())

@@ -114,6 +114,8 @@ enum cause_flag {
 	CAUSE_STARTED_BIT = 63,
 	/* In the kernel only: the context is a copy of the one that has read the request, or of such a copy. */
 	CONTEXT_COPIED_BIT = 62,
+	/* Likewise: the context is of a task that serves a connection, said by its lower half (runtime/context.h). */
+	CONTEXT_CONNECTION_BIT = 61,
 	/* Likewise: the next goroutine that this one starts is that of the exchange's own handler. */
 	GOROUTINE_HANDS_OVER_BIT = 62,
 	/* Likewise: it sends the heads of its calls itself. */
@@ -417,19 +419,23 @@ enum walk_program {
 	WALK_PROGRAMS = 3,
 };
 
+/* With `thread_state.accepted`: the thread runs uvloop, which enters contexts itself. */
+enum { THREAD_ENTERS = 1 };
+
 /* Value of the `thread` map: what a thread is serving. */
 struct thread_state {
 	__u64 exchange;   /* current exchange number, 0: none */
 	__u64 call;       /* what its system call is about: the user's array of a sendmmsg or recvmmsg, or (kprobe) the socket */
 	/*
-	 * the request that it has read last, until it reads or waits again; (portable) the socket whose walk goes on in
-	 * another program
+	 * the request that it has read last, or with READ_STREAMS the connection of which it has read requests of
+	 * HTTP/2, until it reads or waits again; (portable) the socket whose walk goes on in another program
 	 */
 	__u64 read;
 	__u32 mmsg_index; /* message within the array that comes next */
 	__u32 sending;    /* 1: that walk is along what is sent */
 	__u32 flags;      /* CAUSE_WAITS_MANY, CAUSE_SERVES */
-	__u32 pad;
+	/* the connection that it is about to serve, by the even part of its first byte's number; THREAD_ENTERS */
+	__u32 accepted;
 	__u64 bound;      /* said by the probe of a runtime: what this thread sends next from `buffer` is for this exchange; 0: for none */
 	__u64 buffer;     /* 0: nothing was said */
 };
@@ -445,6 +451,8 @@ struct global_state {
 	__u32 follows_ids;    /* 1: there is a thread that runs Node's loop, set by the programs */
 	__u32 n_async_logs;   /* logs given out to such threads so far */
 	__u32 follows_reads;  /* 1: there is a program that asks what a thread has read last, set by the programs */
+	__u32 follows_contexts;   /* 1: there is a program whose contexts are known, set by the programs */
+	__u32 follows_goroutines; /* 1: likewise, goroutines */
 };
 
 /* Programs that cost every send something and that few machines need: attached when first missed. */

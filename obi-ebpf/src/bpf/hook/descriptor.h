@@ -5,6 +5,7 @@
 
 #include "core/closing.h"
 #include "hook/call.h"
+#include "hook/file.h"
 
 /* Descriptors of a dying process that are looked at. */
 #ifdef OBI_PORTABLE
@@ -17,21 +18,11 @@
 /* Size of a kernel stack: the saved registers lie at its end (helper since 5.15). */
 SETTING u64 stack_bytes = 16384;
 
-static __always_inline struct task_struct *current_task(void)
-{
-	return (struct task_struct *)bpf_get_current_task();
-}
-
 static __always_inline struct pt_regs *saved_registers(struct task_struct *task)
 {
 	return (struct pt_regs *)((u64)READ(task, stack) + stack_bytes - bpf_core_type_size(struct pt_regs));
 }
 #else
-static __always_inline struct task_struct *current_task(void)
-{
-	return bpf_get_current_task_btf();
-}
-
 static __always_inline struct pt_regs *saved_registers(struct task_struct *task)
 {
 	return (struct pt_regs *)bpf_task_pt_regs(task);
@@ -50,26 +41,6 @@ static __always_inline bool read_arguments(u32 number, u64 *arguments)
 	arguments[2] = ARGUMENT_3(registers);
 	arguments[3] = ARGUMENT_4(registers);
 	return CALL_NUMBER(registers) == number;
-}
-
-static __always_inline struct file *file_of(u64 fd)
-{
-	struct task_struct *task = current_task();
-	struct fdtable *table = READ(task, files, fdt);
-	struct file *file = NULL;
-	if ((u32)fd < READ(table, max_fds))
-		bpf_probe_read_kernel(&file, sizeof(file), READ(table, fd) + (u32)fd);
-	return file;
-}
-
-/* The socket behind a file, or NULL when it is something else. */
-static __always_inline struct sock *socket_of(struct file *file)
-{
-	struct socket *socket;
-	if (!file || (READ(file, f_inode, i_mode) & MODE_KIND) != MODE_SOCKET)
-		return NULL;
-	socket = READ(file, private_data);
-	return socket ? READ(socket, sk) : NULL;
 }
 
 static __always_inline bool is_last_reference(struct file *file)

@@ -12,6 +12,7 @@
 #include "hook/registers.h"
 #include "hook/process.h"
 #include "hook/wait.h"
+#include "hook/accept.h"
 #include "waiting/schedule.h"
 #include "tls/bytes.h"
 #include "runtime/go_stream.h"

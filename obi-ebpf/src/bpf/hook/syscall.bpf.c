@@ -13,6 +13,7 @@
 #include "hook/descriptor.h"
 #include "hook/process.h"
 #include "hook/wait.h"
+#include "hook/accept.h"
 #include "waiting/schedule.h"
 #include "tls/bytes.h"
 #include "runtime/go_stream.h"

@@ -27,6 +27,7 @@ static __always_inline int waits_for_many(void)
 		state->flags |= CAUSE_WAITS_MANY;
 #ifndef OBI_PORTABLE
 		state->read = 0;
+		state->accepted &= THREAD_ENTERS;
 #endif
 		return 0;
 	}

@@ -49,29 +49,6 @@ struct {
 	__type(value, struct async_log);
 } async_log SEC(".maps");
 
-/* A thread that runs Node's loop, and the callback that it is in. */
-struct async_thread {
-	u64 numbers;  /* address of the three; 0: not proven (any more) */
-	u64 exchange; /* as in the log */
-	u64 since;
-	u64 began;    /* the callback, ns */
-	u64 counter;  /* the last number given out by then */
-	u64 scope;    /* the number by which it began; 0: none (yet) */
-	u32 tgid;
-	u32 log;
-	u8 is_read;     /* it began when something was read, or by a phase: the number of its scopes says nothing */
-	u8 is_received; /* with that: the program has been given what was read */
-	u8 is_behind;   /* microtasks have begun to run */
-	u8 pad[5];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 256);
-	__type(key, u32);
-	__type(value, struct async_thread);
-} async_thread SEC(".maps");
-
 /* What a number was made for. */
 struct async_origin {
 	u64 exchange;

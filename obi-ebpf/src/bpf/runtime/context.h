@@ -17,52 +17,22 @@
 
 #ifdef OBI_GOROUTINES
 
-/* Fields of a context and of all objects, since 3.7. */
-enum { OBJECT_TYPE = 8, CONTEXT_ENTERED = 40 };
-
 /*
- * The exchange that a context works for, by its address, is in the map `goroutine`: a process has one kind or the
- * other. None: it works for none. Deleted when the context is.
+ * In the context of this thread the request of `exchange` has been read, or (0) more than one. By a connection whose
+ * first byte has the number `first`, as it is accepted; 0: that is not known. Returns whether the thread has entered a
+ * context.
  */
-
-/* How contexts are found in a process. */
-struct python_process {
-	u64 type;      /* address of `PyContext_Type` */
-	u32 slot;      /* from the thread's descriptor to the word with its state's address; 0: that was not to be proven */
-	u16 thread_id; /* in the state: the thread's descriptor */
-	u16 context;   /* in the state: the context that is entered */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 256);
-	__type(key, u32);
-	__type(value, struct python_process);
-} python_process SEC(".maps");
-
-/* The context that the current thread has entered; 0: none, or it does not prove itself. */
-static __always_inline u64 entered_context(const struct python_process *process)
-{
-	u64 base = thread_pointer(), state, context;
-	if (!process->slot)
-		return 0;
-	state = word_of(base + process->slot, 0);
-	if (!state || word_of(state, process->thread_id) != base)
-		return 0;
-	context = word_of(state, process->context);
-	if (!context || word_of(context, OBJECT_TYPE) != process->type)
-		return 0;
-	return (u32)word_of(context, CONTEXT_ENTERED) == 1 ? context : 0;
-}
-
-/* In the context of this thread the request of `exchange` has been read, or (0) more than one. */
-SHARED int bind_context(u64 exchange)
+SHARED int bind_in_context(u64 exchange, u32 first)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct python_process *process = bpf_map_lookup_elem(&python_process, &tgid);
-	struct runtime_key key = { .tgid = tgid };
+	struct runtime_key key = { .id = CONNECTION_KEY | first, .tgid = tgid };
+	u64 *served;
 	if (!process)
 		return 0;
+	served = first ? bpf_map_lookup_elem(&goroutine, &key) : NULL;
+	if (served)
+		*served = exchange;
 	key.id = entered_context(process);
 	if (!key.id)
 		return 0;
@@ -70,29 +40,29 @@ SHARED int bind_context(u64 exchange)
 		bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);
 	else
 		bpf_map_delete_elem(&goroutine, &key);
-	return 0;
+	return 1;
 }
 
 /*
  * Who is about to send a head: its context says what for, or, in an event loop, that it is for nothing. The context in
  * which a request was read is not that of who calls for it, but of who goes on reading.
  */
-SHARED int note_context(struct segment *s)
+SHARED int note_in_context(struct segment *s)
 {
 	struct python_process *process;
-	struct runtime_key key = {};
-	u64 *bound, exchange;
+	u64 work;
+	u32 tgid;
 	if (!s)
 		return 0;
-	key.tgid = s->id >> 32;
-	process = bpf_map_lookup_elem(&python_process, &key.tgid);
+	tgid = s->id >> 32;
+	process = bpf_map_lookup_elem(&python_process, &tgid);
 	if (!process)
 		return 0;
-	key.id = entered_context(process);
-	bound = key.id ? bpf_map_lookup_elem(&goroutine, &key) : NULL;
-	exchange = bound ? *bound : 0;
-	if (exchange >> CONTEXT_COPIED_BIT) {
-		s->serving = exchange & ~(1ULL << CONTEXT_COPIED_BIT);
+	work = work_of(tgid, entered_context(process));
+	if (work & WORKS_FOR_CONNECTION)
+		work = request_of(tgid, work);
+	if (work >> CONTEXT_COPIED_BIT) {
+		s->serving = work & ~(1ULL << CONTEXT_COPIED_BIT);
 		s->thread_flags |= CAUSE_RUNTIME | CAUSE_CONTEXT;
 	} else if (s->thread_flags & CAUSE_WAITS_MANY) {
 		s->serving = 0;
@@ -101,15 +71,29 @@ SHARED int note_context(struct segment *s)
 	return 0;
 }
 
+/* First of all: on most machines nothing has contexts, and this is asked at each head. */
+static __always_inline int bind_context(u64 exchange, u32 first)
+{
+	return *(volatile u32 *)&global.follows_contexts ? bind_in_context(exchange, first & ~THREAD_ENTERS) : 0;
+}
+
+static __always_inline void note_context(struct segment *s)
+{
+	if (*(volatile u32 *)&global.follows_contexts)
+		note_in_context(s);
+}
+
 static __always_inline void forget_contexts(u32 tgid)
 {
 	bpf_map_delete_elem(&python_process, &tgid);
 }
 
 #else
-static __always_inline void bind_context(u64 exchange)
+static __always_inline int bind_context(u64 exchange, u32 first)
 {
 	(void)exchange;
+	(void)first;
+	return 0;
 }
 
 static __always_inline void note_context(struct segment *s)

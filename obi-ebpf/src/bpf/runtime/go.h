@@ -33,6 +33,7 @@ static __always_inline void prove_slot(u32 tgid, u64 goroutine, u32 number_at)
 		if (!fresh.slot && word_of(base - slot, 0) == goroutine)
 			fresh.slot = slot;
 	bpf_map_update_elem(&go_process, &tgid, &fresh, BPF_NOEXIST);
+	*(volatile u32 *)&global.follows_goroutines = 1;
 }
 
 static __always_inline u32 number_at(u64 layout)

@@ -25,12 +25,6 @@ static __always_inline bool is_headers(u64 frame)
 	return frame && (word_of(frame, 0) & GO_FRAME_KIND) == GO_FRAME_HEADERS;
 }
 
-/* As user space numbers them: clients' streams are odd. */
-static __always_inline u64 stream_exchange(u64 connection, u32 stream)
-{
-	return connection | ((stream + 1) >> 1 & ((1U << ORDINAL_BITS) - 1));
-}
-
 /* The connection whose frames this goroutine reads, as an exchange with ordinal 0; 0: not known. */
 static __always_inline u64 read_by(struct runtime_key key, u64 reader)
 {

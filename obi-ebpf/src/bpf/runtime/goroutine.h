@@ -11,30 +11,9 @@
 #define OBI_GOROUTINE_H
 
 #include "core/map.h"
-
-#if defined(__TARGET_ARCH_x86) && !defined(OBI_HOST) && !defined(OBI_PORTABLE)
-#define OBI_GOROUTINES
-#endif
+#include "runtime/binding.h"
 
 #ifdef OBI_GOROUTINES
-
-/* A goroutine by its number, or an object of the program by its address: a context of CPython, too. */
-struct runtime_key {
-	u64 id;
-	u32 tgid;
-	u32 pad;
-};
-
-/*
- * What a goroutine works for: the exchange, or 0. Those that serve a connection are here while they wait for a request;
- * those that they start, and those in turn, once they have one. LRU: one that has gone says nothing more.
- */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 6144);
-	__type(key, struct runtime_key);
-	__type(value, u64);
-} goroutine SEC(".maps");
 
 /* The client's connections (`*http.persistConn`): what each is used for, said by who uses it. */
 struct {
@@ -44,38 +23,11 @@ struct {
 	__type(value, u64);
 } goroutine_connection SEC(".maps");
 
-/* How goroutines are found in a process. */
-struct go_process {
-	u32 slot;      /* bytes below the thread pointer at which the thread's goroutine is; 0: that was not to be proven */
-	u32 number_at; /* where in a goroutine its number is */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 256);
-	__type(key, u32);
-	__type(value, struct go_process);
-} go_process SEC(".maps");
-
-/* The word `at` bytes into an object of the program, 0 when it cannot be read. */
-static __always_inline u64 word_of(u64 object, u32 at)
-{
-	u64 word = 0;
-	if (bpf_probe_read_user(&word, sizeof(word), (void *)(object + at)))
-		return 0;
-	return word;
-}
-
-static __always_inline u64 thread_pointer(void)
-{
-	return READ((struct task_struct *)bpf_get_current_task(), thread.fsbase);
-}
-
 /*
  * The goroutine that this thread runs has read the request of `exchange`, or (0) more than one. Only of those that have
  * said before, by a register, that they are about to: so a wrong number would have to be the right one of another.
  */
-SHARED int bind_goroutine(u64 exchange)
+SHARED int bind_to_goroutine(u64 exchange)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct go_process *process = bpf_map_lookup_elem(&go_process, &tgid);
@@ -83,7 +35,7 @@ SHARED int bind_goroutine(u64 exchange)
 	u64 *bound;
 	if (!process || !process->slot)
 		return 0;
-	key.id = word_of(word_of(thread_pointer() - process->slot, 0), process->number_at);
+	key.id = current_goroutine(process);
 	bound = bpf_map_lookup_elem(&goroutine, &key);
 	if (bound)
 		*bound = exchange;
@@ -95,14 +47,6 @@ SHARED int bind_goroutine(u64 exchange)
 /* Streams that a goroutine is about to open: for what. By the two numbers side by side with this bit. */
 #define GOROUTINE_OPENS (1ULL << 63)
 #define STREAM_BITS 31
-
-/* The number of the goroutine that this thread runs; 0: that is not known. */
-static __always_inline u64 current_goroutine(const struct go_process *process)
-{
-	if (!process->slot)
-		return 0;
-	return word_of(word_of(thread_pointer() - process->slot, 0), process->number_at);
-}
 
 /* The current goroutine reads the frames of this connection: `exchange` has its number. */
 SHARED int bind_reader(u64 exchange)
@@ -153,6 +97,13 @@ SHARED int note_stream(struct segment *s, u32 stream)
 	s->serving = *bound;
 	bpf_map_delete_elem(&goroutine, &key);
 	return 0;
+}
+
+/* As of contexts: on most machines there is nothing to ask. */
+static __always_inline void bind_goroutine(u64 exchange)
+{
+	if (*(volatile u32 *)&global.follows_goroutines)
+		bind_to_goroutine(exchange);
 }
 
 static __always_inline void forget_goroutines(u32 tgid)

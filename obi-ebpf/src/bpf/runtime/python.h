@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
  * Probes in CPython: a context is copied, one is freed. Programs without an event loop hardly do either. The cookie
- * says where in a thread's state its descriptor is (enum python_layout_bit); the rest is proven here.
+ * says where in a thread's state its descriptor is (enum python_layout_bit); the rest is proven here. And one in
+ * uvloop, another loop for CPython: a context is entered.
  */
 #ifndef OBI_PYTHON_H
 #define OBI_PYTHON_H
 
 #include "core/own_stack.h"
 #include "runtime/context.h"
+#include "runtime/last_read.h"
 #include "tls/tls.h"
 
 #ifdef OBI_GOROUTINES
@@ -66,38 +68,97 @@ static __always_inline void prove_contexts(u32 tgid, u64 copy, u16 thread_id)
 		bpf_loop(KEYS, look_at_key, &search, 0);
 	/* For good: what was not to be proven once would be asked for with every copy. */
 	bpf_map_update_elem(&python_process, &tgid, &search.found, BPF_NOEXIST);
+	*(volatile u32 *)&global.follows_contexts = 1;
+}
+
+/*
+ * What a context works for that is made when a connection is to be served: that connection. Of asyncio only the first
+ * one; under uvloop all of them, until another context is entered.
+ */
+static __always_inline u64 take_accepted(u32 tgid)
+{
+	u32 tid = bpf_get_current_pid_tgid(), first;
+	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
+	struct runtime_key key = { .tgid = tgid };
+	u64 nothing = 0;
+	if (!state || state->accepted <= THREAD_ENTERS)
+		return 0;
+	first = state->accepted & ~THREAD_ENTERS;
+	if (!(state->accepted & THREAD_ENTERS))
+		state->accepted = 0;
+	key.id = CONNECTION_KEY | first;
+	bpf_map_update_elem(&goroutine, &key, &nothing, BPF_NOEXIST);
+	return WORKS_FOR_CONNECTION | first;
 }
 
 /*
  * A context has been made as a copy of the one that the thread has entered: it works for what that one works for now,
  * whatever that does later. The first copy of the one that has read is the request's own; those that are made in it
- * are of what it has started.
+ * are of what it has started. A copy of one that works for a connection does so too while no request is known, or is
+ * started for that request.
  */
 SEC("uprobe")
 int python_copy(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
-	u64 layout = tls_cookie(ctx), *bound, exchange;
+	u64 layout = tls_cookie(ctx), work, request;
 	struct runtime_key key = { .tgid = bpf_get_current_pid_tgid() >> 32 };
-	u64 copy = ctx->ax;
 	struct python_process *process;
-	if (!layout || !copy || !is_watched(key.tgid))
+	key.id = ctx->ax;
+	if (!layout || !key.id || !is_watched(key.tgid))
 		return 0;
 	process = bpf_map_lookup_elem(&python_process, &key.tgid);
 	if (!process) {
-		prove_contexts(key.tgid, copy, layout >> PYTHON_THREAD_AT & PYTHON_OFFSET_MASK);
-		return 0;
+		prove_contexts(key.tgid, key.id, layout >> PYTHON_THREAD_AT & PYTHON_OFFSET_MASK);
+		process = bpf_map_lookup_elem(&python_process, &key.tgid);
+		if (!process)
+			return 0;
 	}
-	key.id = entered_context(process);
-	bound = key.id ? bpf_map_lookup_elem(&goroutine, &key) : NULL;
-	exchange = bound ? *bound : 0;
-	key.id = copy;
-	if (!exchange)
+	work = work_of(key.tgid, entered_context(process));
+	if (work & WORKS_FOR_CONNECTION) {
+		request = request_of(key.tgid, work);
+		work = request ? request : work;
+	} else if (work) {
+		if (work >> CONTEXT_COPIED_BIT)
+			work |= 1ULL << CAUSE_STARTED_BIT;
+		work |= 1ULL << CONTEXT_COPIED_BIT;
+	} else {
+		work = take_accepted(key.tgid);
+	}
+	if (work)
+		bpf_map_update_elem(&goroutine, &key, &work, BPF_ANY);
+	return 0;
+}
+
+/*
+ * uvloop is about to enter the context in the first argument. It reads outside of all contexts, and enters that of the
+ * connection with what it has read: so that one works for the request that was read, until it is entered with something
+ * else. Contexts of tasks keep what they work for.
+ */
+SEC("uprobe")
+int python_enter(struct pt_regs *ctx)
+{
+	OWN_STACK(ctx);
+	u64 id = bpf_get_current_pid_tgid(), exchange, work;
+	struct runtime_key key = { .tgid = id >> 32 };
+	struct thread_state *state;
+	u32 tid = id;
+	key.id = ctx->di;
+	if (!key.id || !is_watched(key.tgid))
 		return 0;
-	if (exchange >> CONTEXT_COPIED_BIT)
-		exchange |= 1ULL << CAUSE_STARTED_BIT;
-	exchange |= 1ULL << CONTEXT_COPIED_BIT;
-	bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);
+	exchange = take_last_read();
+	if (exchange & READ_STREAMS)
+		exchange = 0;
+	state = bpf_map_lookup_elem(&thread, &tid);
+	if (state)
+		state->accepted = THREAD_ENTERS;
+	work = work_of(key.tgid, key.id);
+	if (work & WORKS_FOR_CONNECTION || work >> CONTEXT_COPIED_BIT)
+		return 0;
+	if (exchange)
+		bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);
+	else if (work)
+		bpf_map_delete_elem(&goroutine, &key);
 	return 0;
 }
 

@@ -12,6 +12,7 @@ mod nginx;
 mod node;
 pub mod python;
 mod symbol;
+mod uvloop;
 pub mod v8;
 
 use std::ops::Range;
@@ -152,6 +153,12 @@ pub fn contexts(source: &dyn Source) -> Option<Contexts> {
 #[must_use]
 pub fn event_loop(source: &dyn Source) -> Option<Loop> {
     node::event_loop(source)
+}
+
+/// The function by which uvloop enters contexts; `None` where it is not uvloop.
+#[must_use]
+pub fn uvloop(source: &dyn Source) -> Option<u64> {
+    uvloop::enters(source)
 }
 
 /// The functions in which nginx makes requests and sends; `None` where it is not nginx.

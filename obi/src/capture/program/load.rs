@@ -14,7 +14,7 @@ use obi_ebpf::{Flavour, WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
 
 use super::maps::try_storage;
 use super::parallel::in_parallel;
-use super::table::{Entry, Hook, Need, programs, reported, schedule};
+use super::table::{Entry, Hook, Need, accepts, programs, reported, schedule};
 use super::user::UserPrograms;
 use super::{LoadError, Settings, is_in_storage, preallocate, refusal};
 use crate::capture::bpf::attach::{self, Attachment};
@@ -103,7 +103,8 @@ impl Loaded {
         try_storage(&ebpf).map_err(LoadError::Storage)?;
         let (attached, waiting, skipped) = (Vec::new(), Vec::new(), Vec::new());
         let mut loaded = Self { ebpf, attached, waiting, skipped, user: None, preallocated };
-        let wanted = schedule(flavour).iter().copied().filter(|_| settings.waiting);
+        let wanted = schedule(flavour).iter().filter(|_| settings.waiting);
+        let wanted = accepts(flavour).iter().filter(|_| settings.tls).chain(wanted).copied();
         let entries = loaded.load_programs(programs(set, preemption).chain(wanted), &types.btf)?;
         loaded.connect_walk(&types.btf)?;
         if settings.tls {

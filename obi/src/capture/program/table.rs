@@ -92,7 +92,8 @@ impl Entry {
         let is_other = |it: &Self| it.name != self.name && it.hook.target() == self.hook.target();
         let has_others =
             || attached.into_iter().any(|it| is_other(&it) && (it.is_again() || self.is_again()));
-        let is_life = LIFE.iter().chain(&WAITS).chain(&SCHEDULE).any(|it| it.name == self.name);
+        let is_life =
+            LIFE.iter().chain(&WAITS).chain(&ACCEPTS).chain(&SCHEDULE).any(|it| it.name == self.name);
         self.need == Need::Last || !(is_life || has_others())
     }
 
@@ -186,6 +187,19 @@ pub const WAITS: [Entry; 8] = [
     wait("sys_enter_select"),
     wait("sys_enter_pselect6"),
 ];
+
+/// Which connection a server's loop is about to make a task for: without them, calls of such tasks have no parents.
+const ACCEPTS: [Entry; 3] =
+    [wait("sys_exit_accept"), wait("sys_exit_accept4"), wait("sys_enter_getpeername")];
+
+/// [`ACCEPTS`], where an object has them.
+#[must_use]
+pub fn accepts(flavour: Flavour) -> &'static [Entry] {
+    match (flavour, cfg!(target_arch = "x86_64")) {
+        (Flavour::Modern, true) => &ACCEPTS,
+        _ => &[],
+    }
+}
 
 /// The scheduler's hooks that book where the time of serving threads goes; without both, nothing is booked.
 pub const SCHEDULE: [Entry; 2] = [
@@ -357,7 +371,7 @@ mod tests {
             let preemptions = [Preemption::None, Preemption::Kernel, Preemption::Programs];
             let known = preemptions.into_iter().filter(|it| *it == reported(set, flavour, *it));
             let entries = known.flat_map(|preemption| programs(set, preemption));
-            let entries = entries.chain(schedule(flavour).iter().copied());
+            let entries = entries.chain(accepts(flavour).iter().chain(schedule(flavour)).copied());
             let entries: BTreeMap<&str, Entry> = entries.map(|entry| (entry.name, entry)).collect();
             for entry in entries.values() {
                 let section = there.remove(entry.name);

@@ -1,8 +1,8 @@
 //! Where the kernel programs go that find out which request a context of CPython works for.
 //!
-//! In: a CPython, or its library. Out: [`ProbePoint`]s, all of them or none: where contexts are copied, whose function
-//! is exported, and where they are freed, whose function their type names. Both begin by instructions that the kernel
-//! emulates, or there are none. Pure.
+//! In: a CPython, or its library; uvloop. Out: [`ProbePoint`]s, of a file all of them or none: where contexts are
+//! copied, whose function is exported, and where they are freed, whose function their type names; where uvloop enters
+//! them. All begin by instructions that the kernel emulates, or there are none. Pure.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::{PYTHON_OFFSET_MASK, PYTHON_THREAD_AT};
@@ -18,7 +18,17 @@ use crate::capture::guest::{self, Contexts};
 pub(super) fn plan(source: &dyn Source, image: &Image, returns: Returns) -> Vec<ProbePoint> {
     let is_allowed = returns == Returns::Allowed;
     let contexts = is_allowed.then(|| guest::contexts(source)).flatten();
-    contexts.and_then(|contexts| points(source, image, contexts)).unwrap_or_default()
+    let points = contexts.and_then(|contexts| points(source, image, contexts));
+    points.or_else(|| Some(vec![entering(source, image)?])).unwrap_or_default()
+}
+
+/// Of uvloop. In programs whose contexts are not understood it says nothing.
+fn entering(source: &dyn Source, image: &Image) -> Option<ProbePoint> {
+    let address = guest::uvloop(source)?;
+    let code = image.code(source, address, CODE_BYTES)?;
+    let entry = Function::new(address, &code).entry(1)?;
+    let (program, offset) = (Program::PythonEnter, image.offset(entry.address)?);
+    Some(ProbePoint { program, offset, at_return: false, cost: Cost::Emulated, cookie: 0 })
 }
 
 fn points(source: &dyn Source, image: &Image, contexts: Contexts) -> Option<Vec<ProbePoint>> {
@@ -36,4 +46,37 @@ fn points(source: &dyn Source, image: &Image, contexts: Contexts) -> Option<Vec<
         point(Program::PythonFree, contexts.free, 1, false)?,
         point(Program::PythonCopy, contexts.copy, 0, true)?,
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::file::{Plan, probe_points};
+    use super::*;
+
+    fn programs(bytes: &[u8], returns: Returns) -> Vec<Program> {
+        let Plan { points, .. } = probe_points(&bytes, returns).unwrap();
+        assert!(points.iter().all(|point| point.cost == Cost::Emulated), "{points:?}");
+        points.iter().map(|point| point.program).collect()
+    }
+
+    /// Of this machine, read as a file.
+    #[test]
+    fn the_interpreter_of_this_machine_has_cheap_points() {
+        let bytes = fs::read("/usr/bin/python3.11").unwrap();
+        let of_contexts =
+            |programs: Vec<Program>| programs.into_iter().filter(|it| !it.moves_bytes()).collect::<Vec<_>>();
+        let found = of_contexts(programs(&bytes, Returns::Allowed));
+        assert!(found.contains(&Program::PythonFree) && found.contains(&Program::PythonCopy), "{found:?}");
+        let found = of_contexts(programs(&bytes, Returns::Forbidden));
+        assert!(!found.contains(&Program::PythonFree) && !found.contains(&Program::PythonCopy), "{found:?}");
+    }
+
+    #[test]
+    fn other_files_have_none() {
+        let bytes = fs::read("/proc/self/exe").unwrap();
+        let image = Image::read(&bytes.as_slice()).unwrap();
+        assert_eq!(plan(&bytes.as_slice(), &image, Returns::Allowed), []);
+    }
 }

@@ -77,6 +77,8 @@ pub enum Program {
     PythonFree,
     /// A context of CPython has been copied.
     PythonCopy,
+    /// uvloop, another loop for CPython, is about to enter a context.
+    PythonEnter,
     /// nginx is about to send. Before the next one: what is asked for says something only behind it.
     NginxSend,
     /// nginx makes a request of what was read.
@@ -93,7 +95,7 @@ pub enum Program {
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
@@ -125,6 +127,7 @@ impl Program {
         Self::GoHeader,
         Self::PythonFree,
         Self::PythonCopy,
+        Self::PythonEnter,
         Self::NginxSend,
         Self::NginxRequest,
         Self::NodePhase,
@@ -205,6 +208,7 @@ impl Program {
             Self::GoHeader => ("go_header", &[Modern]),
             Self::PythonFree => ("python_free", &[Modern]),
             Self::PythonCopy => ("python_copy", &[Modern]),
+            Self::PythonEnter => ("python_enter", &[Modern]),
             Self::NginxSend => ("nginx_send", &[Modern]),
             Self::NginxRequest => ("nginx_request", &[Modern]),
             Self::NodePhase => ("node_phase", &[Modern]),

@@ -144,16 +144,19 @@ static __always_inline bool is_guess(const struct cursor *response)
 	return flags & CURSOR_ORPHAN && flags != (CURSOR_ORPHAN | CURSOR_NOTED);
 }
 
-/* The request head is complete; `n` bytes of it lie in this piece. Returns event flags. */
 /* The current thread has read a request. */
 APART void bind_request(const struct connection *k, const struct cursor *c, const struct segment *s, u64 exchange)
 {
-	bind_goroutine(pending(k) == 1 ? exchange : 0);
-	bind_context(pending(k) == 1 ? exchange : 0);
-	read_for(pending(k) == 1 ? exchange : 0, k->encrypted);
-	note_read(pending(k) == 1 && c->started == s->time ? exchange : 0);
+	u64 only = pending(k) == 1 ? exchange : 0;
+	bool is_bound;
+	bind_goroutine(only);
+	is_bound = bind_context(only, k->causes & CAUSE_BASES ? k->received_base : 0);
+	read_for(only, k->encrypted);
+	/* What TLS was read inside of a context is that one's, and of none that is entered later. */
+	note_read(c->started == s->time && !(is_bound && k->encrypted) ? only : 0);
 }
 
+/* The request head is complete; `n` bytes of it lie in this piece. Returns event flags. */
 static __always_inline u32 request_complete(struct connection *k, struct segment *s, u32 n, u64 exchange)
 {
 	struct cursor *c = cursor_of(k, s);

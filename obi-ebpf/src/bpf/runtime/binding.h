@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
+/*
+ * What the running code works for, by its runtime's own objects: the maps that say it, and how a thread's goroutine or
+ * context is found, or the callback that it is in. Shared with the samplers of stacks. Who writes the maps: goroutine.h,
+ * context.h, async_id.h and the probes.
+ *
+ * Not in the portable objects, for the reasons that runtime/goroutine.h has.
+ */
+#ifndef OBI_BINDING_H
+#define OBI_BINDING_H
+
+#include "core/watch.h"
+
+#if defined(__TARGET_ARCH_x86) && !defined(OBI_HOST) && !defined(OBI_PORTABLE)
+#define OBI_GOROUTINES
+#endif
+
+#ifdef OBI_GOROUTINES
+
+/* A goroutine by its number, or an object of the program by its address: a context of CPython, too. */
+struct runtime_key {
+	u64 id;
+	u32 tgid;
+	u32 pad;
+};
+
+/*
+ * What a goroutine works for: the exchange, or 0. Those that serve a connection are here while they wait for a request;
+ * those that they start, and those in turn, once they have one. LRU: one that has gone says nothing more.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 6144);
+	__type(key, struct runtime_key);
+	__type(value, u64);
+} goroutine SEC(".maps");
+
+/* The exchange of a stream of HTTP/2, by the connection's with ordinal 0, as user space numbers them. */
+static __always_inline u64 stream_exchange(u64 connection, u32 stream)
+{
+	return connection | ((stream + 1) >> 1 & ((1U << ORDINAL_BITS) - 1));
+}
+
+/* How goroutines are found in a process. */
+struct go_process {
+	u32 slot;      /* bytes below the thread pointer at which the thread's goroutine is; 0: that was not to be proven */
+	u32 number_at; /* where in a goroutine its number is */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, struct go_process);
+} go_process SEC(".maps");
+
+/* The word `at` bytes into an object of the program, 0 when it cannot be read. */
+static __always_inline u64 word_of(u64 object, u32 at)
+{
+	u64 word = 0;
+	if (bpf_probe_read_user(&word, sizeof(word), (void *)(object + at)))
+		return 0;
+	return word;
+}
+
+static __always_inline u64 thread_pointer(void)
+{
+	return READ((struct task_struct *)bpf_get_current_task(), thread.fsbase);
+}
+
+/* The number of the goroutine that this thread runs; 0: that is not known. */
+static __always_inline u64 current_goroutine(const struct go_process *process)
+{
+	if (!process->slot)
+		return 0;
+	return word_of(word_of(thread_pointer() - process->slot, 0), process->number_at);
+}
+
+/* Fields of a context and of all objects, since 3.7. */
+enum { OBJECT_TYPE = 8, CONTEXT_ENTERED = 40 };
+
+/*
+ * The exchange that a context works for, by its address, is in the map `goroutine`: a process has one kind or the
+ * other. None: it works for none. Deleted when the context is.
+ *
+ * A server that makes one task for each connection (aiohttp's, `asyncio.start_server`) makes it when it has accepted
+ * the connection. Its context, and copies of it, work for the connection: for the request that was read from it last, if
+ * that is the only one open. Connections are distinguished by the sequence number of the first byte that comes by them,
+ * which is random. What each works for is in the same map, by that number with this bit.
+ */
+#define CONNECTION_KEY (1ULL << 62)
+#define WORKS_FOR_CONNECTION (1ULL << CONTEXT_CONNECTION_BIT)
+
+/* How contexts are found in a process. */
+struct python_process {
+	u64 type;      /* address of `PyContext_Type` */
+	u32 slot;      /* from the thread's descriptor to the word with its state's address; 0: that was not to be proven */
+	u16 thread_id; /* in the state: the thread's descriptor */
+	u16 context;   /* in the state: the context that is entered */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, struct python_process);
+} python_process SEC(".maps");
+
+/* The context that the current thread has entered; 0: none, or it does not prove itself. */
+static __always_inline u64 entered_context(const struct python_process *process)
+{
+	u64 base = thread_pointer(), state, context;
+	if (!process->slot)
+		return 0;
+	state = word_of(base + process->slot, 0);
+	if (!state || word_of(state, process->thread_id) != base)
+		return 0;
+	context = word_of(state, process->context);
+	if (!context || word_of(context, OBJECT_TYPE) != process->type)
+		return 0;
+	return (u32)word_of(context, CONTEXT_ENTERED) == 1 ? context : 0;
+}
+
+/* What a context works for, with its bits; 0: for nothing that is known. */
+static __always_inline u64 work_of(u32 tgid, u64 context)
+{
+	struct runtime_key key = { .id = context, .tgid = tgid };
+	u64 *work = context ? bpf_map_lookup_elem(&goroutine, &key) : NULL;
+	return work ? *work : 0;
+}
+
+/* The request of the connection that `work` names. What works for connections may outlive its request. */
+static __always_inline u64 request_of(u32 tgid, u64 work)
+{
+	struct runtime_key key = { .id = CONNECTION_KEY | (u32)work, .tgid = tgid };
+	u64 *exchange = bpf_map_lookup_elem(&goroutine, &key);
+	return exchange && *exchange ? *exchange | 1ULL << CAUSE_STARTED_BIT | 1ULL << CONTEXT_COPIED_BIT : 0;
+}
+
+/* A thread that runs Node's loop, and the callback that it is in. */
+struct async_thread {
+	u64 numbers;  /* address of the three; 0: not proven (any more) */
+	u64 exchange; /* as in the log */
+	u64 since;
+	u64 began;    /* the callback, ns */
+	u64 counter;  /* the last number given out by then */
+	u64 scope;    /* the number by which it began; 0: none (yet) */
+	u32 tgid;
+	u32 log;
+	u8 is_read;     /* it began when something was read, or by a phase: the number of its scopes says nothing */
+	u8 is_received; /* with that: the program has been given what was read */
+	u8 is_behind;   /* microtasks have begun to run */
+	u8 pad[5];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, struct async_thread);
+} async_thread SEC(".maps");
+
+/* An exchange beside the bits that maps keep with it. */
+#define EXCHANGE_OF(work) ((work) & ((1ULL << CONTEXT_CONNECTION_BIT) - 1))
+
+/*
+ * For which exchange the current thread's code runs, as its runtime says; 0: for none. `state` is the thread's, or
+ * NULL. Returns false where the runtime says nothing: then the thread itself may.
+ */
+static __always_inline bool is_working_for(u64 id, const struct thread_state *state, u64 *exchange)
+{
+	u32 tgid = id >> 32, tid = id;
+	struct python_process *python = bpf_map_lookup_elem(&python_process, &tgid);
+	struct async_thread *node;
+	struct go_process *go;
+	u64 number, work;
+	if (python) {
+		number = entered_context(python);
+		if (!number)
+			return false;
+		work = work_of(tgid, number);
+		if (work & WORKS_FOR_CONNECTION)
+			work = request_of(tgid, work);
+		*exchange = EXCHANGE_OF(work);
+		/* A thread that is no loop may be given a context as well, which says nothing of what it reads. */
+		return work || (state && state->flags & CAUSE_WAITS_MANY);
+	}
+	/* Behind a callback promises may go on that have waited for another request. */
+	node = bpf_map_lookup_elem(&async_thread, &tid);
+	if (node && node->tgid == tgid && node->numbers && !node->is_behind) {
+		*exchange = node->since ? 0 : node->exchange;
+		return true;
+	}
+	go = bpf_map_lookup_elem(&go_process, &tgid);
+	if (!go || !go->slot)
+		return false;
+	number = current_goroutine(go);
+	*exchange = EXCHANGE_OF(work_of(tgid, number));
+	return true;
+}
+
+#else
+static __always_inline bool is_working_for(u64 id, const struct thread_state *state, u64 *exchange)
+{
+	(void)id;
+	(void)state;
+	(void)exchange;
+	return false;
+}
+#endif
+
+#endif
