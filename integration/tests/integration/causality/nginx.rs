@@ -9,7 +9,7 @@ use integration::causality;
 use integration::otlp::certificate::Certificates;
 use integration::process::{Program, READY, free_port, run};
 use integration::program;
-use integration::seed::note;
+use integration::seed::{note, request_id};
 use integration::server::service;
 use integration::span::Kind;
 use rustix::process::Signal;
@@ -55,12 +55,12 @@ fn configuration(folder: &Path, listen: &str, back: u16) -> String {
 }
 
 /// An executable of its own, whose name is the service's: nginx overwrites its environment.
-fn start_nginx(folder: &TempDir, listen: &str, port: u16, back: u16) -> Listening {
+pub(super) fn start_nginx(folder: &TempDir, configuration: &str, port: u16) -> Listening {
     let service = service("nginx");
     let executable = folder.path().join(&service);
     fs::copy("/usr/sbin/nginx", &executable).unwrap();
     let file = folder.path().join("nginx.conf");
-    fs::write(&file, configuration(folder.path(), listen, back)).unwrap();
+    fs::write(&file, configuration).unwrap();
     let mut command = Command::new(&executable);
     command.arg("-c").arg(&file).arg("-e").arg("stderr").env("OTEL_SERVICE_NAME", &service);
     let program = Program::spawn("nginx", command).unwrap();
@@ -78,11 +78,38 @@ fn start_nginx(folder: &TempDir, listen: &str, port: u16, back: u16) -> Listenin
 enum Over {
     Tcp,
     Tls,
+    /// Many streams of each connection, over TLS as well.
+    Http2,
+}
+
+/// The requests of one client, as `curl` reads them: by one connection, eight at a time.
+fn by_http2(url: &str, kinds: &[&str], n: usize) -> Vec<String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("requests");
+    let ids: Vec<String> = (0..n).map(|_| request_id()).collect();
+    let lines = ids.iter().enumerate().map(|(nth, id)| {
+        format!("url = \"{url}/{}/{id}\"\noutput = \"/dev/null\"\n", kinds[nth % kinds.len()])
+    });
+    fs::write(&file, lines.collect::<String>()).unwrap();
+    let mut command = Command::new("curl");
+    command.args(["--http2", "--insecure", "--silent", "--show-error", "--parallel", "--parallel-max", "8"]);
+    command.arg("--config").arg(&file);
+    run("curl", command, Duration::from_secs(300)).unwrap();
+    ids
 }
 
 fn ask(over: Over, port: u16, kinds: &[&str], clients: usize) -> Vec<String> {
     if over == Over::Tcp {
         return ask_by(([127, 0, 0, 1], port).into(), kinds, clients);
+    }
+    if over == Over::Http2 {
+        let url = &format!("https://127.0.0.1:{port}");
+        let each = n_requests().div_ceil(clients);
+        return std::thread::scope(|scope| {
+            let asking: Vec<_> =
+                (0..clients).map(|_| scope.spawn(move || by_http2(url, kinds, each))).collect();
+            asking.into_iter().flat_map(|asking| asking.join().unwrap()).collect()
+        });
     }
     let mut command = Command::new("python3");
     command.arg(program::source("causality").join("ask.py"));
@@ -101,13 +128,15 @@ fn check(clients: &[(usize, bool)], over: Over, kinds: &[&str]) {
         let port = free_port().unwrap();
         let listen = match over {
             Over::Tcp => format!("127.0.0.1:{port} reuseport"),
-            Over::Tls => format!(
-                "127.0.0.1:{port} ssl reuseport; ssl_certificate {}; ssl_certificate_key {}",
+            Over::Tls | Over::Http2 => format!(
+                "127.0.0.1:{port} ssl {} reuseport; ssl_certificate {}; ssl_certificate_key {}",
+                if over == Over::Tls { "" } else { "http2" },
                 certificates.path("server.pem").display(),
                 certificates.path("server.key").display()
             ),
         };
-        let mut front = start_nginx(&folder, &listen, port, back.address.port());
+        let configuration = configuration(folder.path(), &listen, back.address.port());
+        let mut front = start_nginx(&folder, &configuration, port);
         let mut agent = early.unwrap_or_else(|| Agent::start(Config::default()).unwrap());
         agent.await_probes(&[&front.service], PROBING).unwrap();
         let ids = ask(over, port, kinds, clients);
@@ -139,6 +168,12 @@ fn what_nginx_asks_of_others() {
     check(clients(), Over::Tcp, &KINDS);
 }
 
+/// Streams have the connection of their client in common, and come several at a time.
+#[test]
+fn what_nginx_asks_for_streams() {
+    check(few_clients(), Over::Http2, &KINDS);
+}
+
 /// More of the same kinds, for `make test-wide`.
 mod wide {
     use super::*;
@@ -146,5 +181,10 @@ mod wide {
     #[test]
     fn what_nginx_asks_of_others_for_clients_over_tls() {
         check(few_clients(), Over::Tls, &KINDS);
+    }
+
+    #[test]
+    fn what_nginx_asks_for_streams_by_few_and_many() {
+        check(clients(), Over::Http2, &KINDS);
     }
 }

@@ -6,6 +6,7 @@
 #include "protocol/framed/http2.h"
 #include "protocol/http1/ending.h"
 #include "runtime/goroutine.h"
+#include "runtime/last_read.h"
 
 /* === recognition === */
 
@@ -192,10 +193,12 @@ static __always_inline void note_opening(struct connection *k, struct segment *s
 	struct frame_cursor *f = &c->frame;
 	if (f->type != FRAME_HEADERS || f->bytes != (u32)c->remaining || !is_request(k, s))
 		return;
-	if (s->sending)
+	if (s->sending) {
 		note_stream(s, f->stream);
-	else
-		bind_reader(exchange_number(k, 0));
+		return;
+	}
+	bind_reader(exchange_number(k, 0));
+	note_read(exchange_number(k, 0) | READ_STREAMS);
 }
 
 /* `n` bytes of payload have passed unread. */
