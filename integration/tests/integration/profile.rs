@@ -1,6 +1,7 @@
 //! Samples of the whole machine with the requests they were taken in, by real servers under load.
 
 mod java;
+mod loops;
 mod node;
 mod purity;
 mod python;

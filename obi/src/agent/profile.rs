@@ -52,7 +52,7 @@ use crate::profile::symbol::{Bounds, Symbols};
 use crate::profile::view::View;
 use crate::profile::{Origin, SampleKind, SampleType, Selection};
 use crate::red::CpuSamples;
-use crate::span::{Detail, Http, Span, SpanKind};
+use crate::span::{Detail, Span, SpanKind};
 
 /// What the pipeline sends to the sampler.
 #[derive(Debug)]
@@ -296,11 +296,14 @@ fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) -> anyhow::Re
 }
 
 impl Tell {
-    /// A span is complete. Only what a thread can be seen to serve is passed on: requests over HTTP/1.
-    pub(super) fn ended(&mut self, span: &Span, wall_offset: u64) {
-        let is_plain = |http: &Http| matches!(http.version, "1.0" | "1.1");
-        let Detail::Http(http) = &span.detail else { return };
-        if !is_plain(http) {
+    /// A span is complete. Only requests and calls are passed on: their code can be seen.
+    pub(super) fn ended(
+        &mut self,
+        span: &Span,
+        wall_offset: u64,
+        (is_shared, continues): (bool, Option<u64>),
+    ) {
+        if !matches!(span.detail, Detail::Http(_) | Detail::Rpc(_)) {
             return;
         }
         if self.spans.len() + self.waiting.load(Ordering::Relaxed) >= SPANS {
@@ -317,6 +320,8 @@ impl Tell {
             service: Arc::clone(&span.service),
             is_server: span.kind == SpanKind::Server,
             is_booked: span.spent.as_ref().is_some_and(|spent| spent.times.is_some()),
+            is_shared,
+            continues,
         });
     }
 

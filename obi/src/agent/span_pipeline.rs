@@ -222,7 +222,8 @@ impl SpanPipeline {
             self.stats.orphan(reason);
         }
         if let Some(profile) = &mut self.profile {
-            profile.ended(&span, wall_offset);
+            let is_shared = self.causes.is_shared(span.exchange);
+            profile.ended(&span, wall_offset, (is_shared, self.causes.continued(span.exchange)));
         }
         let peer =
             self.causes.peer(span.exchange).map(|(number, tgid)| (number, self.processes.identity(tgid)));

@@ -8,6 +8,7 @@
 //! - [`evidence`]: how sure a parent is. [`decide`]: the rules by threads and by runtimes.
 //! - `outstanding`: what else an event loop's requests waited for.
 //! - `table`: exchanges that are open, or have ended lately, `numbered`. `synchronous`: routes that stay on one thread.
+//! - `thread`: whether a thread's time and samples are of one request.
 //!
 //! A call's trace is that of the request that caused it; a request's is that of the call at the other end of its
 //! connection, if that is on this machine. So a place is found along callers, up to the first that has none.
@@ -21,6 +22,7 @@ mod outstanding;
 mod recent;
 mod synchronous;
 mod table;
+mod thread;
 
 pub use evidence::{Evidence, Origin, Reason};
 
@@ -210,26 +212,6 @@ impl Causes {
             self.table.set_place(known.number, place);
             place
         })
-    }
-
-    /// The thread that has read a request has served it from its first byte to its last, and nothing else meanwhile:
-    /// the rule by which it is believed to have caused what it calls. To be asked behind [`Self::ended`].
-    #[must_use]
-    pub fn is_served_by_reader(&mut self, ended: &Ended<'_>) -> bool {
-        let is_loop = self.loops.get(ended.begun.tgid).is_some();
-        let Some(known) = self.table.get(number_of(ended)) else { return false };
-        let Some(end) = known.end else { return false };
-        let facts = Facts {
-            sees_waits: self.sees_waits,
-            waits_many: known.cause.waits_many || end.waits_many,
-            is_loop,
-            same_thread: true,
-            overlaps: known.overlaps,
-            inside: true,
-            same_answerer: end.by_reader,
-            is_asynchronous: self.routes.is_asynchronous(end.route),
-        };
-        known.side == Side::Server && by_thread(facts).is_ok()
     }
 
     /// The other end of an exchange, if it is on this machine: its number and process.

@@ -39,6 +39,8 @@ pub(super) struct Known {
     pub(super) cause: Cause,
     /// Of a request: another one was open on its connection or thread.
     pub(super) overlaps: bool,
+    /// Of a request that has ended: another one of its process was open meanwhile.
+    pub(super) has_company: bool,
     /// Of a request: calls that began when it had been answered, and are below it all the same.
     pub(super) n_late: u16,
     /// Of a call: its process was serving something when it began.
@@ -61,6 +63,15 @@ pub(super) struct End {
     pub(super) is_upgrade: bool,
 }
 
+/// Requests that are open in a process.
+#[derive(Debug, Clone, Copy, Default)]
+struct Open {
+    n: u32,
+    /// When the last of them began, and the last one that was not alone; 0: none.
+    last: u64,
+    joined: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Table {
     known: Numbered,
@@ -71,7 +82,7 @@ pub(super) struct Table {
     /// Requests, by process and the trace that their headers name.
     by_trace: HashMap<(u32, [u8; 16]), Vec<u64>, RandomState>,
     /// Requests open in each process.
-    open: HashMap<u32, u32, RandomState>,
+    open: HashMap<u32, Open, RandomState>,
     /// The request that each thread has read last.
     last_read: Recent<u32, u64>,
 }
@@ -83,7 +94,7 @@ impl Known {
         (started, span_id): (u64, [u8; 8]),
         (header, cause): (Option<Parent>, Cause),
     ) -> Self {
-        let (overlaps, is_beside_others) = (false, false);
+        let (overlaps, is_beside_others, has_company) = (false, false, false);
         let (end, place, n_late, refused) = (None, None, 0, None);
         Self {
             number,
@@ -95,6 +106,7 @@ impl Known {
             header,
             cause,
             overlaps,
+            has_company,
             n_late,
             is_beside_others,
             refused,
@@ -145,7 +157,13 @@ impl Table {
     }
 
     fn begin_request(&mut self, known: &mut Known) {
-        *self.open.entry(known.tgid).or_default() += 1;
+        let open = self.open.entry(known.tgid).or_default();
+        // Records of two processors may come in another order than they were made in.
+        open.last = open.last.max(known.started);
+        if open.n > 0 {
+            open.joined = open.last;
+        }
+        open.n += 1;
         // On its connection the one before it has the number before it.
         let before = [known.number.wrapping_sub(1), self.last_read.get(known.tid).copied().unwrap_or(0)];
         for number in before {
@@ -172,6 +190,7 @@ impl Table {
             return;
         }
         if known.side == Side::Server {
+            known.has_company = self.open.get(&known.tgid).is_none_or(|open| open.joined >= known.started);
             let tgid = known.tgid;
             self.close(tgid);
         }
@@ -182,9 +201,9 @@ impl Table {
     }
 
     fn close(&mut self, tgid: u32) {
-        if let Some(n) = self.open.get_mut(&tgid) {
-            *n -= 1;
-            if *n == 0 {
+        if let Some(open) = self.open.get_mut(&tgid) {
+            open.n -= 1;
+            if open.n == 0 {
                 self.open.remove(&tgid);
             }
         }

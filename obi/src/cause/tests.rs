@@ -1,6 +1,7 @@
 //! What happens, in the order of the ring, and the places that follow from it.
 
 mod callbacks;
+mod shared;
 
 use super::*;
 use crate::protocol::{Cause, Wire};

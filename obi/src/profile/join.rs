@@ -1,7 +1,9 @@
 //! Samples and the spans they were taken in.
 //!
 //! In: finished spans by exchange number, and samples that carry such numbers. Out: links. A sample is linked only when
-//! its time lies inside the span: a number that a thread still carried when the exchange had ended links nothing.
+//! its time lies inside the span: a number that a thread still carried when the exchange had ended links nothing. And
+//! of an event loop only when its runtime says for which request its code ran, or when that was the only one: it counts
+//! for the route that was read last, but a span shows nothing that may be another's.
 //! Refuses to know how exchanges become spans.
 //!
 //! A sample comes before its span, which is reported at the exchange's end. It waits for it as long as it is held, so
@@ -45,6 +47,10 @@ pub struct Ended {
     pub is_server: bool,
     /// Its CPU time is known without samples.
     pub is_booked: bool,
+    /// Of a call whose answer its runtime goes on with: the request that it was made for.
+    pub continues: Option<u64>,
+    /// Its process is an event loop, which had other requests open meanwhile, or it is a call of such a process.
+    pub is_shared: bool,
 }
 
 /// A span of which there are samples.
@@ -80,7 +86,7 @@ impl Served {
     }
 }
 
-/// Samples that were taken in a span, and the sum of their values, by kind.
+/// Samples that were taken in a span, linked or not, and the sum of their values, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Linked([(u64, u64); ROWS.len()]);
 
@@ -94,10 +100,6 @@ impl Linked {
     fn add(&mut self, kind: SampleKind, value: u64) {
         let (samples, sum) = &mut self.0[kind as usize];
         (*samples, *sum) = (*samples + 1, sum.saturating_add(value));
-    }
-
-    fn is_empty(&self) -> bool {
-        self.0.iter().all(|(samples, _)| *samples == 0)
     }
 }
 
@@ -114,6 +116,15 @@ impl Waiting {
         let numbers = self.0.entry(exchange).or_default();
         numbers.push_back(number);
         if numbers.len() == 1 { ENTRY } else { 8 }
+    }
+
+    /// As [`Self::add`], of a sample that newer ones have come behind.
+    fn add_older(&mut self, exchange: u64, number: u64) -> usize {
+        let bytes = self.add(exchange, number);
+        if let Some(numbers) = self.0.get_mut(&exchange) {
+            numbers.make_contiguous().sort_unstable();
+        }
+        bytes
     }
 
     /// Bytes that it frees. Samples go in the order in which they came: an exchange may have as many as there is room
@@ -144,6 +155,9 @@ impl<P: Clone + Eq + Hash> Store<P> {
         if span.is_server {
             self.ranks.add(span);
         }
+        if let Some(request) = span.continues {
+            self.continued.put(span.exchange, request);
+        }
         let Some((numbers, bytes)) = self.waiting.take(span.exchange) else { return Linked::default() };
         self.shrink(bytes);
         let link = Link { trace_id: span.trace_id, span_id: span.span_id, route: Arc::clone(&span.route) };
@@ -155,23 +169,34 @@ impl<P: Clone + Eq + Hash> Store<P> {
             is_server: span.is_server,
             samples: AtomicU32::new(0),
         });
-        let mut linked = Linked::default();
+        let (mut taken, mut is_linked) = (Linked::default(), false);
         for number in numbers {
             let index = usize::try_from(number - self.first).unwrap_or(usize::MAX);
             let Some(held) = self.samples.get_mut(index) else { continue };
             held.exchange = 0;
-            if (span.start..=span.end).contains(&held.time) {
-                held.served = Some(Arc::clone(&served));
-                served.samples.fetch_add(1, Ordering::Relaxed);
-                linked.add(held.kind, held.value);
-                self.counts.linked += 1;
-            } else {
-                self.counts.outside += 1;
+            if let Some(request) = span.continues.filter(|_| held.by_runtime) {
+                held.exchange = request;
+                let bytes = self.waiting.add_older(request, number);
+                self.grow(bytes);
+                continue;
             }
+            if !(span.start..=span.end).contains(&held.time) {
+                self.counts.outside += 1;
+                continue;
+            }
+            taken.add(held.kind, held.value);
+            if span.is_shared && !held.by_runtime {
+                self.counts.ambiguous += 1;
+                continue;
+            }
+            held.served = Some(Arc::clone(&served));
+            served.samples.fetch_add(1, Ordering::Relaxed);
+            self.counts.linked += 1;
+            is_linked = true;
         }
-        if !linked.is_empty() {
+        if is_linked {
             self.grow(Served::BYTES);
         }
-        linked
+        taken
     }
 }

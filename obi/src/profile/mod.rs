@@ -15,6 +15,7 @@
 
 pub mod ask;
 pub mod choose;
+mod continued;
 pub mod join;
 mod kept;
 mod name;

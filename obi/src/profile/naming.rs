@@ -204,6 +204,7 @@ mod tests {
                 value,
                 time,
                 exchange,
+                by_runtime: false,
                 pid,
                 tid,
                 cpu,

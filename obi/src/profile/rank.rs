@@ -148,6 +148,8 @@ mod tests {
             service: Arc::new(Service::default()),
             is_server: true,
             is_booked: false,
+            is_shared: false,
+            continues: None,
         }
     }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use super::continued::Continued;
 use super::join::{Served, Waiting};
 use super::kept::Kept;
 use super::origins::{OriginId, Origins, UNDER_WAY};
@@ -31,8 +32,10 @@ pub struct RawSample<'a, P> {
     pub value: u64,
     /// When.
     pub time: u64,
-    /// The thread's current exchange, 0: none.
+    /// What it was taken for, 0: no exchange.
     pub exchange: u64,
+    /// The program's runtime says so; else the thread has read or sent it last.
+    pub by_runtime: bool,
     /// Process.
     pub pid: u32,
     /// Thread.
@@ -79,6 +82,7 @@ pub(super) struct StoredSample<P> {
     pub(super) time: u64,
     /// The exchange whose span has not been reported yet; 0: there is none, or it is decided.
     pub(super) exchange: u64,
+    pub(super) by_runtime: bool,
     pub(super) served: Option<Arc<Served>>,
     pub(super) stack: Arc<Places<P>>,
     pub(super) origin: OriginId,
@@ -102,6 +106,8 @@ pub struct Counts {
     pub linked: u64,
     /// Carried an exchange whose span does not cover them: no link.
     pub outside: u64,
+    /// Of an event loop that had other requests open: for which of them is not known, so no link.
+    pub ambiguous: u64,
 }
 
 /// All samples. Owned by one thread.
@@ -128,6 +134,7 @@ pub struct Store<P> {
     lost: VecDeque<Loss>,
     /// Of traces that are kept beyond their time.
     pub(super) kept: Kept<P>,
+    pub(super) continued: Continued,
 }
 
 /// Samples that never came here.
@@ -219,6 +226,7 @@ impl<P: Clone + Eq + Hash> Store<P> {
             exported_at: 0,
             lost: VecDeque::new(),
             kept: Kept::default(),
+            continued: Continued::default(),
         }
     }
 
@@ -237,16 +245,18 @@ impl<P: Clone + Eq + Hash> Store<P> {
         self.bytes += size_of::<StoredSample<P>>();
         self.counts.kept += 1;
         let number = self.first + self.samples.len() as u64;
-        if taken.exchange != 0 {
-            self.bytes += self.waiting.add(taken.exchange, number);
+        let RawSample { kind, value, time, by_runtime, tid, cpu, comm, wait, .. } = taken;
+        let exchange = if by_runtime { self.continued.request_of(taken.exchange) } else { taken.exchange };
+        if exchange != 0 {
+            self.bytes += self.waiting.add(exchange, number);
         }
-        let RawSample { kind, value, time, exchange, tid, cpu, comm, wait, .. } = taken;
         self.bytes += wait_bytes(wait.is_some());
         self.samples.push_back(StoredSample {
             kind,
             value,
             time,
             exchange,
+            by_runtime,
             served: None,
             stack,
             origin,

@@ -29,6 +29,7 @@ fn taken(time: u64, exchange: u64, pid: u32, places: &[u64]) -> RawSample<'_, u6
         value,
         time,
         exchange,
+        by_runtime: false,
         pid,
         tid: pid,
         cpu: 0,
@@ -50,6 +51,8 @@ fn ended(exchange: u64, start: u64, end: u64, route: &str) -> Ended {
         service: Arc::new(Service { name: "shop".to_owned(), id: 1, ..Service::default() }),
         is_server: true,
         is_booked: false,
+        is_shared: false,
+        continues: None,
     }
 }
 
@@ -86,6 +89,37 @@ fn a_sample_is_linked_only_inside_its_span() {
     // A span of minutes is linked when it comes.
     assert_eq!(store.ended(&ended(6, 0, 60_000_000_000, "/b")).of(SampleKind::Cpu), (1, 10));
     assert_eq!(times(&store, &Filter { route: Some("/b".to_owned()), ..ALL }), [160]);
+}
+
+/// Of a loop that had other requests open: only what its runtime says is a span's; its route's CPU time is all of it.
+#[test]
+fn what_may_be_another_requests_is_not_linked() {
+    let mut store = Store::new(1 << 20);
+    for (time, by_runtime) in [(100, false), (110, true), (120, false), (300, true)] {
+        store.push(RawSample { by_runtime, ..taken(time, 5, 1, &[1]) });
+    }
+    let span = Ended { is_shared: true, ..ended(5, 100, 200, "/a") };
+    assert_eq!(store.ended(&span).of(SampleKind::Cpu), (3, 30));
+    let counts = store.counts();
+    assert_eq!((counts.linked, counts.outside, counts.ambiguous), (1, 1, 2));
+    assert_eq!(times(&store, &Filter { span_id: Some(5_u64.to_be_bytes()), ..ALL }), [110]);
+}
+
+/// What runs when a call was answered works for the request that has called; the sample may come before that is known.
+#[test]
+fn what_goes_on_with_an_answer_belongs_to_the_request() {
+    let mut store = Store::new(1 << 20);
+    let by_runtime = |time, exchange| RawSample { by_runtime: true, ..taken(time, exchange, 1, &[1]) };
+    store.push(by_runtime(100, 5));
+    store.push(by_runtime(160, 6));
+    store.push(by_runtime(170, 5));
+    let call = Ended { is_server: false, is_shared: true, continues: Some(5), ..ended(6, 120, 150, "GET") };
+    assert_eq!(store.ended(&call), Linked::default());
+    store.push(by_runtime(180, 6));
+    let request = Ended { is_shared: true, ..ended(5, 90, 200, "/a") };
+    assert_eq!(store.ended(&request).of(SampleKind::Cpu), (4, 40));
+    assert_eq!(times(&store, &Filter { span_id: Some(5_u64.to_be_bytes()), ..ALL }), [100, 160, 170, 180]);
+    assert_eq!((store.counts().linked, store.counts().outside, store.counts().ambiguous), (4, 0, 0));
 }
 
 #[test]

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
  * Samples of what runs: at every tick of a CPU's performance event the stacks of the kernel and of the user, with the
- * exchange that the thread is serving. Loaded beside a hook set, whose maps `thread` and `process` it reads.
+ * exchange that the code works for, or else the thread. Loaded beside a hook set, some of whose maps it reads.
  *
  * The program runs in an interrupt (of the timer, or with hardware events one that cannot be masked), so nothing else
  * of this CPU comes in between, and the kernel starts no second one while it runs: memory by CPU is its own.
  */
 #include "core/watch.h"
+#include "runtime/binding.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
@@ -304,6 +305,8 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 	u32 zero = 0, tgid = id >> 32, tid = id;
 	struct profile_setting *setting = bpf_map_lookup_elem(&profile_setting, &zero);
 	struct thread_state *state;
+	u64 exchange;
+	bool is_said;
 	long bytes;
 	if (!tid) {
 		count(PROFILE_IDLE);
@@ -318,8 +321,12 @@ static __always_inline bool begin(struct sample *s, struct context *ctx)
 		return false;
 	}
 	state = bpf_map_lookup_elem(&thread, &tid);
+	is_said = is_working_for(id, state, &exchange);
+	if (!is_said)
+		exchange = state ? state->exchange : 0;
 	/* Nanoseconds of the clock's period, which the event itself knows, also where another one begins. */
-	begin_event(s, state ? state->exchange : 0, SAMPLE_CPU, ctx->sample_period);
+	begin_event(s, exchange, SAMPLE_CPU, ctx->sample_period);
+	s->event.header.flags = is_said ? SAMPLE_BY_RUNTIME : 0;
 	/* There is none when the interrupt has come to the user's program. */
 	bytes = IS_USER(&ctx->regs) ? 0 : bpf_get_stack(ctx, s->address, STACK_FRAMES_KERNEL * 8, 0);
 	s->n_addresses = s->event.n_kernel = bytes > 0 ? bytes / 8 : 0;

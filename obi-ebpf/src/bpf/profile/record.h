@@ -73,6 +73,8 @@ enum guest_failure {
 };
 
 enum {
+	/* The exchange is what the program's runtime says that the code works for. Else it is the thread's. */
+	SAMPLE_BY_RUNTIME = 1,
 	/* Words of a stack that are reported at most. */
 	STACK_FRAMES_KERNEL = 127,
 	STACK_FRAMES_USER = 512,
@@ -90,7 +92,8 @@ enum {
  * Others are left out and counted: what is behind them has another stack.
  */
 struct stack_event {
-	struct event_header header; /* exchange: what the thread is serving; flags: of a wait its enum wait_reason, else 0 */
+	/* exchange: what it was taken for; flags: of a wait its enum wait_reason, of others SAMPLE_BY_RUNTIME or 0 */
+	struct event_header header;
 	__u64 value;
 	__u64 object; /* of a wait for another thread: address of what they share; of a release: the thread that has waited */
 	__u16 cpu;     /* kernels are built for some thousand at most */

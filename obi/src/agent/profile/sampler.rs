@@ -20,7 +20,7 @@ use foldhash::fast::RandomState;
 use hashbrown::{HashMap, HashSet};
 use obi_ebpf::{
     GUEST_APART, GUEST_FAILURES, GUEST_NO_BLOB, GUEST_NO_CALLER, GUEST_NO_FUNCTION, GUEST_NO_METHOD,
-    GUEST_NO_THREAD, STACK_COMPLETE, STACK_ENDS,
+    GUEST_NO_THREAD, SAMPLE_BY_RUNTIME, STACK_COMPLETE, STACK_ENDS,
 };
 use tokio::sync::mpsc;
 
@@ -264,12 +264,15 @@ impl Sampler {
             self.state.undecodable += 1;
             return;
         };
+        // Flags of others are reasons of waits.
+        let is_of_clock = matches!(kind, SampleKind::Cpu | SampleKind::PageFaults);
         let wait = (kind == SampleKind::OffCpu).then(|| self.releases.wait_of(event));
         let taken = RawSample {
             kind,
             value: event.value,
             time: header.time,
             exchange: header.exchange,
+            by_runtime: is_of_clock && header.flags & SAMPLE_BY_RUNTIME != 0,
             pid: header.tgid,
             tid: header.tid,
             cpu: event.cpu.into(),

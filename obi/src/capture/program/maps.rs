@@ -99,7 +99,7 @@ impl Maps {
 /// Maps of a hook set that the samplers of stacks use, too.
 #[derive(Debug)]
 pub struct SharedMaps {
-    pub(super) maps: [(&'static str, OwnedFd); 3],
+    pub(super) maps: Vec<(&'static str, OwnedFd)>,
     /// What those who sample waits need, or why it is not there.
     pub(super) accounts: Result<Accounts, String>,
 }
@@ -128,7 +128,7 @@ impl SharedMaps {
         };
         let hash = bpf_map_type::BPF_MAP_TYPE_HASH;
         Ok(Self {
-            maps: [
+            maps: vec![
                 make("thread", hash, size_of::<thread_state>())?,
                 make("process", hash, size_of::<ignored_program>())?,
                 make("n_ignored", bpf_map_type::BPF_MAP_TYPE_ARRAY, size_of::<u32>())?,
@@ -144,18 +144,26 @@ impl SharedMaps {
             let map = match ebpf.map(name) {
                 // Storage of threads is a map that the library does not support, and opens all the same.
                 Some(
-                    Map::HashMap(map) | Map::Array(map) | Map::ProgramArray(map) | Map::Unsupported(map),
+                    Map::HashMap(map)
+                    | Map::LruHashMap(map)
+                    | Map::Array(map)
+                    | Map::ProgramArray(map)
+                    | Map::Unsupported(map),
                 ) => map,
                 _ => return Err(missing()),
             };
             map.fd().as_fd().try_clone_to_owned().map_err(|_| missing())
         };
-        let lent = |name| Ok((name, open(name)?));
+        let lent = |name| Ok::<_, LoadError>((name, open(name)?));
         let accounts = match kept {
             Ok(()) => Ok(Accounts { account: open("account")?, release: open("release")? }),
             Err(reason) => Err(reason),
         };
-        Ok(Self { maps: [lent("thread")?, lent("process")?, lent("n_ignored")?], accounts })
+        let mut maps = vec![lent("thread")?, lent("process")?, lent("n_ignored")?];
+        // What runtimes say: not in portable objects, nor in those for other machines.
+        let said = ["goroutine", "go_process", "python_process", "async_thread"].into_iter();
+        maps.extend(said.filter(|name| ebpf.map(name).is_some()).map(lent).collect::<Result<Vec<_>, _>>()?);
+        Ok(Self { maps, accounts })
     }
 }
 

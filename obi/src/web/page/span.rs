@@ -203,7 +203,7 @@ fn few(span: &Span, samples: u64) -> Markup {
     let address = link::with(profile::PICTURE, &parameters);
     html! {
         p {
-            @if samples == 0 { "It was not sampled on a CPU: it waited, or ran for less than the time between two looks." }
+            @if samples == 0 { "It was not sampled on a CPU: it waited, ran for less than the time between two looks, or on an event loop that had other requests open." }
             @else { "Only " (text::counted(samples, "sample", "samples")) ": too few to conclude from." }
         }
         @if !route.is_empty() {

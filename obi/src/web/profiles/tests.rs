@@ -65,6 +65,7 @@ fn profiles(spans: &[Span]) -> Profiles {
                 value: PERIOD,
                 time: span.start + look * PERIOD,
                 exchange: span.exchange,
+                by_runtime: false,
                 pid: 7,
                 tid: 7,
                 cpu: 0,
@@ -85,6 +86,8 @@ fn profiles(spans: &[Span]) -> Profiles {
             service: Arc::clone(&span.service),
             is_server: true,
             is_booked: false,
+            is_shared: false,
+            continues: None,
         });
     }
     // As many others as it takes for one of them to be slow.
@@ -103,6 +106,8 @@ fn profiles(spans: &[Span]) -> Profiles {
             service,
             is_server: true,
             is_booked: false,
+            is_shared: false,
+            continues: None,
         });
     }
     store.is_called(7, Arc::new(Origin { pid: 7, service, executable: "shop".into(), ..Origin::default() }));

@@ -42,7 +42,11 @@ impl Sampler {
             ],
             truncated: truncated.collect(),
             frames: FIDELITIES.iter().zip(named.frames).map(|((word, _), n)| (*word, n)).collect(),
-            links: vec![("linked", counts.linked), ("outside_span", counts.outside)],
+            links: vec![
+                ("linked", counts.linked),
+                ("outside_span", counts.outside),
+                ("ambiguous", counts.ambiguous),
+            ],
             failures: vec![
                 ("job_refused", state.jobs_refused),
                 ("places_late", state.late),
