@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
+mod chain;
 mod multiplex;
 mod nginx;
 
@@ -205,13 +206,15 @@ impl Front {
 
     /// Until the agent has found what it looks for in the program.
     fn await_probes(self, agent: &Agent) {
-        let file = match self {
+        let files = match self {
             Self::Python(_) | Self::Gunicorn(_) | Self::Tomcat => return,
-            Self::Node => node(),
-            Self::Go(build) => format!("/go-front-{build:?}").to_lowercase(),
-            Self::Asyncio(_) => interpreter(),
+            Self::Node => vec![node()],
+            Self::Go(build) => vec![format!("/go-front-{build:?}").to_lowercase()],
+            Self::Asyncio(model) if model.contains('+') => vec![interpreter(), "/uvloop/loop.".to_owned()],
+            Self::Asyncio(_) => vec![interpreter()],
         };
-        agent.await_probes(&[&file], PROBING).unwrap();
+        let files: Vec<&str> = files.iter().map(String::as_str).collect();
+        agent.await_probes(&files, PROBING).unwrap();
     }
 
     /// Whether it ends what calls in the background when it is asked to.
@@ -234,13 +237,13 @@ impl fmt::Display for Front {
 }
 
 /// The Node that the tests start.
-fn node() -> String {
+pub(crate) fn node() -> String {
     let output = Command::new("node").args(["-p", "process.execPath"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
 /// Name of the file with the interpreter.
-fn interpreter() -> String {
+pub(crate) fn interpreter() -> String {
     const WHICH: &str = "import os, sys, sysconfig
 shared = sysconfig.get_config_var('Py_ENABLE_SHARED')
 print('/libpython3.' if shared else os.path.realpath(sys.executable), end='')";
@@ -334,19 +337,25 @@ fn goroutines() {
     check(Front::Go(Build::Plain), &["sequence", "fan", "nested", "bounded"], 99.0);
 }
 
+/// What tasks do for one request, in any way that keeps contexts.
+const IN_TASKS: [&str; 4] = ["sequence", "gather", "semaphore", "to_thread"];
+
 #[test]
 fn tasks_of_uvicorn() {
-    check(Front::Asyncio("uvicorn"), &["sequence", "gather", "semaphore", "to_thread"], 99.0);
+    check(Front::Asyncio("uvicorn"), &IN_TASKS, 99.0);
 }
 
-/// No call has another's parent, and those of requests have none.
-#[track_caller]
-fn check_unknown(model: &'static str, kinds: &[&str]) {
-    for (clients, agent_last) in [(1, false), (16, true)] {
-        let Run { score, .. } = run(Front::Asyncio(model), kinds, clients, agent_last);
-        assert_eq!((score.wrong, score.missing), (0, 0), "{model} by {clients}: {score}");
-        assert!(score.unknown > score.right, "{model} by {clients}: {score}");
-    }
+/// As `uvicorn[standard]` installs it: another loop, which reads outside of all contexts.
+#[test]
+fn tasks_of_uvicorn_on_uvloop() {
+    check(Front::Asyncio("uvicorn+uvloop"), &IN_TASKS, 99.0);
+}
+
+/// One task for each connection, made before there is a request.
+#[test]
+fn tasks_of_connections() {
+    check(Front::Asyncio("aiohttp"), &IN_TASKS, 99.0);
+    check_briefly(Front::Asyncio("aiohttp+uvloop"), &IN_TASKS, 99.0);
 }
 
 /// What a request was sent by, what it sent and what that came to: one trace, shown as a tree.
@@ -491,22 +500,23 @@ mod wide {
         check(Front::Python("continued"), &["sync", "async"], 0.0);
     }
 
-    /// Another loop reads and writes outside of the contexts of callbacks, here in one that is around all of it.
+    /// Another loop reads outside of the contexts of callbacks, here also in one that is around all of it.
     #[test]
     fn tasks_of_another_loop() {
-        check_unknown("uvloop", &["sequence", "gather", "semaphore", "after", "queue"]);
+        for model in ["protocol+uvloop", "protocol+around", "streams+uvloop"] {
+            check_briefly(Front::Asyncio(model), &IN_TASKS, 99.0);
+        }
     }
 
-    /// A task for each connection belongs to no request: what has read its requests are callbacks of the connection.
     #[test]
-    fn tasks_of_connections() {
-        check_unknown("streams", &["sequence", "gather", "to_thread"]);
+    fn tasks_of_streams() {
+        check(Front::Asyncio("streams"), &["sequence", "gather", "semaphore", "nested", "to_thread"], 99.0);
     }
 
     /// Tasks that work for many requests, for none any more, or without a context, belong to no request.
     #[test]
     fn tasks_that_outlive_requests() {
-        for model in ["protocol", "uvicorn"] {
+        for model in ["protocol", "uvicorn", "streams", "aiohttp", "uvicorn+uvloop", "streams+uvloop"] {
             check(Front::Asyncio(model), &["sequence", "gather", "after", "queue", "executor"], 50.0);
         }
     }
