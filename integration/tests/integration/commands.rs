@@ -97,3 +97,18 @@ fn no_map_is_left_out_of_the_sum() {
     // Programs come and go between the two looks.
     assert!((reported - counted).abs() < counted / 50.0, "{reported} is not {counted}");
 }
+
+/// Each further heap of glibc reserves 64 MiB of addresses, most of which cannot be used until it grows.
+#[test]
+fn all_threads_of_the_agent_share_one_heap() {
+    let agent = Agent::start(Config::default()).unwrap();
+    let maps = std::fs::read_to_string(format!("/proc/{}/maps", agent.pid())).unwrap();
+    let reserved = maps.lines().filter(|line| {
+        let mut fields = line.split_whitespace();
+        let range = fields.next().and_then(|range| range.split_once('-')).unwrap();
+        let [from, to] = [range.0, range.1].map(|text| u64::from_str_radix(text, 16).unwrap());
+        fields.next() == Some("---p") && (32 << 20..=64 << 20).contains(&(to - from))
+    });
+    assert_eq!(reserved.collect::<Vec<_>>(), Vec::<&str>::new(), "{maps}");
+    assert!(maps.contains("[heap]"), "{maps}");
+}
