@@ -32,6 +32,8 @@ use integration::traffic::Traffic;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+mod variables;
+
 use crate::multiplexed;
 use crate::prometheus::Prometheus;
 
@@ -436,6 +438,8 @@ fn every_expression_says_something_true() {
     for (kind, prometheus) in [("native", &world.native), ("classic", &world.classic)] {
         right_size(&world, &questions, kind, prometheus);
     }
+    variables::have_values(&world);
+    variables::links_lead_to_the_page(&world);
     exemplars_are_known(&mut world, &questions);
     idle(world, &questions);
 }
