@@ -3,7 +3,6 @@
 //! In: an nginx, which exports them for modules that are linked with it. Out: [`Functions`]. Refuses to know what is
 //! done with it, and what the functions do. Pure.
 
-use crate::capture::executable::elf::Elf;
 use crate::capture::guest::symbol;
 use crate::capture::tls::elf::Source;
 
@@ -22,13 +21,6 @@ const NAMES: [&[u8]; 3] = [b"ngx_http_create_request", b"ngx_linux_sendfile_chai
 
 /// As [`crate::capture::guest::nginx`].
 pub(in crate::capture::guest) fn functions(source: &dyn Source) -> Option<Functions> {
-    let elf = Elf::read(source).ok().filter(|elf| elf.machine == object::elf::EM_X86_64)?;
-    let mut found = [None; NAMES.len()];
-    symbol::linked(&elf, source, |name, symbol| {
-        if let Some(index) = NAMES.iter().position(|wanted| *wanted == name) {
-            found[index] = Some(symbol.address);
-        }
-    });
-    let [request, send, encrypted_send] = found;
+    let [request, send, encrypted_send] = symbol::addresses(source, NAMES)?;
     Some(Functions { request: request?, send: send?, encrypted_send })
 }

@@ -27,6 +27,18 @@ pub(super) fn linked(elf: &Elf, source: &dyn Source, visit: impl FnMut(&[u8], Sy
     each(elf, source, SHT_DYNSYM, visit);
 }
 
+/// Addresses of these among them, of a file for x86-64.
+pub(super) fn addresses<const N: usize>(source: &dyn Source, names: [&[u8]; N]) -> Option<[Option<u64>; N]> {
+    let elf = Elf::read(source).ok().filter(|elf| elf.machine == object::elf::EM_X86_64)?;
+    let mut found = [None; N];
+    linked(&elf, source, |name, symbol| {
+        if let Some(index) = names.iter().position(|wanted| *wanted == name) {
+            found[index] = Some(symbol.address);
+        }
+    });
+    Some(found)
+}
+
 /// Likewise those for debuggers (`SHT_SYMTAB`).
 pub(super) fn all(elf: &Elf, source: &dyn Source, visit: impl FnMut(&[u8], Symbol)) {
     each(elf, source, SHT_SYMTAB, visit);

@@ -3,7 +3,6 @@
 //! In: uvloop's extension module. Out: the address of its `Context_Enter(PyObject *)`, which it happens to export.
 //! Refuses to know what is done with it. Pure.
 
-use crate::capture::executable::elf::Elf;
 use crate::capture::guest::symbol;
 use crate::capture::tls::elf::Source;
 
@@ -12,13 +11,6 @@ const NAMES: [&[u8]; 3] = [b"Context_Enter", b"PyInit_loop", b"MakeUnixSockPyAdd
 
 /// As [`crate::capture::guest::uvloop`].
 pub(in crate::capture::guest) fn enters(source: &dyn Source) -> Option<u64> {
-    let elf = Elf::read(source).ok().filter(|elf| elf.machine == object::elf::EM_X86_64)?;
-    let mut found = [None; NAMES.len()];
-    symbol::linked(&elf, source, |name, symbol| {
-        if let Some(index) = NAMES.iter().position(|wanted| *wanted == name) {
-            found[index] = Some(symbol.address);
-        }
-    });
-    let [enter, module, sockets] = found;
+    let [enter, module, sockets] = symbol::addresses(source, NAMES)?;
     module.and(sockets).and(enter)
 }
