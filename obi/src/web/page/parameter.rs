@@ -166,12 +166,15 @@ pub(super) fn parse(pairs: Vec<(String, String)>) -> Result<Wanted, Error> {
 
 /// Reads the parameters of the map, whose numbers are those since the start.
 pub(super) fn of_map(pairs: Vec<(String, String)>) -> Result<Wanted, Error> {
-    match pairs.iter().find(|(parameter, _)| parameter == "range") {
-        Some((parameter, value)) => Err(Error::Parameter {
-            parameter: parameter.clone(),
-            value: value.clone(),
-            expected: "unknown parameter, expected one of q, errors, sort",
-        }),
+    let refused = |(parameter, value): &(String, String)| match (parameter.as_str(), value.as_str()) {
+        ("range", _) => Some("unknown parameter, expected one of q, errors, sort"),
+        ("sort", "queue" | "cpu") => Some("expected name, requests, errors, p50, slow or p99"),
+        _ => None,
+    };
+    match pairs.iter().find_map(|pair| Some((pair, refused(pair)?))) {
+        Some(((parameter, value), expected)) => {
+            Err(Error::Parameter { parameter: parameter.clone(), value: value.clone(), expected })
+        }
         None => parse(pairs),
     }
 }
@@ -181,6 +184,8 @@ pub(super) fn of_tables(pairs: Vec<(String, String)>) -> Result<(Order, Range), 
     let (mut order, mut range) = (Order::default(), Range::default());
     for (parameter, value) in pairs {
         let result = match parameter.as_str() {
+            // Known of whole services only.
+            "sort" if value == "queue" => Err("expected name, requests, errors, p50, slow, p99 or cpu"),
             "sort" => Order::of(&value).map(|given| order = given),
             "range" => Range::of(&value).map(|given| range = given),
             _ => Err("unknown parameter, expected sort or range"),

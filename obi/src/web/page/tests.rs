@@ -482,9 +482,15 @@ async fn tables_are_sorted_by_links() {
     check("/map?sort=slow", &["p95", "shopcart"], "p95").await;
     check("/spans?sort=slowest", &["1.06 s", "60.0 ms"], "Took").await;
     check("/spans?sort=slowest&error=true", &["Spans, slowest first"], "Took").await;
-    for wrong in
-        ["/map?range=1h", "/map?sort=up", "/slos?sort=slow", "/spans?sort=up", &format!("{cart}?sort=bad")]
-    {
+    for wrong in [
+        "/map?range=1h",
+        "/map?sort=up",
+        "/map?sort=cpu",
+        "/slos?sort=slow",
+        "/spans?sort=up",
+        &format!("{cart}?sort=bad"),
+        &format!("{cart}?sort=queue"),
+    ] {
         assert_eq!(get(&app, wrong).await.status, StatusCode::BAD_REQUEST, "{wrong}");
     }
 }
