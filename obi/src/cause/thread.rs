@@ -31,8 +31,9 @@ impl Causes {
     /// The thread of this exchange had others in hand as well: a loop with several requests open, or a loop's call. So
     /// what a thread does then may be for any of them. To be asked behind [`Self::ended`].
     pub fn is_shared(&mut self, number: u64) -> bool {
-        let Some(known) = self.table.get(number).copied() else { return true };
-        self.loops.get(known.tgid).is_some() && (known.side == Side::Client || known.has_company)
+        let Some(known) = self.table.get(number) else { return true };
+        let is_alone = known.side == Side::Server && !known.has_company;
+        !is_alone && self.loops.get(known.tgid).is_some()
     }
 
     /// The request that its runtime has made this call for, and goes on with when it is answered.

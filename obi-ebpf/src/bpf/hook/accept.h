@@ -14,7 +14,7 @@
 
 #ifdef OBI_GOROUTINES
 
-/* The even part of the number of the first byte by a TCP connection of which nothing has been read; 0: any other socket. */
+/* The even part of the first byte's number, of a TCP connection of which nothing has been read; 0: any other socket. */
 static __always_inline u32 first_number(struct sock *sk)
 {
 	u16 family;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
  * What the running code works for, by its runtime's own objects: the maps that say it, and how a thread's goroutine or
- * context is found, or the callback that it is in. Shared with the samplers of stacks. Who writes the maps: goroutine.h,
- * context.h, async_id.h and the probes.
+ * context is found, or the callback that it is in. Shared with the samplers of stacks. Who writes the maps:
+ * goroutine.h, context.h, async_id.h and the probes.
  *
  * Not in the portable objects, for the reasons that runtime/goroutine.h has.
  */
@@ -43,7 +43,7 @@ static __always_inline u64 stream_exchange(u64 connection, u32 stream)
 
 /* How goroutines are found in a process. */
 struct go_process {
-	u32 slot;      /* bytes below the thread pointer at which the thread's goroutine is; 0: that was not to be proven */
+	u32 slot;      /* bytes from the thread's goroutine up to the thread pointer; 0: that was not to be proven */
 	u32 number_at; /* where in a goroutine its number is */
 };
 
@@ -84,8 +84,8 @@ enum { OBJECT_TYPE = 8, CONTEXT_ENTERED = 40 };
  * other. None: it works for none. Deleted when the context is.
  *
  * A server that makes one task for each connection (aiohttp's, `asyncio.start_server`) makes it when it has accepted
- * the connection. Its context, and copies of it, work for the connection: for the request that was read from it last, if
- * that is the only one open. Connections are distinguished by the sequence number of the first byte that comes by them,
+ * the connection. Its context, and copies of it, work for the connection: for the request that was read from it last,
+ * if that is the only one open. Connections are distinguished by the sequence number of the first byte that comes by them,
  * which is random. What each works for is in the same map, by that number with this bit.
  */
 #define CONNECTION_KEY (1ULL << 62)
@@ -94,7 +94,7 @@ enum { OBJECT_TYPE = 8, CONTEXT_ENTERED = 40 };
 /* How contexts are found in a process. */
 struct python_process {
 	u64 type;      /* address of `PyContext_Type` */
-	u32 slot;      /* from the thread's descriptor to the word with its state's address; 0: that was not to be proven */
+	u32 slot;      /* from the thread's descriptor to the word with its state's address; 0: it was not to be proven */
 	u16 thread_id; /* in the state: the thread's descriptor */
 	u16 context;   /* in the state: the context that is entered */
 };

@@ -43,7 +43,7 @@ pub struct Process {
     pub sampled: u64,
     /// When its first thread ended.
     pub ended: Option<u64>,
-    /// A sample has come from behind that: when it was taken. Either another thread goes on, or the end itself was seen.
+    /// A sample has come from behind that: when it was taken. Either another thread goes on, or its end was seen.
     sampled_behind: Option<u64>,
     /// It is in the list of those whose mappings have changed.
     changed: bool,
