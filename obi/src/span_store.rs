@@ -16,7 +16,7 @@ pub use kept::Usage;
 pub use trace::{First, Placed, Trace, TraceQuery, tree};
 
 use self::kept::Kept;
-use crate::span::{Detail, Span};
+use crate::span::{Detail, Http, Span};
 
 /// How much a [`Store`] may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,8 @@ impl Default for Limits {
 /// Evicted spans with more buffer than this are dropped: reused, they would waste the store's bytes on short ones.
 const MAX_SPARE_BYTES: usize = 2_048;
 const MAX_SPARES: usize = 64;
+/// Bytes that a text's buffer may have beyond twice its length.
+const SLACK: usize = 32;
 /// A span without what it points to.
 const OWN_BYTES: usize = size_of::<Stored>() + size_of::<Span>();
 /// Spans that are looked through for those of a trace: they have ended shortly before.
@@ -115,7 +117,8 @@ impl Store {
 
     /// Keeps a span, evicting the oldest ones for it. Returns an evicted span to fill again, if there is one.
     pub fn push(&mut self, span: impl Into<Box<Span>>) -> Option<Box<Span>> {
-        let span = span.into();
+        let mut span = span.into();
+        fit(&mut span);
         self.last += 1;
         let size = size(&span);
         while !self.spans.is_empty()
@@ -252,6 +255,23 @@ fn slowest<'a>(spans: impl Iterator<Item = &'a Stored>, limit: usize) -> Vec<Sto
     found.into_iter().cloned().collect()
 }
 
+/// Buffers go round with their boxes: those that were made for longer texts, or for texts that this span has not, are
+/// given back. Else the ring grows for hours, until each of its boxes has held the longest of everything.
+fn fit(span: &mut Span) {
+    let fit = |text: &mut String| {
+        if text.is_empty() || text.capacity() > 2 * text.len() + SLACK {
+            text.shrink_to_fit();
+        }
+    };
+    [&mut span.trace_state, &mut span.server.address].into_iter().for_each(fit);
+    if let Detail::Rpc(rpc) = &mut span.detail {
+        fit(&mut rpc.message);
+    }
+    if let Some(http) = span.detail.carrier_mut() {
+        http.texts_mut().into_iter().for_each(fit);
+    }
+}
+
 /// Bytes a span occupies; the service and the route are shared and belong to their tables.
 fn size(span: &Span) -> usize {
     let particular = match &span.detail {
@@ -262,8 +282,7 @@ fn size(span: &Span) -> usize {
     };
     let twin = span.twin.as_ref().map_or(0, |twin| size_of_val(&**twin) + twin.name.len());
     let own = [&span.trace_state, &span.server.address];
-    let http = span.detail.carrier();
-    let carried = http.map(|http| [&http.method_original, &http.path, &http.query, &http.user_agent]);
+    let carried = span.detail.carrier().map(Http::texts);
     let strings = own.into_iter().chain(carried.into_iter().flatten());
     let spent = span.spent.as_deref().map_or(0, size_of_val);
     OWN_BYTES + spent + particular + twin + strings.map(|string| string.capacity()).sum::<usize>()

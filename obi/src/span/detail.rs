@@ -143,6 +143,19 @@ pub struct Http {
     pub user_agent: String,
 }
 
+impl Http {
+    /// The texts that it owns.
+    #[must_use]
+    pub fn texts(&self) -> [&String; 4] {
+        [&self.method_original, &self.path, &self.query, &self.user_agent]
+    }
+
+    /// The same, to be changed.
+    pub fn texts_mut(&mut self) -> [&mut String; 4] {
+        [&mut self.method_original, &mut self.path, &mut self.query, &mut self.user_agent]
+    }
+}
+
 /// Attributes of a remote procedure call, semantic-convention meaning.
 #[derive(Debug, Clone, Default)]
 pub struct Rpc {

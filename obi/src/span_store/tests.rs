@@ -61,6 +61,29 @@ fn the_slowest_come_first() {
     check(2, Filter { status: Some(StatusFilter::Code(404)), ..all() }, &[]);
 }
 
+/// Calls have texts that requests have not; the boxes of one are filled again for the other.
+#[test]
+fn what_was_made_for_longer_texts_is_given_back() {
+    let limits = Limits { spans: 10, ..Limits::default() };
+    let fill = |span: &mut Span, text: &str| {
+        span.server.address.clear();
+        span.server.address.push_str(text);
+        span.http().user_agent.clear();
+        span.http().user_agent.push_str(text);
+        span.http().path.clear();
+        span.http().path.push_str("/path");
+    };
+    let mut plain = Store::new(limits);
+    (0..10).for_each(|_| drop(plain.push(span_with(SERVER, |span| fill(span, "")))));
+    let mut store = Store::new(limits);
+    let mut spare = Box::new(span(SERVER));
+    for round in 0..200 {
+        fill(&mut spare, if round < 100 { "a text of some length" } else { "" });
+        spare = store.push(spare).unwrap_or_else(|| Box::new(span(SERVER)));
+    }
+    assert_eq!(store.bytes, plain.bytes);
+}
+
 #[test]
 fn an_empty_store_gives_an_empty_page() {
     for order in [Order::Newest, Order::Slowest, Order::After(0), Order::After(9)] {
