@@ -143,6 +143,28 @@ pub fn recognise(source: &dyn Source) -> Option<Result<Build, Unfit>> {
     found.or_else(|| v8::recognise(source).map(|found| found.map(Build::V8)))
 }
 
+/// What a file may be whose requests are followed by its own functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Followed {
+    /// CPython, or its library.
+    pub python: bool,
+    /// uvloop.
+    pub uvloop: bool,
+    /// Node.
+    pub node: bool,
+    /// nginx.
+    pub nginx: bool,
+}
+
+/// By one function of each that the file exports: one walk along all names, since most files are none of these.
+#[must_use]
+pub fn followed(source: &dyn Source) -> Followed {
+    let names = [python::EXPORTED, uvloop::EXPORTED, node::EXPORTED, nginx::EXPORTED];
+    let [python, uvloop, node, nginx] =
+        symbol::addresses(source, names).unwrap_or_default().map(|address| address.is_some());
+    Followed { python, uvloop, node, nginx }
+}
+
 /// What makes and frees the contexts that CPython runs code in; `None` where that is not known.
 #[must_use]
 pub fn contexts(source: &dyn Source) -> Option<Contexts> {

@@ -17,7 +17,8 @@ pub struct Functions {
     pub encrypted_send: Option<u64>,
 }
 
-const NAMES: [&[u8]; 3] = [b"ngx_http_create_request", b"ngx_linux_sendfile_chain", b"ngx_ssl_write"];
+const NAMES: [&[u8]; 3] = [EXPORTED, b"ngx_linux_sendfile_chain", b"ngx_ssl_write"];
+pub(super) const EXPORTED: &[u8] = b"ngx_http_create_request";
 
 /// As [`crate::capture::guest::nginx`].
 pub(in crate::capture::guest) fn functions(source: &dyn Source) -> Option<Functions> {

@@ -37,7 +37,8 @@ pub struct Text {
     pub size: u64,
 }
 
-const NUMBER: &[u8] = b"_ZN4node29AsyncHooksGetExecutionAsyncIdEPN2v87IsolateE";
+const NUMBER: &[u8] = EXPORTED;
+pub(super) const EXPORTED: &[u8] = b"_ZN4node29AsyncHooksGetExecutionAsyncIdEPN2v87IsolateE";
 const OBJECT_SCOPE: &[u8] = b"_ZN4node21InternalCallbackScopeC1EPNS_9AsyncWrapEi";
 const SCOPE: &[u8] = b"_ZN4node21InternalCallbackScopeC1EPNS_11EnvironmentE";
 /// The context, in the names of such constructors.

@@ -16,7 +16,7 @@ use std::ops::Range;
 use object::elf::EM_X86_64;
 
 pub use self::context::Contexts;
-pub(super) use self::context::contexts;
+pub(super) use self::context::{EXPORTED, contexts};
 pub use self::layout::{Known, Layout};
 use super::symbol::{self, Symbol};
 use super::{Memory, Unfit};

@@ -7,7 +7,8 @@ use crate::capture::guest::symbol;
 use crate::capture::tls::elf::Source;
 
 /// The function, and what shows whose it is: the module's name, and that its functions work for uvloop's sockets.
-const NAMES: [&[u8]; 3] = [b"Context_Enter", b"PyInit_loop", b"MakeUnixSockPyAddr"];
+const NAMES: [&[u8]; 3] = [b"Context_Enter", EXPORTED, b"MakeUnixSockPyAddr"];
+pub(super) const EXPORTED: &[u8] = b"PyInit_loop";
 
 /// As [`crate::capture::guest::uvloop`].
 pub(in crate::capture::guest) fn enters(source: &dyn Source) -> Option<u64> {

@@ -20,6 +20,7 @@ use super::nginx;
 use super::node;
 use super::point::{Machine, NAMES, ProbePoint, Returns, Symbol, Text, plan};
 use super::rustls;
+use crate::capture::guest::{self, Followed};
 
 /// A file as `stat` distinguishes it from others, also after its inode was used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -67,9 +68,16 @@ pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfEr
     add(&mut found, go::plan(source, image).map(|points| points.map_err(|why| why.to_string())));
     if found.not_probed.is_none() {
         found.points.extend(goroutine::plan(source, image));
-        found.points.extend(context::plan(source, image, returns));
-        found.points.extend(node::plan(source, image));
-        found.points.extend(nginx::plan(source, image));
+        let Followed { python, uvloop, node, nginx } = guest::followed(source);
+        if python || uvloop {
+            found.points.extend(context::plan(source, image, returns));
+        }
+        if node {
+            found.points.extend(node::plan(source, image));
+        }
+        if nginx {
+            found.points.extend(nginx::plan(source, image));
+        }
     }
     found.points.sort_unstable();
     Ok(found)

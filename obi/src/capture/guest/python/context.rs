@@ -22,6 +22,7 @@ pub struct Contexts {
 }
 
 const COPY: &str = "PyContext_CopyCurrent";
+pub(in crate::capture::guest) const EXPORTED: &[u8] = COPY.as_bytes();
 const TYPE: &str = "PyContext_Type";
 const NAMES: [&str; 6] = [COPY, TYPE, RUNTIME, STATE, VERSION, VERSION_TEXT];
 /// `tp_dealloc`, of a type.
@@ -74,6 +75,7 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::capture::guest::Followed;
 
     /// Of this machine, read as files.
     #[test]
@@ -85,6 +87,9 @@ mod tests {
         let code =
             elf.segments.iter().find(|segment| found.copy.wrapping_sub(segment.address) < segment.length);
         assert!(code.is_some_and(|code| found.free.wrapping_sub(code.address) < code.length), "{found:?}");
+        let followed = |path: &str| crate::capture::guest::followed(&fs::read(path).unwrap().as_slice());
+        assert_eq!(followed("/usr/bin/python3.11"), Followed { python: true, ..Followed::default() });
+        assert_eq!(followed("/bin/sh"), Followed::default());
         assert_eq!(contexts(&&b"#!/bin/sh"[..]), None);
         assert_eq!(contexts(&fs::read("/proc/self/exe").unwrap().as_slice()), None);
     }
