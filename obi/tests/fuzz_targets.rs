@@ -56,7 +56,7 @@ macro_rules! targets {
     };
 }
 targets! {
-    agent in "../fuzz/fuzz_targets": context database_messages elf event hpack http1 http2_frames java_memory
+    agent in "../fuzz/fuzz_targets": context database_messages elf event go_memory hpack http1 http2_frames java_memory
         javascript_memory jitdump kubernetes otlp_profile pclntab perf_map pprof python_memory receive route side_band
         spool sql symbol_elf unwind;
     objectives in "../../slo/fuzz/fuzz_targets": openslo;

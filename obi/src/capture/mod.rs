@@ -6,6 +6,7 @@ pub mod content;
 pub mod discover;
 pub mod event;
 pub mod executable;
+pub mod go_runtime;
 pub mod guest;
 pub mod hook_set;
 pub mod kernel_types;
