@@ -98,6 +98,19 @@ pub fn go_built(name: &str, build: Build) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// `NAME.go`, compiled by another version of Go, such as `go1.21.13`, which is fetched.
+///
+/// # Errors
+/// As [`go`], and when that version cannot be had.
+pub fn go_of_version(name: &str, version: &str) -> anyhow::Result<PathBuf> {
+    let file = source(&format!("{name}.go"));
+    compiled_from(std::slice::from_ref(&file), &format!("go-{name}-{version}"), COMPILE_MODULE, |output| {
+        let mut command = Command::new("go");
+        command.env("GOTOOLCHAIN", version).args(["build", "-ldflags=-s -w", "-o"]).arg(output).arg(&file);
+        command
+    })
+}
+
 /// The Go module in `folder`, compiled as `name`. Its first build, with an empty build cache, takes minutes.
 ///
 /// # Errors

@@ -133,8 +133,18 @@ fn held(pid: u32, field: &str) -> BTreeMap<u64, Vec<String>> {
 /// Threads that read what belongs to other users: the first always, and each may have begun or not.
 const READERS: [&str; 3] = ["processes", "memory", "tls"];
 /// As well where stacks are sampled.
-const PROFILE_READERS: [&str; 9] =
-    ["processes", "memory", "tls", "profile", "symbolizer", "obi-symbols", "mapping", "tables", "guests"];
+const PROFILE_READERS: [&str; 10] = [
+    "processes",
+    "memory",
+    "tls",
+    "profile",
+    "symbolizer",
+    "obi-symbols",
+    "mapping",
+    "tables",
+    "guests",
+    "moment",
+];
 
 /// The threads that read processes and find TLS libraries hold `kept`, all others nothing, that which reads what others
 /// have sent among them; there is no way to more.

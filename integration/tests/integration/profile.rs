@@ -2,6 +2,7 @@
 
 mod java;
 mod loops;
+mod moment;
 mod node;
 mod purity;
 mod python;

@@ -65,6 +65,8 @@ fn wrong_usage_is_reported_before_anything_is_recorded() {
             1,
             &["--service no-such", "no program of this name runs; there are "],
         ),
+        (&["--pid", "1", "--type", "heap", "--seconds", "3600"], "x.svg", 2, &["--seconds", "--type heap"]),
+        (&["--service", "x", "--type", "goroutines", "--slow"], "x.svg", 2, &["--slow", "--type goroutines"]),
         (&["--span", "12"], "x.svg", 2, &["--span 12", "16 hexadecimal digits"]),
         (
             &["--span", "00000000000000ff", "--address", "127.0.0.1:1"],

@@ -8,12 +8,16 @@
 //!          ◀── CPU time, questions of names ──┘ owns the store             owns the names
 //! ```
 //!
+//! Questions come by [`crate::profile::ask::Handle`] to the sampler, which chooses samples; the symbolizer answers them.
+//! What is read from processes at that moment comes by `moment`.
+//!
 //! No arrow waits: what finds no room is counted, and tried again where it matters.
 
 pub mod alone;
 mod find;
 mod frame_address;
 mod guests;
+mod moment;
 mod releases;
 mod sampler;
 mod symbolizer;
@@ -28,6 +32,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::mpsc;
 
 use self::guests::Guests;
+use self::moment::{Moments, Reader};
 use self::releases::Releases;
 use self::sampler::{MAPPING_BLOCKS, Rhythm, Sampler, State};
 use self::symbolizer::{Symbolizer, SymbolizerView};
@@ -47,6 +52,7 @@ use crate::capture::unwind;
 use crate::config;
 use crate::profile::ask::{Handle, Missing};
 use crate::profile::join::Ended;
+use crate::profile::sample_type::HEAP_PERIOD;
 use crate::profile::store::Store;
 use crate::profile::symbol::{Bounds, Symbols};
 use crate::profile::view::View;
@@ -61,6 +67,8 @@ enum Notice {
     Ended(Vec<Ended>),
     /// Who a process is.
     Called(u32, Arc<Origin>),
+    /// A process is not watched.
+    LeftOut(u32),
     /// A process is another one, or runs another program, since a monotonic time.
     Renewed(u32, u64),
     /// The traces whose samples stay, all of them.
@@ -205,7 +213,8 @@ impl Prepared {
         let on = types.iter().map(|of| (of.row().name, "on".into()));
         let off = missing.iter().map(|(kind, reason)| (kind.row().name, Arc::clone(reason)));
         let states = on.chain(off).collect();
-        let rhythm = Rhythm { types: states, hertz: config.frequency, interval: config.interval };
+        let config::Profile { frequency: hertz, interval, heap, .. } = config;
+        let rhythm = Rhythm { types: states, hertz, interval, heap };
         let (notices, noticed) = sync_channel(NOTICES);
         let (reports, reported) = sync_channel(NOTICES);
         let (jobs, asked) = sync_channel(JOBS);
@@ -220,6 +229,9 @@ impl Prepared {
         }
         let bell = wait.bell();
         let waiting = Arc::<AtomicUsize>::default();
+        let reader = Reader::start(jobs.clone())
+            .context("failed to start the thread that reads what runtimes know")?;
+        let moments = Moments::new(reader);
         let sampler = Sampler {
             profiler,
             stacks,
@@ -241,6 +253,7 @@ impl Prepared {
             fixed_bytes,
             rhythm,
             releases: Releases::default(),
+            moments,
             state: State::default(),
         };
         let spawned =
@@ -286,6 +299,8 @@ fn types(config: &config::Profile, profiler: &Profiler) -> (Vec<SampleType>, Vec
         Ok(_) => types.push(of(SampleKind::PageFaults, PAGE_FAULT_PERIOD.into())),
         Err(reason) => missing.push((SampleKind::PageFaults, reason.as_str().into())),
     }
+    types.extend([SampleKind::Heap, SampleKind::Alloc].map(|kind| of(kind, HEAP_PERIOD)));
+    types.push(of(SampleKind::Goroutines, 1));
     (types, missing)
 }
 
@@ -352,6 +367,11 @@ impl Tell {
     /// Who a process is.
     pub(super) fn called(&mut self, pid: u32, origin: Origin) {
         self.tell(Notice::Called(pid, Arc::new(origin)));
+    }
+
+    /// A process is not watched: it is not sampled, and nothing is read of it.
+    pub(super) fn left_out(&mut self, pid: u32) {
+        self.tell(Notice::LeftOut(pid));
     }
 
     /// A process is another one, or runs another program, since `time` (`CLOCK_MONOTONIC`).

@@ -74,7 +74,10 @@ impl SpanPipeline {
             match report {
                 Report::Cpu(samples) => samples.iter().for_each(|samples| self.registry.add_cpu(samples)),
                 Report::Who(pid) => {
-                    let Identity { service, instance, executable, .. } = self.processes.identity(pid);
+                    let Identity { service, instance, executable, is_watched } = self.processes.identity(pid);
+                    if !is_watched {
+                        profile.left_out(pid);
+                    }
                     let executable = executable.rsplit('/').next().unwrap_or_default().into();
                     profile.called(pid, Origin { pid, service, instance, executable });
                 }

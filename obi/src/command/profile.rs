@@ -4,6 +4,7 @@
 //! one, this command samples by itself, which needs its privileges.
 #![forbid(unsafe_code)]
 
+mod growth;
 mod output;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -39,6 +40,7 @@ use crate::profile::sample_type::{ROWS, SampleKind};
     obi profile --service shop --seconds 30 --diff before.pb.gz --output change.svg\n  \
     obi profile --service shop --seconds 60 --slow --output slow.svg\n  \
     obi profile --span 00f067aa0ba902b7 --output request.svg\n  \
+    obi profile --service shop --type heap --output memory.svg\n  \
     obi profile --pid 4711 --seconds 10 --output process.otlp")]
 pub struct ProfileArgs {
     /// Record this process
@@ -47,8 +49,9 @@ pub struct ProfileArgs {
     /// Record all processes of this service
     #[arg(long, value_name = "NAME", conflicts_with = "pid")]
     pub service: Option<String>,
-    /// How long; a span that has ended is not waited for
-    #[arg(long, value_name = "N", required_unless_present = "span", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    /// How long; not of a span, which has ended, nor of heap and goroutines, which are of one moment; of alloc, what
+    /// was allocated meanwhile
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: Option<u64>,
     /// Where to; ends with .svg, .pb.gz, .otlp or .folded
     #[arg(long, value_name = "FILE")]
@@ -101,6 +104,17 @@ pub enum UsageError {
     /// No span id.
     #[error("--span {0}: expected 16 hexadecimal digits")]
     Span(String),
+    /// Nothing says how long.
+    #[error("--seconds is missing: how long to record, such as --seconds 30")]
+    Seconds,
+    /// Of a time or of requests.
+    #[error("{flag} does not go with --type {kind}, which shows one moment of whole processes")]
+    Moment {
+        /// The flag.
+        flag: &'static str,
+        /// The type.
+        kind: String,
+    },
 }
 
 /// Samples of the last moments are on their way.
@@ -120,6 +134,7 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     if let Some(span) = args.span.as_ref().filter(|span| parse_id::<8>(span).is_none()) {
         return Err(UsageError::Span(span.clone()).into());
     }
+    is_of_its_type(args)?;
     let base = args.diff.as_deref().map(read).transpose()?;
     // Said now, and not when everything has been recorded.
     let folder = args.output.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -148,6 +163,28 @@ pub fn profile(args: &ProfileArgs) -> anyhow::Result<ExitCode> {
     let n = recorded.selection.samples.len();
     eprintln!("wrote {shown} ({n} samples, {} bytes)", bytes.len());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Refuses flags that do not go with the type.
+fn is_of_its_type(args: &ProfileArgs) -> Result<(), UsageError> {
+    let given = [
+        ("--route", args.route.is_some()),
+        ("--span", args.span.is_some()),
+        ("--slow", args.slow),
+        ("--seconds", args.seconds.is_some()),
+    ];
+    let first = given.into_iter().find(|(_, is_given)| *is_given);
+    match first {
+        // What was allocated between two moments is their difference.
+        Some(("--seconds", _)) if kind(args) == SampleKind::Alloc => Ok(()),
+        Some((flag, _)) if kind(args).is_of_moment() => {
+            Err(UsageError::Moment { flag, kind: args.kind.clone() })
+        }
+        _ if args.seconds.is_none() && args.span.is_none() && !kind(args).is_of_moment() => {
+            Err(UsageError::Seconds)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What is to be recorded; the arguments' parser knows the names.
@@ -186,6 +223,9 @@ fn sample_here(args: &ProfileArgs, address: SocketAddr, duration: Duration) -> a
     if kind(args).is_made_of(SampleKind::OffCpu) {
         anyhow::bail!("--type {} needs the agent, and none answers at {address}", args.kind);
     }
+    if kind(args).is_of_moment() && args.seconds.is_some() {
+        anyhow::bail!("--type {} with --seconds needs the agent, and none answers at {address}", args.kind);
+    }
     if let Some(service) = &args.service {
         let running: Vec<String> = alone::services()?.into_iter().collect();
         if !running.contains(service) {
@@ -210,35 +250,44 @@ fn from_agent(
     agent: &Reached,
     duration: Duration,
 ) -> anyhow::Result<Recorded> {
-    if let Some(service) = args.service.as_ref().filter(|_| !duration.is_zero()) {
+    let is_moment = self::kind(args).is_of_moment();
+    if let Some(service) = args.service.as_ref().filter(|_| !duration.is_zero() && !is_moment) {
         is_known(agent, args, service)?;
     }
-    let times = wait(duration);
     // All that is written can be made of pprof, which keeps everything.
-    let ask = |more: &[(&'static str, String)]| {
-        let mut parameters = times.clone();
+    let ask = |times: &[Parameter], more: &[Parameter]| {
+        let mut parameters = times.to_vec();
         parameters.extend_from_slice(more);
         let borrowed: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
         patiently(|| ask_bytes(agent, "/api/v1/profiles", &borrowed))
     };
-    let wanted = |slow: Option<bool>| {
+    let wanted = |times: &[Parameter], slow: Option<bool>| {
         let texts = [("service", &args.service), ("route", &args.route), ("span", &args.span)];
         let mut parameters = vec![("type", args.kind.clone()), ("format", Kind::Pprof.format().to_owned())];
         parameters.extend(texts.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
         parameters.extend(args.pid.map(|pid| ("pid", pid.to_string())));
         parameters.extend(slow.map(|slow| ("slow", slow.to_string())));
-        pprof::decode(&ask(&parameters)?).context("the agent's answer is no profile")
+        pprof::decode(&ask(times, &parameters)?).context("the agent's answer is no profile")
     };
-    let selection = wanted(args.slow.then_some(true))?;
-    let rest = (args.slow && kind == Kind::Svg).then(|| wanted(Some(false))).transpose()?;
+    let before = (is_moment && !duration.is_zero()).then(|| wanted(&[], None)).transpose()?;
+    let waited = wait(duration);
+    let times = if is_moment { Vec::new() } else { waited };
+    let mut selection = wanted(&times, args.slow.then_some(true))?;
+    if let Some(before) = before {
+        selection = growth::since(&before, selection);
+    }
+    let rest = (args.slow && kind == Kind::Svg).then(|| wanted(&times, Some(false))).transpose()?;
     let mut instead = Vec::new();
-    if selection.samples.is_empty() {
-        let summary = ask(&[("type", args.kind.clone()), ("format", "json".to_owned())])?;
+    if selection.samples.is_empty() && !is_moment {
+        let summary = ask(&times, &[("type", args.kind.clone()), ("format", "json".to_owned())])?;
         let summary = serde_json::from_slice(&summary)?;
         instead = self::instead(args.service.as_deref(), args.route.as_deref(), &summary);
     }
     Ok(Recorded { selection, rest, instead })
 }
+
+/// Of a question: name and value.
+type Parameter = (&'static str, String);
 
 /// What can be asked for instead, by a summary of everything: routes of the service, or services if it has none.
 fn instead(service: Option<&str>, route: Option<&str>, summary: &serde_json::Value) -> Vec<String> {
@@ -305,7 +354,7 @@ fn patiently(mut ask: impl FnMut() -> anyhow::Result<Vec<u8>>) -> anyhow::Result
 }
 
 /// Lets the time pass, and says from when to when that was; nothing for a time of zero.
-fn wait(duration: Duration) -> Vec<(&'static str, String)> {
+fn wait(duration: Duration) -> Vec<Parameter> {
     if duration.is_zero() {
         return Vec::new();
     }

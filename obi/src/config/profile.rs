@@ -32,6 +32,10 @@ pub struct Profile {
     /// fault of the machine a little slower. Default: `off`. Example: `on`, to find out who makes memory grow.
     #[serde(serialize_with = "write_switch", deserialize_with = "switch")]
     pub page_faults: bool,
+    /// Send memory in use of Go programs, by the stacks that have allocated it, to the destinations that take profiles,
+    /// once a minute (`on`, `off`): type `heap`. Questions for it need no switch. Default: `off`. Example: `on`.
+    #[serde(serialize_with = "write_switch", deserialize_with = "switch")]
+    pub heap: bool,
     /// Looks at each CPU per second, 1 to 1000. A number that other clocks do not have, too, falls into step with none
     /// of them. Default: `99`. Example: `19`, on machines with very many CPUs.
     #[serde(deserialize_with = "value::number::<_, 1, 1_000>")]
@@ -65,6 +69,7 @@ impl Default for Profile {
             waiting: true,
             off_cpu: false,
             page_faults: false,
+            heap: false,
             frequency: 99,
             interval: Duration::from_secs(10),
             store_bytes: 32 << 20,

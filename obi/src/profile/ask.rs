@@ -22,7 +22,7 @@ pub enum AskError {
     /// Nothing is sampled.
     #[error("no profiles: {0}")]
     Off(Arc<str>),
-    /// Other kinds are.
+    /// Other kinds are, or those who are asked for have nothing of this kind.
     #[error("no profiles of type {name}: {reason}")]
     TypeOff {
         /// As it is asked for.
@@ -46,9 +46,12 @@ pub type Missing = (SampleKind, Arc<str>);
 pub struct Question {
     /// Which samples; times are nanoseconds since the Unix epoch.
     pub filter: Filter,
-    /// Where the answer goes.
-    pub reply: oneshot::Sender<Selection>,
+    /// Where the answer goes: a selection, or why there can be none of this type.
+    pub reply: oneshot::Sender<Answer>,
 }
+
+/// What comes of a question: a selection, or why there is none of what was asked for.
+pub type Answer = Result<Selection, Arc<str>>;
 
 /// The asking end.
 #[derive(Clone)]
@@ -107,10 +110,12 @@ impl Handle {
             return Err(AskError::TypeOff { name: kind.row().name, reason: Arc::clone(reason) });
         }
         let (reply, answer) = oneshot::channel();
+        let name = filter.kind.row().name;
         let exchange = async {
             asking.sender.send(Question { filter, reply }).await.map_err(|_| AskError::Unanswered)?;
             (asking.waker)();
-            answer.await.map_err(|_| AskError::Unanswered)
+            let answer = answer.await.map_err(|_| AskError::Unanswered)?;
+            answer.map_err(|reason| AskError::TypeOff { name, reason })
         };
         tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or(Err(AskError::Unanswered))
     }
@@ -132,10 +137,15 @@ mod tests {
         assert_eq!(reason.to_string(), "no profiles of type off_cpu: profile.off_cpu is off");
         let answering = tokio::spawn(async move {
             let question: Question = questions.recv().await.unwrap();
-            question.reply.send(Selection { lost: question.filter.start, ..Selection::default() }).unwrap();
+            let lost = question.filter.start;
+            question.reply.send(Ok(Selection { lost, ..Selection::default() })).unwrap();
+            let question: Question = questions.recv().await.unwrap();
+            question.reply.send(Err("not written in Go".into())).unwrap();
         });
         let selection = handle.ask(Filter { start: 7, ..Filter::default() }).await;
         assert_eq!(selection.map(|selection| selection.lost), Ok(7));
+        let reason = handle.ask(Filter { kind: SampleKind::Heap, ..Filter::default() }).await.unwrap_err();
+        assert_eq!(reason.to_string(), "no profiles of type heap: not written in Go");
         answering.await.unwrap();
         assert_eq!(handle.ask(Filter::default()).await, Err(AskError::Unanswered));
     }

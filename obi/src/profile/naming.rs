@@ -99,10 +99,9 @@ pub fn selection<P: Eq + Hash>(
     });
     let samples = samples.collect();
     let (start, end) = (clock.unix(chosen.start), clock.unix(chosen.end));
-    let is_held = |of: SampleKind| !matches!(of, SampleKind::Wall | SampleKind::Lock);
     let types = types.iter().filter(|taken| match chosen.kind {
         Some(kind) => kind == taken.kind,
-        None => is_held(taken.kind),
+        None => taken.kind.is_held(),
     });
     Selection { start, end, types: types.copied().collect(), samples, lost: chosen.lost }
 }

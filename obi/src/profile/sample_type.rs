@@ -7,7 +7,8 @@
 //! or samples were lost before. The period of a [`SampleType`] only says how many samples such a value stands for.
 //! A new kind is a program that makes its records, a row here, and what switches it on. Two kinds are other views of
 //! samples that are there: [`SampleKind::Wall`] of CPU time and waits in one, [`SampleKind::Lock`] of waits for other
-//! threads.
+//! threads. Three are read from processes when a caller asks, and show that moment: [`SampleKind::Heap`],
+//! [`SampleKind::Alloc`] and [`SampleKind::Goroutines`].
 
 use super::{Sample, Selection};
 
@@ -25,6 +26,12 @@ pub enum SampleKind {
     Lock,
     /// Memory that was touched and not there.
     PageFaults,
+    /// Memory that a Go program has allocated and still uses, as its runtime knows it.
+    Heap,
+    /// Memory that a Go program has allocated since it began, freed or not.
+    Alloc,
+    /// Goroutines of a Go program.
+    Goroutines,
 }
 
 /// What a value counts.
@@ -32,8 +39,10 @@ pub enum SampleKind {
 pub enum SampleUnit {
     /// Time.
     Nanoseconds,
-    /// Times that something has happened.
+    /// Times that something has happened, or how many there are.
     Count,
+    /// Memory.
+    Bytes,
 }
 
 /// A value type as OTLP and pprof have it: type and unit.
@@ -65,7 +74,7 @@ pub struct Row {
 }
 
 /// The table.
-pub const ROWS: [Row; 5] = [
+pub const ROWS: [Row; 8] = [
     Row {
         kind: SampleKind::Cpu,
         record: obi_ebpf::SAMPLE_CPU,
@@ -126,7 +135,46 @@ pub const ROWS: [Row; 5] = [
         count: ("page_fault_samples", "count"),
         value: ("page_faults", "count"),
     },
+    Row {
+        kind: SampleKind::Heap,
+        record: 0,
+        name: "heap",
+        label: "heap",
+        quantity: "memory in use",
+        looked_at: "allocated memory",
+        field: "heap_bytes",
+        unit: SampleUnit::Bytes,
+        count: ("heap_samples", "count"),
+        value: ("inuse_space", "bytes"),
+    },
+    Row {
+        kind: SampleKind::Alloc,
+        record: 0,
+        name: "alloc",
+        label: "allocation",
+        quantity: "memory allocated",
+        looked_at: "it",
+        field: "alloc_bytes",
+        unit: SampleUnit::Bytes,
+        count: ("alloc_samples", "count"),
+        value: ("alloc_space", "bytes"),
+    },
+    Row {
+        kind: SampleKind::Goroutines,
+        record: 0,
+        name: "goroutines",
+        label: "goroutine",
+        quantity: "goroutines",
+        looked_at: "",
+        field: "goroutines",
+        unit: SampleUnit::Count,
+        count: ("goroutine_samples", "count"),
+        value: ("goroutine", "count"),
+    },
 ];
+
+/// Bytes between two allocations that Go's runtime notes, unless the program sets another number.
+pub const HEAP_PERIOD: u64 = 512 * 1024;
 
 impl SampleKind {
     /// What is said of it.
@@ -163,6 +211,18 @@ impl SampleKind {
     pub fn has_clock(self) -> bool {
         !self.row().looked_at.is_empty()
     }
+
+    /// Whether it shows one moment of whole processes: it is read when a caller asks, and belongs to no request.
+    #[must_use]
+    pub fn is_of_moment(self) -> bool {
+        matches!(self, Self::Heap | Self::Alloc | Self::Goroutines)
+    }
+
+    /// Whether samples of it are held, and go to destinations by themselves.
+    #[must_use]
+    pub fn is_held(self) -> bool {
+        !matches!(self, Self::Wall | Self::Lock) && !self.is_of_moment()
+    }
 }
 
 impl SampleUnit {
@@ -171,7 +231,7 @@ impl SampleUnit {
     pub fn shown(self, value: f64) -> f64 {
         match self {
             Self::Nanoseconds => value / 1e9,
-            Self::Count => value,
+            Self::Count | Self::Bytes => value,
         }
     }
 
@@ -181,6 +241,7 @@ impl SampleUnit {
         match self {
             Self::Nanoseconds => "_seconds",
             Self::Count => "_count",
+            Self::Bytes => "_bytes",
         }
     }
 }
@@ -229,10 +290,19 @@ impl SampleType {
     pub fn is_by_chance(self, value: u64) -> bool {
         let is_threshold = value.is_multiple_of(MILLISECOND) && (value / MILLISECOND).is_power_of_two();
         match self.kind {
-            SampleKind::Cpu | SampleKind::PageFaults => self.period > 0,
+            SampleKind::Cpu | SampleKind::PageFaults | SampleKind::Heap | SampleKind::Alloc => {
+                self.period > 0
+            }
+            SampleKind::Goroutines => false,
             SampleKind::OffCpu | SampleKind::Lock => is_threshold,
             SampleKind::Wall => is_threshold || (self.period > 0 && value.is_multiple_of(self.period)),
         }
+    }
+
+    /// Samples that stand behind a value as it is held: one, unless a site's are put together.
+    #[must_use]
+    pub fn samples(self, value: u64) -> u64 {
+        if self.kind.is_of_moment() { self.count(value) } else { 1 }
     }
 
     /// What is said of its kind.
@@ -304,6 +374,19 @@ mod tests {
         check(SampleKind::Wall, 20_202_020, true);
         check(SampleKind::Wall, 64_000_000, true);
         check(SampleKind::Wall, 64_000_003, false);
+        check(SampleKind::Heap, 7, true);
+        check(SampleKind::Goroutines, 7, false);
+    }
+
+    #[test]
+    fn what_is_put_together_stands_for_several_samples() {
+        let check = |kind, value: u64, expected: u64| {
+            assert_eq!(SampleType { kind, period: 10 }.samples(value), expected, "{kind:?} {value}");
+        };
+        check(SampleKind::Cpu, 30, 1);
+        check(SampleKind::OffCpu, 30, 1);
+        check(SampleKind::Heap, 30, 3);
+        check(SampleKind::Heap, 1, 1);
     }
 
     #[test]

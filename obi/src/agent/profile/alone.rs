@@ -4,13 +4,14 @@
 //! samples by route or span need the agent.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 
-use super::{Report, Started, open};
+use super::{Report, Started, Tell, open};
 use crate::capture::discover::{ExecArguments, Processes};
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::program::SharedMaps;
@@ -47,21 +48,33 @@ pub async fn record(
     let start = monotonic_ns();
     let began = Instant::now();
     while began.elapsed() < duration + SETTLE {
-        while let Some(report) = tell.report() {
-            if let Report::Who(pid) = report {
-                tell.called(pid, origin(&mut processes, pid));
-            }
-        }
+        name(&mut tell, &mut processes);
         progress(began.elapsed().min(duration));
         tokio::time::sleep(ROUND).await;
     }
     let end = start + u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2);
-    let selection = handle.ask(Filter { start: clock.unix(start), end: clock.unix(end), ..filter }).await;
+    let mut asked = pin!(handle.ask(Filter { start: clock.unix(start), end: clock.unix(end), ..filter }));
+    // What is read when it is asked for needs names of processes, too.
+    let selection = loop {
+        tokio::select! {
+            selection = &mut asked => break selection,
+            () = tokio::time::sleep(ROUND) => name(&mut tell, &mut processes),
+        }
+    };
     drop(tell);
     for part in running {
         part.finish().await;
     }
     Ok(selection?)
+}
+
+/// Says who the processes are that the sampler asks for.
+fn name(tell: &mut Tell, processes: &mut Processes<Services>) {
+    while let Some(report) = tell.report() {
+        if let Report::Who(pid) = report {
+            tell.called(pid, origin(processes, pid));
+        }
+    }
 }
 
 /// Names of all services that run.

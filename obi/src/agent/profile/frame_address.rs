@@ -27,6 +27,8 @@ pub(super) enum Within {
     Nothing(bool),
     /// An interpreter's function; its position stands in place of the address.
     Function(Arc<Function>),
+    /// No frame: the goroutine runs, so its frames are not known.
+    Runs,
     /// No frame: why something is missing (`enum guest_failure`) and how the walk ended stand in place of an address.
     Mark,
 }
@@ -42,7 +44,7 @@ impl FrameAddress {
             Within::Kernel(is_return) | Within::Mapped(_, is_return) | Within::Nothing(is_return) => {
                 is_return
             }
-            Within::Function(_) | Within::Mark => false,
+            Within::Function(_) | Within::Runs | Within::Mark => false,
         }
     }
 
@@ -54,6 +56,7 @@ impl FrameAddress {
             Within::Nothing(is_return) => (self.address, 2, *is_return, 0),
             Within::Function(function) => (self.address, 3, false, Arc::as_ptr(function).addr()),
             Within::Mark => (self.address, 4, false, 0),
+            Within::Runs => (self.address, 5, false, 0),
         }
     }
 }

@@ -28,6 +28,7 @@ use self::closing::addresses_in;
 use super::find::find;
 use super::frame_address::{FrameAddress, Within};
 use super::guests::Guests;
+use super::moment::{Moments, Reply};
 use super::releases::{self, Releases};
 use super::symbolizer::{Job, SymbolizerView};
 use super::{Notice, Report};
@@ -40,6 +41,7 @@ use crate::capture::stack::StackSample;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::SampleKind;
 use crate::profile::ask::Question;
+use crate::profile::choose::Filter;
 use crate::profile::join::Ended;
 use crate::profile::store::{RawSample, Store};
 use crate::profile::view::View;
@@ -51,6 +53,8 @@ const POLL: Duration = Duration::from_millis(100);
 /// are at least this far apart.
 const BREATH: Duration = Duration::from_millis(10);
 const HOUSEKEEPING: u64 = 1_000_000_000;
+/// Between two readings of what goes to destinations and is read from processes.
+const BETWEEN_MOMENTS: Duration = Duration::from_secs(60);
 /// A sample waits so long for a list of what its process maps.
 const SETTLE: u64 = 1_000_000_000;
 /// Samples that wait at most; the oldest go on without.
@@ -81,6 +85,7 @@ pub(super) struct Sampler {
     pub(super) fixed_bytes: u64,
     pub(super) rhythm: Rhythm,
     pub(super) releases: Releases,
+    pub(super) moments: Moments,
     pub(super) state: State,
 }
 
@@ -92,6 +97,8 @@ pub(super) struct Rhythm {
     pub(super) hertz: u32,
     /// Between two exports.
     pub(super) interval: Duration,
+    /// Memory in use of Go programs is exported.
+    pub(super) heap: bool,
 }
 
 /// What changes from round to round.
@@ -123,6 +130,7 @@ impl Sampler {
     /// Works until the pipeline has gone, and then hands over what is left.
     pub(super) fn run(mut self) {
         let mut next_export = Instant::now() + self.rhythm.interval;
+        let mut next_moment = next_export;
         loop {
             let begun = Instant::now();
             self.wait.sleep(POLL);
@@ -143,6 +151,10 @@ impl Sampler {
                 next_export = Instant::now() + self.rhythm.interval;
                 self.export(now, is_last);
             }
+            if Instant::now() >= next_moment {
+                next_moment = Instant::now() + BETWEEN_MOMENTS;
+                self.export_moment();
+            }
             if is_last {
                 return;
             }
@@ -155,7 +167,11 @@ impl Sampler {
         loop {
             match self.notices.try_recv() {
                 Ok(Notice::Ended(spans)) => self.state.reported.push_back((now, spans)),
-                Ok(Notice::Called(pid, origin)) => self.store.is_called(pid, origin),
+                Ok(Notice::Called(pid, origin)) => {
+                    self.moments.is_called(pid, &origin);
+                    self.store.is_called(pid, origin);
+                }
+                Ok(Notice::LeftOut(pid)) => self.moments.leave_out(pid),
                 Ok(Notice::Kept(traces)) => self.store.keep_traces(&traces),
                 Ok(Notice::Renewed(pid, time)) => {
                     if self.store.renews(pid, time) {
@@ -294,7 +310,7 @@ impl Sampler {
     /// The symbolizer gets one job for a process that makes code: it looks at once, and not only when a caller asks.
     fn mind_code(&mut self, pid: u32, places: &[FrameAddress]) {
         let is_of_file = |place: &FrameAddress| match &place.within {
-            Within::Kernel(_) | Within::Function(_) | Within::Mark => true,
+            Within::Kernel(_) | Within::Function(_) | Within::Runs | Within::Mark => true,
             Within::Mapped(mapping, _) => matches!(mapping.backing.kind, Kind::File | Kind::Vdso),
             Within::Nothing(_) => false,
         };
@@ -385,12 +401,30 @@ impl Sampler {
             if reply.is_closed() {
                 continue;
             }
+            if filter.kind.is_of_moment() {
+                self.begin_moment(filter, Reply::Asker(reply));
+                continue;
+            }
             let clock = *self.state.clock.get_or_insert_with(Clock::now);
             filter.start = clock.monotonic(filter.start);
             filter.end = clock.monotonic(filter.end);
             let chosen = self.store.choose(&filter);
             // An answer that finds no room is not waited for: its asker sees the end of the channel.
             self.ask(Job::Answer(chosen, clock, reply));
+        }
+        let clock = *self.state.clock.get_or_insert_with(Clock::now);
+        self.state.jobs_refused += self.moments.turn(&self.resolver, &clock, monotonic_ns());
+    }
+
+    fn begin_moment(&mut self, filter: Filter, reply: Reply) {
+        let asked = self.moments.begin(filter, reply, &self.resolver, monotonic_ns());
+        self.state.unasked.extend(asked);
+    }
+
+    /// Begins to read what goes to destinations now and then.
+    fn export_moment(&mut self) {
+        if self.rhythm.heap && self.wanted.load(Ordering::Relaxed) {
+            self.begin_moment(Filter { kind: SampleKind::Heap, ..Filter::default() }, Reply::Export);
         }
     }
 

@@ -15,20 +15,24 @@ use hashbrown::HashMap;
 use tokio::sync::{mpsc, oneshot};
 
 use super::frame_address::{FrameAddress, Within};
+use super::moment::Reply;
 use crate::capture::mapping::ExecutableFile;
 use crate::capture::mapping::space::Mapping as Mapped;
 use crate::capture::program::return_memory;
 use crate::clock::{Clock, monotonic_ns};
+use crate::profile::ask::Answer;
 use crate::profile::store::SelectedSamples;
 use crate::profile::symbol::function::Function;
 use crate::profile::symbol::{self, Symbols};
-use crate::profile::{Fidelity, Frame, Mapping, Runtime, SampleType, Selection, Symbol, naming};
+use crate::profile::{Fidelity, Frame, Mapping, Runtime, SampleType, Selection, Symbol, naming, waits};
 
 /// What the thread is asked for.
 #[derive(Debug)]
 pub(super) enum Job {
     /// A caller wants to see them.
-    Answer(SelectedSamples<FrameAddress>, Clock, oneshot::Sender<Selection>),
+    Answer(SelectedSamples<FrameAddress>, Clock, oneshot::Sender<Answer>),
+    /// What was read from processes, of this type.
+    Moment(SelectedSamples<FrameAddress>, SampleType, Clock, Reply),
     /// They are to be exported.
     Export(SelectedSamples<FrameAddress>, Clock),
     /// The file will be closed: these addresses of it are in held samples. The descriptor is held as long as that
@@ -156,16 +160,22 @@ impl Symbolizer {
         match job {
             Job::Answer(chosen, clock, reply) => {
                 if !reply.is_closed() {
-                    let selection = self.name(&chosen, &clock);
-                    let _ = reply.send(selection);
+                    let selection = self.name(&chosen, &clock, &self.types.clone());
+                    let _ = reply.send(Ok(selection));
+                }
+            }
+            Job::Moment(chosen, of, clock, reply) => {
+                if !reply.is_over() {
+                    let selection = self.name(&chosen, &clock, &[of]);
+                    match reply {
+                        Reply::Asker(asker) => drop(asker.send(Ok(selection))),
+                        Reply::Export => self.export(selection),
+                    }
                 }
             }
             Job::Export(chosen, clock) => {
-                let selection = self.name(&chosen, &clock);
-                let n = selection.samples.len() as u64;
-                if self.exports.try_send(selection).is_err() {
-                    self.unexported += n;
-                }
+                let selection = self.name(&chosen, &clock, &self.types.clone());
+                self.export(selection);
             }
             Job::Closing(file, handle, addresses) => self.close(&file, &handle, &addresses),
             Job::Observe(pid) => {
@@ -181,20 +191,31 @@ impl Symbolizer {
         }
     }
 
-    fn name(&mut self, chosen: &SelectedSamples<FrameAddress>, clock: &Clock) -> Selection {
+    fn export(&mut self, selection: Selection) {
+        let n = selection.samples.len() as u64;
+        if self.exports.try_send(selection).is_err() {
+            self.unexported += n;
+        }
+    }
+
+    fn name(
+        &mut self,
+        chosen: &SelectedSamples<FrameAddress>,
+        clock: &Clock,
+        types: &[SampleType],
+    ) -> Selection {
         self.deadline = monotonic_ns() + TIME;
         if self.mappings.len() > MAPPINGS {
             self.mappings.clear();
         }
         self.functions.clear();
-        let types = self.types.clone();
         // The first time only what is known is named, most often everything.
         self.missing = Some(Vec::new());
-        let mut selection = naming::selection(chosen, clock, &types, |pid, place| self.frame(pid, place));
+        let mut selection = naming::selection(chosen, clock, types, |pid, place| self.frame(pid, place));
         let missing = self.missing.take().unwrap_or_default();
         if !missing.is_empty() {
             self.find(missing);
-            selection = naming::selection(chosen, clock, &types, |pid, place| self.frame(pid, place));
+            selection = naming::selection(chosen, clock, types, |pid, place| self.frame(pid, place));
         }
         for sample in &selection.samples {
             for frame in &sample.stack.frames {
@@ -227,6 +248,7 @@ impl Symbolizer {
                 (symbol, (shown.end > 0).then_some(shown))
             }
             Within::Nothing(_) => (self.made(pid, address), None),
+            Within::Runs => return waits::running(),
             Within::Function(function) => return self.function(function, place.address),
             Within::Mark => return naming::guest_marker((place.address >> 8) as u32, place.address as u8),
         };

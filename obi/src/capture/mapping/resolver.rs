@@ -246,6 +246,15 @@ impl Resolver {
         self.processes.mappings(tgid)
     }
 
+    /// Processes that run a program which Go has made.
+    pub fn go_processes(&self) -> impl Iterator<Item = u32> + '_ {
+        let is_go = |mapping: &Arc<Mapping>| {
+            mapping.backing.loaded().as_ref().is_some_and(|file| !file.build_ids.go.is_empty())
+        };
+        let running = self.processes.iter().filter(|(_, process)| process.ended.is_none());
+        running.filter(move |(_, process)| process.mappings().iter().any(is_go)).map(|(tgid, _)| tgid)
+    }
+
     /// Readable when it is time to call [`Self::advance`].
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.rings.descriptors()

@@ -21,7 +21,7 @@ use self::svg::Picture;
 pub use self::svg::SCRIPT;
 use self::tree::{Levels, Tree};
 use crate::profile::sample_type::SampleUnit;
-use crate::profile::{SampleType, Selection};
+use crate::profile::{SampleKind, SampleType, Selection};
 
 /// A flame graph of one selection.
 #[must_use]
@@ -50,6 +50,9 @@ fn describe(selection: &Selection) -> String {
     let total = Total::of(selection);
     let of = selection.shown_type();
     let (row, samples) = (of.row(), total.samples);
+    if of.kind == SampleKind::Goroutines {
+        return amount(of, total.sum);
+    }
     let mut text = format!("{samples} samples, {} ± {}", amount(of, total.sum), figure(of, total.error));
     if of.period > 0 && of.kind.has_clock() {
         let period = row.unit.shown(of.period as f64);
@@ -76,6 +79,8 @@ pub struct Total {
     pub sum: f64,
     /// Its standard error, at most.
     pub error: f64,
+    /// Everything was counted: a small number says as much as a large one.
+    pub is_exact: bool,
 }
 
 impl Total {
@@ -93,6 +98,7 @@ impl Total {
         let n = self.samples;
         let advice = "record longer, or under more load";
         match n {
+            1.. if self.is_exact => None,
             0 => Some(format!("no samples: {advice}")),
             FEW_SAMPLES.. => None,
             _ => {
@@ -107,13 +113,16 @@ impl Total {
         let unit = of.row().unit;
         let (mut samples, mut sum, mut squares) = (0, 0_u64, 0.0);
         for value in values {
-            samples += 1;
+            let n = of.samples(value);
+            samples += n;
             sum = sum.saturating_add(value);
             // What is not looked at now and then, but measured each time, is not off by chance.
-            squares += if of.is_by_chance(value) { unit.shown(value as f64).powi(2) } else { 0.0 };
+            if of.is_by_chance(value) {
+                squares += unit.shown(value as f64).powi(2) / n.max(1) as f64;
+            }
         }
         let error = f64::sqrt(squares);
-        Self { samples, sum: unit.shown(sum as f64), error }
+        Self { samples, sum: unit.shown(sum as f64), error, is_exact: of.kind == SampleKind::Goroutines }
     }
 }
 
@@ -122,6 +131,7 @@ fn figure(of: SampleType, value: f64) -> String {
     match of.row().unit {
         SampleUnit::Nanoseconds => seconds(value),
         SampleUnit::Count => format!("{value:.0}"),
+        SampleUnit::Bytes => bytes(value),
     }
 }
 
@@ -137,6 +147,16 @@ fn seconds(value: f64) -> String {
         value if value >= 1.0 || value == 0.0 => format!("{value:.2} s"),
         value if value >= 0.001 => format!("{:.1} ms", value * 1e3),
         value => format!("{:.1} µs", value * 1e6),
+    }
+}
+
+/// Memory in a unit that suits it.
+fn bytes(value: f64) -> String {
+    match value {
+        value if value >= 1e9 => format!("{:.2} GB", value / 1e9),
+        value if value >= 1e6 => format!("{:.1} MB", value / 1e6),
+        value if value >= 1e3 => format!("{:.1} kB", value / 1e3),
+        value => format!("{value:.0} B"),
     }
 }
 

@@ -124,9 +124,12 @@ impl<'a> Builder<'a> {
             let unit = self.text("nanoseconds");
             let time = i64::try_from(*time).unwrap_or(i64::MAX);
             labels.push(Label { unit, ..self.number(TIMESTAMP, time) });
-            labels.push(self.number(THREAD_ID, (*tid).into()));
-            labels.push(self.words(THREAD, thread));
-            labels.push(self.number(CPU, (*cpu).into()));
+            // What belongs to a process belongs to no thread.
+            if !sample.kind.is_of_moment() {
+                labels.push(self.number(THREAD_ID, (*tid).into()));
+                labels.push(self.words(THREAD, thread));
+                labels.push(self.number(CPU, (*cpu).into()));
+            }
             labels.push(self.number(PROCESS_ID, origin.pid.into()));
             labels.push(self.words(SERVICE, &origin.service.name));
             if self.resources.len() > 1 {

@@ -72,7 +72,7 @@ async fn shown(state: &super::Web, request: &Request, mut asked: Asked) -> Resul
     let is_one = filter.span_id.is_some() || filter.trace_id.is_some();
     let mut absent = None;
     // The picture asks once more; of a span that is little.
-    if is_one || !state.profiles.has(filter.kind) {
+    if is_one || filter.kind.is_of_moment() || !state.profiles.has(filter.kind) {
         absent = match profiles::ask(state, request).await {
             Err(Error::Profiles(AskError::Off(reason) | AskError::TypeOff { reason, .. })) => {
                 Some((StatusCode::OK, format!("Not known: {reason}.")))
@@ -94,7 +94,8 @@ impl Asked {
         let filter = request.filter.clone();
         // The picture and its files are of the same time as the title; a span is found without one.
         for (name, time) in [("from", filter.start), ("to", filter.end)] {
-            if filter.start > 0 && pairs.iter().all(|(given, _)| given != name) {
+            if filter.start > 0 && !filter.kind.is_of_moment() && pairs.iter().all(|(given, _)| given != name)
+            {
                 pairs
                     .push((name.to_owned(), format!("{}.{:09}", time / 1_000_000_000, time % 1_000_000_000)));
             }
@@ -164,6 +165,9 @@ impl Asked {
     /// The same selection by all types.
     fn types(&self) -> Markup {
         let of_type = |kind: SampleKind| self.address(self.own(), &[("type", kind.row().name)]);
+        if self.filter.kind.is_of_moment() {
+            return moments(|name| self.address(PAGE, &[("type", name)]), Some(self.filter.kind));
+        }
         html! {
             @if !self.types.is_empty() {
                 p.go { "What threads did: "
@@ -197,9 +201,10 @@ impl Asked {
             ("json", "numbers"),
         ];
         html! {
-            p { "Width is time; left to right is alphabetical, not time. " (self.frames()) }
+            p { "Width is " (width(self.filter.kind)) "; left to right is alphabetical, not time. " (self.frames()) }
             p.go {
-                @if self.filter.start > 0 { a href=(now) { "The last minute" } " " }
+                @if self.filter.kind.is_of_moment() { a href=(now) { "As it is now" } " " }
+                @else if self.filter.start > 0 { a href=(now) { "The last minute" } " " }
                 @if self.picture == PICTURE && is_route {
                     a href=(self.address(COMPARE, &[("slow", "true")])) title="The slowest 5 % against the others" { "Why are the slow ones slow?" } " "
                 }
@@ -209,6 +214,29 @@ impl Asked {
                     @for (format, word) in formats { a href=(self.address(PICTURE, &[("format", format)])) { (word) } " " }
                 } @else { a href=(self.address(DIFFERENCE, &[])) { "SVG" } }
             }
+        }
+    }
+}
+
+/// What a bar's width stands for.
+fn width(kind: SampleKind) -> &'static str {
+    match kind {
+        SampleKind::Cpu | SampleKind::OffCpu | SampleKind::Wall | SampleKind::Lock => "time",
+        SampleKind::PageFaults => "the number of page faults",
+        SampleKind::Heap => "memory that has been allocated there and is still used",
+        SampleKind::Alloc => "memory that has been allocated there since the program began",
+        SampleKind::Goroutines => "the number of goroutines",
+    }
+}
+
+/// What Go programs are now, and what they have done.
+pub(super) fn moments(address: impl Fn(&str) -> String, shown: Option<SampleKind>) -> Markup {
+    html! {
+        p.go { "Of programs in Go: "
+            @for kind in [SampleKind::Heap, SampleKind::Alloc, SampleKind::Goroutines] {
+                a href=(address(kind.row().name)) aria-current=[(Some(kind) == shown).then_some("true")] { (word(kind)) } " "
+            }
+            @if shown.is_some() { a href=(address("")) { "CPU time" } }
         }
     }
 }
@@ -242,5 +270,8 @@ pub(super) fn word(kind: SampleKind) -> &'static str {
         SampleKind::Wall => "running and waiting",
         SampleKind::Lock => "locks, and who held them",
         SampleKind::PageFaults => "page faults",
+        SampleKind::Heap => "memory in use",
+        SampleKind::Alloc => "memory allocated since the start",
+        SampleKind::Goroutines => "goroutines",
     }
 }

@@ -308,6 +308,7 @@ fn profiles(name: &str, types: &[SampleKind], versions: Option<[&str; 2]>) -> Ma
                 }
             }
             (super::span::others(&own, types))
+            (profile::moments(|kind| link::with(profile::PAGE, &[("service", name), ("type", kind)]), None))
             (super::span::picture(&link::with(profile::PICTURE, &of_service), "Flame graph of this service"))
         }
     }

@@ -86,9 +86,10 @@ pub(super) async fn serve(
     Ok(page(&stored.span, &sampled, &types(&state.profiles)).into_response())
 }
 
-/// Types of samples that there are beside CPU time.
+/// Types of samples that there are beside CPU time, of requests and times.
 pub(super) fn types(profiles: &Handle) -> Vec<SampleKind> {
-    let kinds = ROWS.iter().map(|row| row.kind).filter(|kind| *kind != SampleKind::Cpu);
+    let kinds = ROWS.iter().map(|row| row.kind);
+    let kinds = kinds.filter(|kind| *kind != SampleKind::Cpu && !kind.is_of_moment());
     kinds.filter(|kind| profiles.has(*kind)).collect()
 }
 

@@ -15,6 +15,7 @@ const UNKNOWN: &str = "unknown parameter, expected one of type, service, version
 const USUAL_NANOSECONDS: u64 = 60_000_000_000;
 static EXPECTED_TYPE: LazyLock<String> =
     LazyLock::new(|| format!("expected {}", ROWS.map(|row| row.name).join(" or ")));
+const OF_MOMENT: &str = "expected neither from, to, route, span, trace nor slow beside it: it shows whole processes as they are now";
 /// How the parameters of what is compared with begin.
 const BASE: &str = "base_";
 
@@ -149,6 +150,11 @@ impl Parameters {
     }
 
     fn request(self, now: u64) -> Result<Request, Error> {
+        let kind = self.kind.unwrap_or_default();
+        if kind.is_of_moment() && self.is_narrowed() {
+            let (parameter, value) = ("type".to_owned(), kind.row().name.to_owned());
+            return Err(Error::Parameter { parameter, value, expected: OF_MOMENT });
+        }
         let end = self.to.unwrap_or(now);
         // A span or a trace is found however long ago it was.
         let usual = match self.span.is_some() || self.trace.is_some() {
@@ -162,11 +168,19 @@ impl Parameters {
         }
         let title = self.title(start, end);
         let pace = self.slow.map(|slow| if slow { Pace::Slow } else { Pace::Rest });
-        let kind = self.kind.unwrap_or_default();
         let Self { service, version, route, span: span_id, trace: trace_id, pid, .. } = self;
         let filter = Filter { kind, start, end, service, version, route, span_id, trace_id, pid, pace };
         let look = Look { frames: self.frames.unwrap_or_default(), view: self.view.unwrap_or_default() };
         Ok(Request { filter, format: self.format, look, title })
+    }
+
+    /// A time or requests are asked for.
+    fn is_narrowed(&self) -> bool {
+        self.from.or(self.to).is_some()
+            || self.route.is_some()
+            || self.span.is_some()
+            || self.trace.is_some()
+            || self.slow.is_some()
     }
 
     fn title(&self, start: u64, end: u64) -> String {
@@ -185,7 +199,9 @@ impl Parameters {
         if words.is_empty() {
             words.push("all processes".to_owned());
         }
-        if start > 0 {
+        if self.kind.is_some_and(SampleKind::is_of_moment) {
+            words.push(format!("at {}", shown(end)));
+        } else if start > 0 {
             words.push(format!("{} s before {}", (end - start).div_ceil(1_000_000_000), shown(end)));
         }
         words.join(", ")
@@ -295,13 +311,25 @@ mod tests {
     }
 
     #[test]
+    fn a_moment_is_shown_by_its_time() {
+        let title = |query: &str| Request::parse(pairs(query), NOW).unwrap().title;
+        assert_eq!(title("type=heap&service=shop"), "shop, at 2026-01-31T12:00:00Z");
+        assert_eq!(title("service=shop"), "shop, 60 s before 2026-01-31T12:00:00Z");
+    }
+
+    #[test]
     fn errors_name_parameter_and_value() {
         fn check(query: &str, expected: &str) {
             let error = Request::parse(pairs(query), NOW).expect_err(query).to_string();
             assert!(error.contains(expected), "{query}: {error}");
         }
         check("servic=a", "servic=a: unknown parameter");
-        check("type=heap", "type=heap: expected cpu or off_cpu or wall or lock or page_faults");
+        check(
+            "type=memory",
+            "type=memory: expected cpu or off_cpu or wall or lock or page_faults or heap or alloc or goroutines",
+        );
+        check("type=heap&from=5", "type=heap: expected neither from, to, route");
+        check("type=goroutines&route=/a", "type=goroutines: expected neither from, to, route");
         check("service=a&service=b", "service=b: given more than once");
         check("span=12", "span=12: expected 16 hexadecimal digits");
         check("span=+000000000000001", "expected 16 hexadecimal digits");

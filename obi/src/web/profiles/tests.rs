@@ -116,7 +116,7 @@ fn profiles(spans: &[Span]) -> Profiles {
             let chosen = store.choose(&question.filter);
             let unmoved = Clock::anchored(&[]);
             let cpu = SampleType { kind: SampleKind::Cpu, period: PERIOD };
-            let _ = question.reply.send(naming::selection(&chosen, &unmoved, &[cpu], name));
+            let _ = question.reply.send(Ok(naming::selection(&chosen, &unmoved, &[cpu], name)));
         }
     });
     Profiles::new(sender, Arc::new(|| ()), Vec::new())
@@ -509,10 +509,10 @@ async fn few_profiles_are_made_at_a_time_and_scrapes_do_not_wait_for_them() {
     // No other request has come this far.
     assert!(questions.try_recv().is_err());
     for question in [first, second] {
-        question.reply.send(Selection::default()).unwrap();
+        question.reply.send(Ok(Selection::default())).unwrap();
     }
     for _ in 2..16 {
-        questions.recv().await.unwrap().reply.send(Selection::default()).unwrap();
+        questions.recv().await.unwrap().reply.send(Ok(Selection::default())).unwrap();
     }
     for asked in asking {
         assert_eq!(asked.await.unwrap(), 200);

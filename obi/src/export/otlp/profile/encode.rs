@@ -196,8 +196,8 @@ impl<'a> Builder<'a> {
         let count = of.count(sample.value);
         let (form, value) = match (of.period, count) {
             (0, _) => (Form::Values, sample.value),
-            // Waits are as long as they are.
-            _ if of.kind == SampleKind::Wall => (Form::Values, sample.value),
+            // Waits are as long as they are; what is read of a moment is what it is.
+            _ if of.kind == SampleKind::Wall || of.kind.is_of_moment() => (Form::Values, sample.value),
             (_, ..=REPEATED) => (Form::Timestamps, 0),
             _ => (Form::Counts, count),
         };
@@ -244,11 +244,15 @@ impl<'a> Builder<'a> {
             return *found;
         }
         let dictionary = &mut self.dictionary;
-        let mut set = vec![dictionary.attribute(THREAD_ID, Value::Int((*tid).into()))];
-        if !thread.is_empty() {
-            set.push(dictionary.attribute(THREAD_NAME, Value::Text(thread.to_string())));
+        let mut set = Vec::new();
+        // What belongs to a process belongs to no thread.
+        if !sample.kind.is_of_moment() {
+            set.push(dictionary.attribute(THREAD_ID, Value::Int((*tid).into())));
+            if !thread.is_empty() {
+                set.push(dictionary.attribute(THREAD_NAME, Value::Text(thread.to_string())));
+            }
+            set.push(dictionary.attribute(CPU, Value::Int((*cpu).into())));
         }
-        set.push(dictionary.attribute(CPU, Value::Int((*cpu).into())));
         if let Some(link) = link.as_deref().filter(|link| !link.route.is_empty()) {
             let key = if link.route.starts_with('/') { ROUTE } else { METHOD };
             set.push(dictionary.attribute(key, Value::Text(link.route.to_string())));
