@@ -4,6 +4,7 @@
 //! lets go of it at once.
 #![forbid(unsafe_code)]
 
+mod go_runtime;
 mod interpreter;
 mod process;
 mod profile;

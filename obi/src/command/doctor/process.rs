@@ -12,6 +12,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde_json::Map;
 
+use super::go_runtime::{self, GoRuntime};
 use super::interpreter::{self, Interpreter};
 use super::report::Report;
 use crate::capture::discover::{ExecArguments, Facts, Naming, Particulars, Processes, Verdict};
@@ -58,6 +59,8 @@ pub(super) struct About {
     profile_error: Option<String>,
     /// Whose functions are in profiles; `None`: it runs none that is known.
     interpreter: Option<Interpreter>,
+    /// What Go's runtime knows of it; `None`: it is no program made by Go.
+    go_runtime: Option<GoRuntime>,
     /// How its calls find the requests that cause them.
     parents: &'static str,
 }
@@ -136,6 +139,7 @@ pub(super) fn examine(pid: u32, config: &Config, report: &Report) -> anyhow::Res
         tls_error: report.tls.error.clone(),
         profile_error: report.profiles.error.clone(),
         interpreter: interpreter::examine(pid),
+        go_runtime: go_runtime::examine(pid),
         resource,
     })
 }
@@ -236,6 +240,9 @@ impl About {
         line("profiles", profiles.as_deref().unwrap_or("CPU time"));
         if let Some(interpreter) = &self.interpreter {
             line("functions", &interpreter.to_string());
+        }
+        for (name, value) in self.go_runtime.iter().flat_map(GoRuntime::lines) {
+            line(name, &value);
         }
         line("parents", self.parents);
         for (name, value) in &self.resource {

@@ -1,0 +1,136 @@
+//! What `doctor --pid` reports of a program made by Go: what its runtime keeps of memory and goroutines.
+//!
+//! In: a process. Out: how much that is, or why it is not read. Does what the agent would do when asked for a profile
+//! of these, once.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::capture::go_runtime::{Program, SharedFile, Unread};
+use crate::capture::guest::ProcessMemory;
+use crate::capture::mapping::ExecutableFile;
+
+/// A Go program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct GoRuntime {
+    /// Memory in use, bytes.
+    heap_bytes: Option<u64>,
+    /// Why that is not known.
+    heap_error: Option<String>,
+    goroutines: Option<u64>,
+    /// Why their number is not known.
+    goroutines_error: Option<String>,
+}
+
+/// A range of addresses that may be executed.
+struct Mapped<'a> {
+    start: u64,
+    end: u64,
+    offset: u64,
+    file: &'a str,
+}
+
+/// Executable mappings that are looked at.
+const MAPPINGS: usize = 1024;
+
+/// Looks into the process. `None`: it is no program made by Go, as far as we may look.
+pub(super) fn examine(pid: u32) -> Option<GoRuntime> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    let mapped: Vec<Mapped<'_>> = maps.lines().filter_map(executable).take(MAPPINGS).collect();
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let own = mapped.iter().find(|it| path.to_str() == Some(it.file))?;
+    let open = || File::open(format!("/proc/{pid}/exe")).ok();
+    let file = ExecutableFile::new(0, own.file.into(), open()?).ok()?;
+    if file.build_ids.go.is_empty() {
+        return None;
+    }
+    let bias = own.start.wrapping_sub(file.address(own.offset)?);
+    let source = SharedFile { file: Arc::new(open()?), length: file.identity.length };
+    let is_code = |address| mapped.iter().any(|it| (it.start..it.end).contains(&address));
+    let memory = ProcessMemory::open(pid).map_err(|error| Unread::Memory(error.to_string()));
+    let both = Program::read(&source).and_then(|program| Ok((program, memory?)));
+    let both = both.as_ref().map_err(Unread::clone);
+    let heap = both.clone().and_then(|(program, memory)| {
+        Ok(program.heap(memory, bias)?.sites.iter().map(|site| site.in_use).sum())
+    });
+    let goroutines = both.and_then(|(program, memory)| {
+        Ok(program.goroutines(memory, bias, is_code)?.iter().map(|some| some.n).sum())
+    });
+    Some(GoRuntime::new(heap, goroutines))
+}
+
+/// A line of `/proc/PID/maps`, if what it is of may be executed and is a file.
+fn executable(line: &str) -> Option<Mapped<'_>> {
+    let mut words = line.split_ascii_whitespace();
+    let (range, may, offset) = (words.next()?, words.next()?, words.next()?);
+    let file = words.nth(2).filter(|_| may.contains('x'))?;
+    let (start, end) = range.split_once('-')?;
+    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+    Some(Mapped { start: number(start)?, end: number(end)?, offset: number(offset)?, file })
+}
+
+impl GoRuntime {
+    fn new(heap: Result<u64, Unread>, goroutines: Result<u64, Unread>) -> Self {
+        let reason = |unread: &Unread| unread.to_string();
+        let (heap_bytes, heap_error) = (heap.as_ref().ok().copied(), heap.as_ref().err().map(reason));
+        let (number, goroutines_error) =
+            (goroutines.as_ref().ok().copied(), goroutines.as_ref().err().map(reason));
+        Self { heap_bytes, heap_error, goroutines: number, goroutines_error }
+    }
+
+    /// Names and values for people.
+    pub(super) fn lines(&self) -> [(&'static str, String); 2] {
+        let unknown =
+            |reason: &Option<String>| format!("not known: {}", reason.as_deref().unwrap_or_default());
+        let heap = self.heap_bytes.map(|bytes| {
+            format!("{:.1} MB in use, by the profile that Go keeps (--type heap)", bytes as f64 / 1e6)
+        });
+        let goroutines = self.goroutines.map(|n| format!("{n} (--type goroutines)"));
+        [
+            ("memory", heap.unwrap_or_else(|| unknown(&self.heap_error))),
+            ("goroutines", goroutines.unwrap_or_else(|| unknown(&self.goroutines_error))),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_go_has_not_made_has_none() {
+        assert_eq!(examine(std::process::id()), None);
+        assert_eq!(examine(u32::MAX / 2), None);
+    }
+
+    #[test]
+    fn executable_files_are_found_among_mappings() {
+        let check = |line: &str, expected: Option<(u64, u64, u64, &str)>| {
+            let found = executable(line).map(|it| (it.start, it.end, it.offset, it.file));
+            assert_eq!(found, expected, "{line}");
+        };
+        check(
+            "00401000-00500000 r-xp 00001000 08:01 42   /srv/shop",
+            Some((0x40_1000, 0x50_0000, 0x1000, "/srv/shop")),
+        );
+        check("00500000-00600000 r--p 00100000 08:01 42   /srv/shop", None);
+        check("7ff0-7fff r-xp 00000000 00:00 0", None);
+        check("nothing", None);
+    }
+
+    #[test]
+    fn people_read_how_much_or_why_not() {
+        let runtime = GoRuntime::new(Ok(64_200_000), Err(Unread::Table));
+        let [memory, goroutines] = runtime.lines();
+        assert_eq!(
+            memory,
+            ("memory", "64.2 MB in use, by the profile that Go keeps (--type heap)".to_owned())
+        );
+        assert_eq!(
+            goroutines,
+            ("goroutines", "not known: its table of functions is not understood".to_owned())
+        );
+    }
+}
