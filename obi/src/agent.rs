@@ -17,6 +17,7 @@ mod kernel;
 mod kubernetes;
 mod load;
 mod misses;
+mod open_calls;
 mod part;
 mod pipeline;
 mod process;

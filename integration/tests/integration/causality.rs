@@ -9,6 +9,7 @@ use std::process::Command;
 use std::thread;
 
 mod chain;
+mod explained;
 mod multiplex;
 mod nginx;
 
@@ -29,6 +30,7 @@ use integration::shape::Shape;
 use integration::span::{Kind, Span};
 use rustix::process::Signal;
 
+use self::explained::explained;
 use crate::gate;
 use crate::tls::PROBING;
 
@@ -279,9 +281,11 @@ fn run(front: Front, kinds: &[&str], clients: usize, agent_last: bool) -> Run {
     let all = ids.iter().map(String::as_str).chain(truth.keys().map(String::as_str));
     let pairs = causality::pairs(all, &spans);
     let reasons = reasons(&spans, &front.service);
+    let explained = explained(&spans, &front.service);
     note(&format!(
-        "causality {model}, {kinds:?}, {clients} clients, agent last {agent_last}: {score} {reasons:?}; pairs {pairs:?}"
+        "causality {model}, {kinds:?}, {clients} clients, agent last {agent_last}: {score} {reasons:?}; pairs {pairs:?}; {explained}"
     ));
+    explained.check(&format!("{model}, {kinds:?}, {clients} clients"));
     Run { score, pairs, spans, ids, services: [front.service, back.service], agent }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::foreign::{Counting, Foreign};
 use super::kernel::Kernel;
+use super::open_calls::OpenCalls;
 use super::pipeline::Pipeline;
 use super::reload::Reload;
 use super::room::Room;
@@ -214,6 +215,7 @@ fn span_pipeline(
         foreign: None,
         peers: inputs.cluster.as_ref().map(|cluster| Peers::new(cluster.pods.clone(), &config.kubernetes)),
         keeps_accounts: false,
+        open_calls: OpenCalls::default(),
         served: (0, 0),
     })
 }

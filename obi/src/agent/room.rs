@@ -117,6 +117,25 @@ impl Room {
         settled
     }
 
+    /// The same of calls that were waiting for the end of this request.
+    pub(super) fn settle_calls_of(
+        &mut self,
+        request: u64,
+        causes: &mut Causes,
+        now: u64,
+    ) -> Vec<(Held, TracePosition)> {
+        let (mut settled, mut index) = (Vec::new(), 0);
+        while let Some(held) = self.held.get(index) {
+            let is_its = held.end.side == Side::Client && held.end.cause.candidate == request;
+            let place = is_its.then(|| causes.place(&held.end.borrowed(), now).ok()).flatten();
+            match place.and_then(|place| Some((self.held.remove(index)?, place))) {
+                Some(known) => settled.push(known),
+                None => index += 1,
+            }
+        }
+        settled
+    }
+
     /// All of them.
     pub(super) fn clear(&mut self) -> VecDeque<Held> {
         std::mem::take(&mut self.held)

@@ -3,6 +3,7 @@
 //! In: finished or lost exchanges. Out: nothing but changed state. Drops what the rules exclude.
 
 use super::foreign::Foreign;
+use super::open_calls::OpenCalls;
 use super::process::{Directory, Identity};
 use super::profile::{Report, Tell};
 use super::received::Intake;
@@ -53,6 +54,8 @@ pub(super) struct SpanPipeline {
     pub(super) peers: Option<Peers>,
     /// The kernel side books where the time of serving threads goes.
     pub(super) keeps_accounts: bool,
+    /// When calls of requests were open.
+    pub(super) open_calls: OpenCalls,
     /// The last (process, port) seen to serve, so that port rules are asked only when it changes.
     pub(super) served: (u32, u16),
 }
@@ -213,6 +216,24 @@ impl SpanPipeline {
         }
     }
 
+    /// Where the time of a request went that no thread explains, by its calls: they have ended before.
+    fn explain(&mut self, span: &mut Span) {
+        if !self.keeps_accounts {
+            return;
+        }
+        match (span.kind, span.parent_span_id, &mut span.spent) {
+            // What a header names is a span of an SDK.
+            (SpanKind::Client, Some(parent), _) if span.origin.evidence().is_some() => {
+                self.open_calls.add(parent, (span.start, span.end));
+            }
+            (SpanKind::Server, _, Some(spent)) => {
+                let read = span.start.saturating_add(span.queue_wait);
+                spent.had_calls(self.open_calls.take(&span.span_id, (read, span.end)));
+            }
+            _ => {}
+        }
+    }
+
     fn emit_now(&mut self, held: Held) {
         let place = self.causes.place_now(&held.end.borrowed());
         self.emit(held.span, held.wall_offset, &place);
@@ -234,6 +255,7 @@ impl SpanPipeline {
             // Both ends are seen: whatever an address says, this is who has answered.
             span.peer = Some(Peer::Service(Arc::clone(&identity.service)));
         }
+        self.explain(&mut span);
         let kept = self.span_export.sample(&mut span);
         if let Some(foreign) = &mut self.foreign {
             foreign.captured(&span);
@@ -308,7 +330,16 @@ impl Sink for SpanPipeline {
         };
         let now = monotonic_ns();
         match self.causes.place(&ended, now) {
-            Ok(place) => self.emit(span, wall_offset, &place),
+            Ok(place) => {
+                // Its calls first: they say where its time went.
+                if span.kind == SpanKind::Server && !self.room.is_empty() {
+                    let Self { room, causes, .. } = self;
+                    for (held, place) in room.settle_calls_of(exchange.number, causes, now) {
+                        self.emit(held.span, held.wall_offset, &place);
+                    }
+                }
+                self.emit(span, wall_offset, &place);
+            }
             Err(waits) => {
                 if let Some(first) = self.room.hold(span, wall_offset, &ended, (waits, now)) {
                     self.emit_now(first);

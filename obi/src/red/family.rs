@@ -185,7 +185,7 @@ families! {
     "obi.server.request.runqueue", "s", Counter, Runqueue, SERVER, &[&ROUTE],
         "Time that the threads of server requests waited for a CPU";
     "obi.server.request.blocked", "s", Counter, Blocked, SERVER, &[&ROUTE, &WAIT_REASON],
-        "Time that the threads of server requests waited for something else than a CPU, by reason";
+        "Time that server requests waited for something else than a CPU, by reason";
     "obi.server.request.elsewhere", "s", Counter, Elsewhere, SERVER, &[&ROUTE],
         "Time of server requests of which is not known where it went: no one thread has served them";
     "traces.service.graph.request", "", Counter, EdgeTotal, None, EDGE,

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::counter::Counter;
 use crate::protocol::WAIT_REASON_NAMES;
+use crate::span::spent::BY_CALLS;
 use crate::span::{SpanKind, Status};
 
 /// The name of a label.
@@ -226,7 +227,8 @@ impl SpentTime {
             Source::Elsewhere => Some((None, self.elsewhere)),
             _ => None,
         };
-        let by_reason = WAIT_REASON_NAMES.into_iter().zip(self.blocked);
+        let by_thread = WAIT_REASON_NAMES.into_iter().zip(self.blocked);
+        let by_reason = by_thread.chain([(BY_CALLS, self.downstream)]);
         let by_reason = by_reason.filter(move |(_, part)| source == Source::Blocked && part.value > 0);
         one.into_iter().chain(by_reason.map(|(reason, part)| (Some((&WAIT_REASON, reason)), part)))
     }

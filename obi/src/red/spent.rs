@@ -25,6 +25,8 @@ pub struct SpentTime {
     pub runqueue: Counter,
     /// Waiting for something else, in the order of [`WAIT_REASON_NAMES`].
     pub blocked: [Counter; WAIT_REASON_NAMES.len()],
+    /// Calls of requests were open, where nothing else is known of these.
+    pub downstream: Counter,
     /// Not known.
     pub elsewhere: Counter,
     /// Requests of which it is known.
@@ -52,6 +54,7 @@ impl SpentTimes {
             cpu: Counter::default(),
             runqueue: Counter::default(),
             blocked: [Counter::default(); WAIT_REASON_NAMES.len()],
+            downstream: Counter::default(),
             elsewhere: Counter::default(),
             n_known: 0,
             created: span.end,
@@ -59,6 +62,7 @@ impl SpentTimes {
         });
         sums.touched = now;
         sums.elsewhere.add(spent.elsewhere, born);
+        sums.downstream.add(spent.downstream, born);
         let Some(times) = &spent.times else { return };
         sums.n_known += 1;
         sums.cpu.add(times.cpu, born);
@@ -99,8 +103,8 @@ mod tests {
         blocked[1] = 7;
         let times = Times { cpu: 100, runqueue: 20, blocked, switches: 1 };
         let with = |kind, spent| span_with(kind, |span| span.spent = spent);
-        let known = Some(Box::new(Spent { times: Some(times), elsewhere: 3 }));
-        let unknown = Some(Box::new(Spent { times: None, elsewhere: 50 }));
+        let known = Some(Box::new(Spent { times: Some(times), downstream: 0, elsewhere: 3 }));
+        let unknown = Some(Box::new(Spent { times: None, downstream: 9, elsewhere: 50 }));
         let mut sums = SpentTimes::default();
         let other = service(9);
         sums.add(&with(SpanKind::Server, known.clone()), &other, (1, 4));
@@ -112,7 +116,7 @@ mod tests {
         let [one] = &list[..] else { panic!("{list:?}") };
         assert_eq!((one.cpu.value, one.cpu.born, one.runqueue.value), (200, 4, 40));
         assert_eq!((one.blocked[1].value, one.blocked[0].value), (14, 0));
-        assert_eq!((one.elsewhere.value, one.n_known), (56, 2));
+        assert_eq!((one.downstream.value, one.elsewhere.value, one.n_known), (9, 56, 2));
         sums.expire(4);
         assert!(sums.to_vec().is_empty());
     }

@@ -144,8 +144,12 @@ impl<'a, V: FnMut(&'a str, AttributeValue<'_>)> Attributes<'a, V> {
         if let Some(times) = &spent.times {
             self.number(spent::CPU, times.cpu);
             self.number(spent::RUNQUEUE, times.runqueue);
-            self.number(spent::BLOCKED, times.blocked_sum());
-            for (name, part) in spent::BLOCKED_BY.into_iter().zip(times.blocked) {
+        }
+        if spent.times.is_some() || spent.downstream > 0 {
+            self.number(spent::BLOCKED, spent.blocked());
+            let by_thread = spent.times.map(|times| times.blocked).unwrap_or_default();
+            let by_thread = spent::BLOCKED_BY.into_iter().zip(by_thread);
+            for (name, part) in by_thread.chain([(spent::BLOCKED_BY_CALLS, spent.downstream)]) {
                 self.known(name, Some(part).filter(|part| *part > 0));
             }
         }

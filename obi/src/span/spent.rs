@@ -2,7 +2,8 @@
 //!
 //! In: what the kernel has booked of the thread that served it, and whether that thread is believed. Out: parts that
 //! add up to the span, to the nanosecond: queue wait, CPU, run queue, blocked by reason, and what is not known
-//! (`elsewhere`). Refuses to know how threads are believed.
+//! (`elsewhere`). Of a request whose thread is not believed, as in an event loop, it is known when calls that it has
+//! made were open: that counts as blocked. Refuses to know how threads are believed, and how calls find their requests.
 
 use crate::protocol::{Exchange, Times, WAIT_REASON_NAMES};
 
@@ -30,11 +31,18 @@ pub const BLOCKED_BY: [&str; WAIT_REASON_NAMES.len()] = [
     "obi.blocked.child_ns",
 ];
 
+/// Time in which calls of the request were open, where nothing else is known of it, ns: part of [`BLOCKED`].
+pub const BLOCKED_BY_CALLS: &str = "obi.blocked.downstream_ns";
+/// Its reason as a label.
+pub const BY_CALLS: &str = "downstream";
+
 /// The parts of a span beside its queue wait: together they are the rest of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Spent {
     /// Of the one thread that has served it; `None` where it was not one thread, or nothing is known of it.
     pub times: Option<Times>,
+    /// Where that is not known: calls that the request has made were open.
+    pub downstream: u64,
     /// What is left.
     pub elsewhere: u64,
 }
@@ -48,7 +56,22 @@ impl Spent {
         let fits = |times: &Times| times.sum() <= whole;
         let times = exchange.times.filter(|times| served && fits(times)).copied();
         let elsewhere = whole - times.map_or(0, |times| times.sum());
-        Self { times, elsewhere }
+        Self { times, downstream: 0, elsewhere }
+    }
+
+    /// Calls of the request were open for so long; says nothing new where its thread is known.
+    pub fn had_calls(&mut self, open: u64) {
+        if self.times.is_none() {
+            let open = open.min(self.elsewhere);
+            self.downstream += open;
+            self.elsewhere -= open;
+        }
+    }
+
+    /// Waiting for something else than a CPU, whatever it was.
+    #[must_use]
+    pub fn blocked(&self) -> u64 {
+        self.times.map_or(0, |times| times.blocked_sum()) + self.downstream
     }
 }
 
@@ -95,7 +118,11 @@ mod tests {
         let more = Times { cpu: 1_001, ..Times::default() };
         let check = |times: Option<&Times>, served, expected: Option<&Times>, elsewhere| {
             let spent = Spent::of(&exchange(times), served);
-            assert_eq!(spent, Spent { times: expected.copied(), elsewhere }, "{times:?}, {served}");
+            assert_eq!(
+                spent,
+                Spent { times: expected.copied(), downstream: 0, elsewhere },
+                "{times:?}, {served}"
+            );
             assert_eq!(spent.times.map_or(0, |times| times.sum()) + spent.elsewhere, 1_000);
         };
         check(Some(&whole), true, Some(&whole), 0);
@@ -103,5 +130,21 @@ mod tests {
         check(Some(&part), true, Some(&part), 900);
         check(Some(&more), true, None, 1_000);
         check(None, true, None, 1_000);
+    }
+
+    #[test]
+    fn open_calls_explain_what_no_thread_does() {
+        let times = Times { cpu: 400, ..Times::default() };
+        let check = |times: Option<&Times>, open: u64, expected: (u64, u64)| {
+            let mut spent = Spent::of(&exchange(times), true);
+            spent.had_calls(open);
+            assert_eq!((spent.downstream, spent.elsewhere), expected, "{times:?} {open}");
+            let cpu = spent.times.map_or(0, |times| times.cpu);
+            assert_eq!(cpu + spent.blocked() + spent.elsewhere, 1_000);
+        };
+        check(None, 0, (0, 1_000));
+        check(None, 700, (700, 300));
+        check(None, 1_001, (1_000, 0));
+        check(Some(&times), 700, (0, 600));
     }
 }

@@ -19,7 +19,7 @@ fn sources() -> (Spans, Stats) {
     let blocked = std::array::from_fn(|reason| if reason == 1 { 3_000_000 } else { 0 });
     let times = Times { cpu: 5_000_000, runqueue: 2_000_000, blocked, switches: 3 };
     registry.record(&span_with(SpanKind::Server, |span| {
-        span.spent = Some(Box::new(Spent { times: Some(times), elsewhere: 0 }));
+        span.spent = Some(Box::new(Spent { times: Some(times), downstream: 0, elsewhere: 0 }));
     }));
     registry.record(&span_with(SpanKind::Server, |span| {
         span.http().status = None;

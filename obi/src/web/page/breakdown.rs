@@ -61,7 +61,8 @@ pub(super) fn section(span: &Span) -> Markup {
             @if spent.times.is_none() {
                 p.quiet {
                     "What its threads did is not known, mostly because no one thread has served it from its first byte to its last. "
-                    "Event loops, Go, HTTP/2 and workers that hand requests on are like that; what was sampled on CPUs meanwhile is below."
+                    "Event loops, Go, HTTP/2 and workers that hand requests on are like that; what was sampled on CPUs meanwhile is below. "
+                    @if spent.downstream > 0 { "While its calls were open it has mostly waited for them, but may have run as well." }
                 }
             }
         }
@@ -82,6 +83,7 @@ fn parts(queue_wait: u64, spent: &Spent) -> Vec<Part> {
         });
         parts.extend(coloured);
     }
+    parts.push(Part { what: "its calls were open", time: spent.downstream, colour: "s4" });
     parts.push(Part { what: "not known", time: spent.elsewhere, colour: "unknown" });
     parts.retain(|part| part.time > 0);
     parts
@@ -119,7 +121,7 @@ mod tests {
     #[test]
     fn parts_are_in_the_order_of_a_requests_life_and_are_the_whole() {
         let check = |queue_wait: u64, times: Option<Times>, elsewhere: u64, expected: &[(&str, u64)]| {
-            let parts = parts(queue_wait, &Spent { times, elsewhere });
+            let parts = parts(queue_wait, &Spent { times, downstream: 0, elsewhere });
             let shown: Vec<_> = parts.iter().map(|part| (part.what, part.time)).collect();
             assert_eq!(shown, expected);
             let whole = queue_wait + times.map_or(0, |times| times.sum()) + elsewhere;
@@ -136,6 +138,9 @@ mod tests {
         ];
         check(5, Some(times(10, 20, 30, 35)), 0, &waited);
         check(0, Some(times(10, 0, 0, 0)), 7, &[("ran on a CPU", 10), ("not known", 7)]);
+        let parts = parts(5, &Spent { times: None, downstream: 60, elsewhere: 35 });
+        let shown: Vec<_> = parts.iter().map(|part| (part.what, part.time)).collect();
+        assert_eq!(shown, [("waited to be read", 5), ("its calls were open", 60), ("not known", 35)]);
     }
 
     #[test]
@@ -146,13 +151,13 @@ mod tests {
             });
             section(&span).into_string()
         };
-        let known = Some(Spent { times: Some(times(500_000, 0, 250_000, 0)), elsewhere: 0 });
+        let known = Some(Spent { times: Some(times(500_000, 0, 250_000, 0)), downstream: 0, elsewhere: 0 });
         let page = shown(SpanKind::Server, known);
         for words in ["ran on a CPU", "data-part=\"500000\"", "50.0 %", "x=\"250.0\" width=\"500.0\""] {
             assert!(page.contains(words), "{words}: {page}");
         }
         assert!(!page.contains("not known"), "{page}");
-        let page = shown(SpanKind::Server, Some(Spent { times: None, elsewhere: 750_000 }));
+        let page = shown(SpanKind::Server, Some(Spent { times: None, downstream: 0, elsewhere: 750_000 }));
         for words in ["What its threads did is not known", "data-part=\"750000\"", "75.0 %"] {
             assert!(page.contains(words), "{words}: {page}");
         }
