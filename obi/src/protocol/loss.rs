@@ -30,23 +30,29 @@ pub const STAGE_KERNEL: &str = "kernel";
 /// Losses of this stage.
 pub const STAGE_PROTOCOL: &str = "protocol";
 
-/// The table of open exchanges, or its memory, is full.
-pub const PENDING_FULL: &str = "pending_full";
-/// The head is no HTTP/1 head.
-pub const UNPARSABLE: &str = "unparsable";
-/// The number of an open exchange was given to another one.
-pub const SUPERSEDED: &str = "superseded";
+/// The reasons of this stage, each a constant and in the list: the page has a sentence for all of these.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $word:literal;)+) => {
+        $($(#[$doc])* pub const $name: &str = $word;)+
+        /// All reasons of this stage.
+        pub const OF_PROTOCOL: &[&str] = &[$($name),+];
+    };
+}
 
-/// Records of an HTTP/2 connection are missing, so that the request, the head or the end of a stream was not seen.
-pub const RECORDS_MISSING: &str = "records_missing";
-/// Nothing was heard of a stream for so long that it is not waited for any more.
-pub const EXPIRED: &str = "expired";
-/// A WebSocket, or a database's connection, could not be followed to its end.
-pub const NOT_FOLLOWED: &str = "not_followed";
-
-/// All reasons of this stage.
-pub const OF_PROTOCOL: [&str; 6] =
-    [PENDING_FULL, UNPARSABLE, SUPERSEDED, RECORDS_MISSING, EXPIRED, NOT_FOLLOWED];
+reasons! {
+    /// The table of open exchanges, or its memory, is full.
+    PENDING_FULL = "pending_full";
+    /// The head is no HTTP/1 head.
+    UNPARSABLE = "unparsable";
+    /// The number of an open exchange was given to another one.
+    SUPERSEDED = "superseded";
+    /// Records of an HTTP/2 connection are missing, so that the request, the head or the end of a stream was not seen.
+    RECORDS_MISSING = "records_missing";
+    /// Nothing was heard of a stream for so long that it is not waited for any more.
+    EXPIRED = "expired";
+    /// A WebSocket, or a database's connection, could not be followed to its end.
+    NOT_FOLLOWED = "not_followed";
+}
 
 /// The word for a `loss_reason` of the wire contract, as used in `obi_lost_total{stage="kernel"}`.
 #[must_use]

@@ -1,7 +1,7 @@
 //! The chart takes the keys of the configuration and no others, and what they take and nothing else.
 //!
 //! In: the configuration's keys, the schema of the chart's values, its files. Out: failure when they disagree.
-//! `UPDATE_REFERENCE=1 cargo test -p obi --test documents` writes the schema's part.
+//! `UPDATE_REFERENCE=1 cargo test --workspace --test documents` writes the schema's part.
 
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 //!
 //! In: the source of the configuration's structures, and their defaults. Out: failure when the page is stale, a key has
 //! no default or example, a default in the text is not the real one, or an example is refused.
-//! `UPDATE_REFERENCE=1 cargo test -p obi --test documents` writes the page.
+//! `UPDATE_REFERENCE=1 cargo test --workspace --test documents` writes the page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

@@ -1,11 +1,14 @@
 //! `docs/metrics.md`: the metrics of spans, made of the one table that the exporters walk along.
 //!
+//! And of `docs/telemetry.md` the table of reasons of losses, which is written by hand: it has them all.
+//!
 //! In: [`FAMILIES`]. Out: the file, with `UPDATE_REFERENCE=1` (`make reference`); else a failure where it is out of
 //! date.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
+use obi::protocol::loss::{OF_PROTOCOL, kernel_reason};
 use obi::red::{FAMILIES, Family, Instrument};
 
 const HEAD: &str = "\
@@ -52,4 +55,19 @@ fn the_reference_is_up_to_date() {
     }
     let written = std::fs::read_to_string(&file).unwrap_or_default();
     assert!(written == text, "docs/metrics.md is out of date: run `make reference`");
+}
+
+#[test]
+fn every_reason_of_a_loss_has_a_row() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/telemetry.md");
+    let text = std::fs::read_to_string(&file).expect("docs/telemetry.md can be read");
+    let kernel = (1..obi_ebpf::LOSS_REASONS).map(kernel_reason).chain(["hook_missed"]);
+    let rows =
+        kernel.map(|reason| ("kernel", reason)).chain(OF_PROTOCOL.iter().map(|reason| ("protocol", *reason)));
+    for (stage, reason) in rows {
+        assert!(
+            text.contains(&format!("| `{stage}` | `{reason}` | ")),
+            "docs/telemetry.md has no row for {reason}"
+        );
+    }
 }

@@ -3,7 +3,7 @@
 //! In: the words of `obi_lost_total`, `obi_uncovered_connections_total` and `obi_export_lost_total`. Out: sentences.
 
 /// Of a reason that has no sentence yet.
-const UNKNOWN: &str = "See obi_lost_total in docs/telemetry.md.";
+const UNKNOWN: &str = "See docs/telemetry.md, Reasons of losses.";
 
 /// What was lost, by reason of `obi_lost_total`.
 pub(super) fn lost(reason: &str) -> &'static str {
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn every_loss_has_a_sentence() {
         let kernel = (1..obi_ebpf::LOSS_REASONS).map(kernel_reason);
-        for reason in kernel.chain(loss::OF_PROTOCOL).chain(["hook_missed"]) {
+        for reason in kernel.chain(loss::OF_PROTOCOL.iter().copied()).chain(["hook_missed"]) {
             assert_ne!(lost(reason), UNKNOWN, "{reason}");
         }
         assert_eq!(lost("new"), UNKNOWN);
