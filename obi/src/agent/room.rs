@@ -5,6 +5,9 @@
 
 use std::collections::VecDeque;
 
+use foldhash::fast::RandomState;
+use hashbrown::HashMap;
+
 use crate::cause::{Causes, Ended, Part, TracePosition, Waits};
 use crate::protocol::{Answerer, Begun, Cause, Exchange, Message, Semantics, Side};
 use crate::span::Span;
@@ -84,6 +87,16 @@ impl OwnedEnd {
 #[derive(Debug, Default)]
 pub(super) struct Room {
     held: VecDeque<Held>,
+    /// How many calls wait, by the request that each may be for.
+    calls: HashMap<u64, usize, RandomState>,
+}
+
+impl Held {
+    /// The request that it is a call for, as far as is known.
+    fn request(&self) -> Option<u64> {
+        let candidate = self.end.cause.candidate;
+        (self.end.side == Side::Client && candidate != 0).then_some(candidate)
+    }
 }
 
 impl Room {
@@ -96,9 +109,25 @@ impl Room {
         (waits, now): (Waits, u64),
     ) -> Option<Held> {
         let first = if self.held.len() >= ROOM { self.held.pop_front() } else { None };
+        first.iter().for_each(|first| self.leaves(first));
         let end = OwnedEnd::of(ended);
-        self.held.push_back(Held { span, wall_offset, end, since: now, waits });
+        let held = Held { span, wall_offset, end, since: now, waits };
+        if let Some(request) = held.request() {
+            *self.calls.entry(request).or_default() += 1;
+        }
+        self.held.push_back(held);
         first
+    }
+
+    /// A span waits no more.
+    fn leaves(&mut self, held: &Held) {
+        let Some(request) = held.request() else { return };
+        if let Some(n) = self.calls.get_mut(&request) {
+            *n -= 1;
+            if *n == 0 {
+                self.calls.remove(&request);
+            }
+        }
     }
 
     /// Takes out those whose places are known by now.
@@ -107,7 +136,10 @@ impl Room {
         for _ in 0..self.held.len() {
             let Some(mut held) = self.held.pop_front() else { break };
             match causes.place(&held.end.borrowed(), now) {
-                Ok(place) => settled.push((held, place)),
+                Ok(place) => {
+                    self.leaves(&held);
+                    settled.push((held, place));
+                }
                 Err(waits) => {
                     held.waits = waits;
                     self.held.push_back(held);
@@ -124,20 +156,31 @@ impl Room {
         causes: &mut Causes,
         now: u64,
     ) -> Vec<(Held, TracePosition)> {
-        let (mut settled, mut index) = (Vec::new(), 0);
-        while let Some(held) = self.held.get(index) {
-            let is_its = held.end.side == Side::Client && held.end.cause.candidate == request;
-            let place = is_its.then(|| causes.place(&held.end.borrowed(), now).ok()).flatten();
-            match place.and_then(|place| Some((self.held.remove(index)?, place))) {
-                Some(known) => settled.push(known),
-                None => index += 1,
+        let Some(mut left) = self.calls.get(&request).copied() else { return Vec::new() };
+        let (mut settled, mut index) = (Vec::new(), self.held.len());
+        // They have come shortly before.
+        while left > 0 && index > 0 {
+            index -= 1;
+            let is_its = self.held.get(index).is_some_and(|held| held.request() == Some(request));
+            if !is_its {
+                continue;
+            }
+            left -= 1;
+            if let Some(held) = self.held.get(index)
+                && let Ok(place) = causes.place(&held.end.borrowed(), now)
+                && let Some(held) = self.held.remove(index)
+            {
+                self.leaves(&held);
+                settled.push((held, place));
             }
         }
+        settled.reverse();
         settled
     }
 
     /// All of them.
     pub(super) fn clear(&mut self) -> VecDeque<Held> {
+        self.calls.clear();
         std::mem::take(&mut self.held)
     }
 
