@@ -18,11 +18,12 @@ use super::frame_address::{FrameAddress, Within};
 use super::symbolizer::Job;
 use crate::capture::go_runtime::goroutine::Goroutines;
 use crate::capture::go_runtime::heap::{Heap, Site};
-use crate::capture::go_runtime::{Program, SharedFile, Unread};
+use crate::capture::go_runtime::{Program, Unread};
 use crate::capture::guest::ProcessMemory;
 use crate::capture::mapping::ExecutableFile;
 use crate::capture::mapping::resolver::Resolver;
-use crate::capture::mapping::space::Mapping;
+use crate::capture::mapping::space::{Mapping, at};
+use crate::capture::tls::elf::SharedFile;
 use crate::clock::{Clock, monotonic_ns};
 use crate::profile::ask::Answer;
 use crate::profile::choose::Filter;
@@ -296,14 +297,7 @@ fn place(process: &Running, address: u64, is_return: bool) -> FrameAddress {
 }
 
 fn program(file: &ExecutableFile) -> Result<Program<SharedFile>, Unread> {
-    let handle = file.handle().ok_or(Unread::Table)?;
-    Program::read(&SharedFile { file: handle, length: file.identity.length })
-}
-
-/// What is mapped at an address.
-fn at(mappings: &[Arc<Mapping>], address: u64) -> Option<&Arc<Mapping>> {
-    let behind = mappings.partition_point(|mapping| mapping.start <= address);
-    mappings.get(behind.checked_sub(1)?).filter(|mapping| address < mapping.end)
+    Program::read(&file.source().ok_or(Unread::Table)?)
 }
 
 #[cfg(test)]

@@ -12,9 +12,6 @@ pub mod heap;
 mod layout;
 mod place;
 
-use std::io;
-use std::sync::Arc;
-
 use thiserror::Error;
 
 use self::layout::Layout;
@@ -87,24 +84,5 @@ impl<S: Source + Clone> Program<S> {
         let lines = self.table.lines(start);
         let name = lines.last().map_or("", |line| &*line.function);
         name.starts_with("runtime.") && !["runtime.main", "runtime.handleAsyncEvent"].contains(&name)
-    }
-}
-
-/// A file that is read at offsets, by several readers.
-#[derive(Debug, Clone)]
-pub struct SharedFile {
-    /// Open for reading.
-    pub file: Arc<std::fs::File>,
-    /// Bytes of it.
-    pub length: u64,
-}
-
-impl Source for SharedFile {
-    fn length(&self) -> u64 {
-        self.length
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        std::os::unix::fs::FileExt::read_exact_at(&*self.file, buffer, offset)
     }
 }

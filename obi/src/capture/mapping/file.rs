@@ -17,7 +17,7 @@ use arc_swap::ArcSwapOption;
 use super::image::{BuildIds, Image, Segment};
 use super::kernel::Span;
 use crate::capture::guest::{Build, Unfit};
-use crate::capture::tls::elf::{ElfError, OpenFile};
+use crate::capture::tls::elf::{ElfError, OpenFile, SharedFile};
 
 /// A file as `stat` distinguishes it from others, also after its inode was used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -106,6 +106,12 @@ impl ExecutableFile {
     #[must_use]
     pub fn handle(&self) -> Option<Arc<File>> {
         self.descriptor.load_full()
+    }
+
+    /// The same, to be read as a file.
+    #[must_use]
+    pub fn source(&self) -> Option<SharedFile> {
+        Some(SharedFile { file: self.handle()?, length: self.identity.length })
     }
 
     /// A path that opens this very file as long as `handle` is held.

@@ -111,8 +111,7 @@ impl Space {
     /// What is mapped at an address.
     #[must_use]
     pub fn at(&self, address: u64) -> Option<&Arc<Mapping>> {
-        let behind = self.now.partition_point(|mapping| mapping.start <= address);
-        self.now.get(behind.checked_sub(1)?).filter(|mapping| mapping.holds(address))
+        at(&self.now, address)
     }
 
     /// Something is mapped; what it overlaps goes.
@@ -208,6 +207,13 @@ impl Space {
         }
         self.former.push_back((until, mapping));
     }
+}
+
+/// Which of sorted mappings is at an address.
+#[must_use]
+pub fn at(mappings: &[Arc<Mapping>], address: u64) -> Option<&Arc<Mapping>> {
+    let behind = mappings.partition_point(|mapping| mapping.start <= address);
+    mappings.get(behind.checked_sub(1)?).filter(|mapping| mapping.holds(address))
 }
 
 fn contains(outer: &Mapping, inner: &Mapping) -> bool {

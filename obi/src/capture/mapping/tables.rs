@@ -6,9 +6,7 @@
 //! seconds, so [`Builder`] does it in a thread of its own.
 #![forbid(unsafe_code)]
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -127,11 +125,11 @@ impl Tables {
     /// Looks for an interpreter in a file, once. True if there is one that was not known before. It takes far less time
     /// than tables, and no room in the kernel; the program's functions are seen without them, too.
     pub fn recognise(&mut self, file: &ExecutableFile) -> bool {
-        let Some(handle) = file.handle() else { return false };
+        let Some(source) = file.source() else { return false };
         if !self.recognised.insert(file.id) {
             return false;
         }
-        file.set_interpreter(guest::recognise(&Shared { file: handle, length: file.identity.length }));
+        file.set_interpreter(guest::recognise(&source));
         file.interpreter().is_some()
     }
 
@@ -149,9 +147,8 @@ impl Tables {
             return false;
         }
         // What was let go meanwhile is not mapped by anybody.
-        let Some(handle) = file.handle() else { return false };
-        let shared = Shared { file: handle, length: file.identity.length };
-        let tables = match (self.build)(&shared) {
+        let Some(source) = file.source() else { return false };
+        let tables = match (self.build)(&source) {
             Ok(tables) => tables,
             Err(error) => {
                 tracing::debug!(path = %file.path, %error, "no tables for walking stacks");
@@ -251,22 +248,6 @@ impl Tables {
         self.counts.files.store(self.there.len() as u64, Ordering::Relaxed);
         self.counts.tables.store(tables as u64, Ordering::Relaxed);
         self.counts.bytes.store(self.bytes(), Ordering::Relaxed);
-    }
-}
-
-/// A file that others read, too.
-struct Shared {
-    file: Arc<File>,
-    length: u64,
-}
-
-impl Source for Shared {
-    fn length(&self) -> u64 {
-        self.length
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.file.read_exact_at(buffer, offset)
     }
 }
 

@@ -8,6 +8,7 @@
 mod marked;
 
 use std::io;
+use std::sync::Arc;
 
 pub use self::marked::Located;
 use object::LittleEndian as Little;
@@ -343,6 +344,25 @@ impl Source for [u8] {
         let bytes = self.get(start..).and_then(|rest| rest.get(..buffer.len()));
         buffer.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);
         Ok(())
+    }
+}
+
+/// A file that others read, too.
+#[derive(Debug, Clone)]
+pub struct SharedFile {
+    /// The file.
+    pub file: Arc<std::fs::File>,
+    /// Its length in bytes.
+    pub length: u64,
+}
+
+impl Source for SharedFile {
+    fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        std::os::unix::fs::FileExt::read_exact_at(&*self.file, buffer, offset)
     }
 }
 

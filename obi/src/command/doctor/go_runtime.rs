@@ -4,13 +4,12 @@
 //! of these, once.
 
 use std::fs::File;
-use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::capture::go_runtime::{Program, SharedFile, Unread};
+use crate::capture::go_runtime::{Program, Unread};
 use crate::capture::guest::ProcessMemory;
-use crate::capture::mapping::ExecutableFile;
+use crate::capture::mapping::{ExecutableFile, listing};
 
 /// A Go program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -24,30 +23,19 @@ pub(super) struct GoRuntime {
     goroutines_error: Option<String>,
 }
 
-/// A range of addresses that may be executed.
-struct Mapped<'a> {
-    start: u64,
-    end: u64,
-    offset: u64,
-    file: &'a str,
-}
-
-/// Executable mappings that are looked at.
-const MAPPINGS: usize = 1024;
-
 /// Looks into the process. `None`: it is no program made by Go, as far as we may look.
 pub(super) fn examine(pid: u32) -> Option<GoRuntime> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let mapped: Vec<Mapped<'_>> = maps.lines().filter_map(executable).take(MAPPINGS).collect();
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let mapped: Vec<_> = listing::executed(&maps).collect();
     let path = std::fs::read_link(format!("/proc/{pid}/exe")).ok()?;
-    let own = mapped.iter().find(|it| path.to_str() == Some(it.file))?;
-    let open = || File::open(format!("/proc/{pid}/exe")).ok();
-    let file = ExecutableFile::new(0, own.file.into(), open()?).ok()?;
+    let own = mapped.iter().find(|it| path.to_str() == Some(it.path))?;
+    let file = File::open(format!("/proc/{pid}/exe")).ok()?;
+    let file = ExecutableFile::new(0, own.path.into(), file).ok()?;
     if file.build_ids.go.is_empty() {
         return None;
     }
     let bias = own.start.wrapping_sub(file.address(own.offset)?);
-    let source = SharedFile { file: Arc::new(open()?), length: file.identity.length };
+    let source = file.source()?;
     let is_code = |address| mapped.iter().any(|it| (it.start..it.end).contains(&address));
     let memory = ProcessMemory::open(pid).map_err(|error| Unread::Memory(error.to_string()));
     let both = Program::read(&source).and_then(|program| Ok((program, memory?)));
@@ -59,16 +47,6 @@ pub(super) fn examine(pid: u32) -> Option<GoRuntime> {
         Ok(program.goroutines(memory, bias, is_code)?.iter().map(|some| some.n).sum())
     });
     Some(GoRuntime::new(heap, goroutines))
-}
-
-/// A line of `/proc/PID/maps`, if what it is of may be executed and is a file.
-fn executable(line: &str) -> Option<Mapped<'_>> {
-    let mut words = line.split_ascii_whitespace();
-    let (range, may, offset) = (words.next()?, words.next()?, words.next()?);
-    let file = words.nth(2).filter(|_| may.contains('x'))?;
-    let (start, end) = range.split_once('-')?;
-    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
-    Some(Mapped { start: number(start)?, end: number(end)?, offset: number(offset)?, file })
 }
 
 impl GoRuntime {
@@ -103,21 +81,6 @@ mod tests {
     fn what_go_has_not_made_has_none() {
         assert_eq!(examine(std::process::id()), None);
         assert_eq!(examine(u32::MAX / 2), None);
-    }
-
-    #[test]
-    fn executable_files_are_found_among_mappings() {
-        let check = |line: &str, expected: Option<(u64, u64, u64, &str)>| {
-            let found = executable(line).map(|it| (it.start, it.end, it.offset, it.file));
-            assert_eq!(found, expected, "{line}");
-        };
-        check(
-            "00401000-00500000 r-xp 00001000 08:01 42   /srv/shop",
-            Some((0x40_1000, 0x50_0000, 0x1000, "/srv/shop")),
-        );
-        check("00500000-00600000 r--p 00100000 08:01 42   /srv/shop", None);
-        check("7ff0-7fff r-xp 00000000 00:00 0", None);
-        check("nothing", None);
     }
 
     #[test]

@@ -10,7 +10,8 @@ use std::os::unix::fs::MetadataExt as _;
 use serde::Serialize;
 
 use crate::capture::guest::{self, Kind, ProcessMemory, Unfit};
-use crate::capture::mapping::ExecutableFile;
+use crate::capture::mapping::side_band::Mapped;
+use crate::capture::mapping::{ExecutableFile, listing};
 use crate::capture::tls::elf::OpenFile;
 
 /// An interpreter.
@@ -26,21 +27,15 @@ pub(super) struct Interpreter {
     off: Option<String>,
 }
 
-/// Files that a process maps to be executed at most.
-const MAPPINGS: usize = 1024;
-
 /// Looks into what a process maps. `None`: nothing of it is an interpreter, as far as we may look.
 pub(super) fn examine(pid: u32) -> Option<Interpreter> {
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
-    let executable = maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|may| may.contains('x')));
-    executable.take(MAPPINGS).find_map(|line| look(pid, line))
+    let maps = std::fs::read(format!("/proc/{pid}/maps")).ok()?;
+    let mut files = listing::executed(&maps).filter(|mapped| mapped.inode != 0);
+    files.find_map(|mapped| look(pid, &mapped))
 }
 
-fn look(pid: u32, line: &str) -> Option<Interpreter> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, offset) = (words.next()?.split('-').next()?, words.nth(1)?);
-    let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
-    let (start, offset, file) = (number(start)?, number(offset)?, words.nth(2)?);
+fn look(pid: u32, mapped: &Mapped<'_>) -> Option<Interpreter> {
+    let Mapped { start, offset, path: file, .. } = *mapped;
     let path = format!("/proc/{pid}/root{file}");
     let open = || File::open(&path).ok();
     let length = open()?.metadata().ok().filter(|metadata| metadata.mode() & 0o170_000 == 0o100_000)?.len();
@@ -81,8 +76,9 @@ mod tests {
     #[test]
     fn what_is_no_interpreter_has_none() {
         assert_eq!(examine(std::process::id()), None);
-        assert_eq!(look(1, "nothing"), None);
-        assert_eq!(look(1, "7ff0-7fff r-xp 00000000 00:00 0  [vdso]"), None);
+        let text = b"7ff0-7fff r-xp 00000000 00:00 0  [vdso]\n7000-7ff0 r-xp 00000000 00:00 0";
+        let looked: Vec<_> = listing::executed(text).map(|mapped| look(1, &mapped)).collect();
+        assert_eq!(looked, [None, None]);
     }
 
     #[test]
