@@ -1,5 +1,5 @@
-//! What processes are at one moment, read when a caller asks, or when it is to be exported: memory in use and goroutines
-//! of Go programs.
+//! What processes are at one moment, read when a caller asks, or when it is to be exported: memory in use and
+//! goroutines of Go programs.
 //!
 //! In: questions, who processes are, what they map. Out: samples for the thread that names, or a sentence that says why
 //! there are none. The sampler's thread begins a question ([`Moments`]) and waits for nothing; a thread of its own
@@ -246,15 +246,7 @@ impl Found {
         let memory = ProcessMemory::open(process.pid).map_err(|error| Unread::Memory(error.to_string()))?;
         match self.kind {
             SampleKind::Heap | SampleKind::Alloc => {
-                let Heap { sites, rate } = program.heap(&memory, bias)?;
-                self.period = self.period.max(rate);
-                let bytes =
-                    |site: &Site| if self.kind == SampleKind::Heap { site.in_use } else { site.allocated };
-                let sites: Vec<(u64, Site)> = sites.into_iter().map(|site| (bytes(&site), site)).collect();
-                for (bytes, site) in sites.into_iter().filter(|(bytes, _)| *bytes > 0) {
-                    let frames = site.stack.iter().map(|address| place(process, *address, true));
-                    self.add(process, frames.collect(), bytes);
-                }
+                return self.add_heap(process, program.heap(&memory, bias)?);
             }
             _ => {
                 let is_code = |address| at(&process.mappings, address).is_some();
@@ -265,6 +257,21 @@ impl Found {
                     self.add(process, leaf.into_iter().chain(frames).collect(), n);
                 }
             }
+        }
+        Ok(())
+    }
+
+    fn add_heap(&mut self, process: &Running, Heap { sites, rate }: Heap) -> Result<(), Unread> {
+        self.period = self.period.max(rate);
+        let is_heap = self.kind == SampleKind::Heap;
+        let sites = sites.into_iter().map(|site| (if is_heap { site.in_use } else { site.allocated }, site));
+        let sites: Vec<(u64, Site)> = sites.filter(|(bytes, _)| *bytes > 0).collect();
+        if sites.is_empty() {
+            return Err(Unread::Nothing);
+        }
+        for (bytes, site) in sites {
+            let frames = site.stack.iter().map(|address| place(process, *address, true));
+            self.add(process, frames.collect(), bytes);
         }
         Ok(())
     }
@@ -303,6 +310,29 @@ fn program(file: &ExecutableFile) -> Result<Program<SharedFile>, Unread> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_site_counts_what_is_asked_for() {
+        let process = Running { pid: 7, origin: Arc::default(), mappings: Arc::default() };
+        let check = |kind, sites: &[(u64, u64)], expected: Result<&[u64], Unread>| {
+            let site = |(in_use, allocated): &(u64, u64)| Site {
+                stack: vec![9],
+                in_use: *in_use,
+                allocated: *allocated,
+            };
+            let heap = Heap { sites: sites.iter().map(site).collect(), rate: 512 };
+            let mut found = Found { kind, now: 1, period: 0, samples: Vec::new() };
+            let added = found.add_heap(&process, heap);
+            let values: Vec<u64> = found.samples.iter().map(|sample| sample.value).collect();
+            assert_eq!(added.map(|()| &values[..]), expected, "{kind:?} {sites:?}");
+            assert_eq!(found.period, 512);
+        };
+        check(SampleKind::Heap, &[(5, 50), (0, 60), (7, 7)], Ok(&[5, 7]));
+        check(SampleKind::Alloc, &[(5, 50), (0, 60), (7, 7)], Ok(&[50, 60, 7]));
+        // Not that no program in Go runs.
+        check(SampleKind::Heap, &[(0, 60)], Err(Unread::Nothing));
+        check(SampleKind::Alloc, &[], Err(Unread::Nothing));
+    }
 
     #[test]
     fn nothing_is_explained() {

@@ -43,6 +43,9 @@ pub enum Unread {
         "it keeps no profile of its memory: nothing in it uses runtime.MemProfile (net/http/pprof does), or runtime.MemProfileRate is 0"
     )]
     NoProfile,
+    /// Nothing of what it has allocated was noted, or nothing of that is in use.
+    #[error("there is nothing by its runtime's profile, which has one allocation in some 512 KiB")]
+    Nothing,
     /// There is more of it than is read.
     #[error("its {0} is larger than what is read of a program")]
     TooLarge(&'static str),
