@@ -193,3 +193,80 @@ impl Room {
         self.held.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cause::context::Ids;
+    use crate::config::Parents;
+    use crate::red::tests::span;
+    use crate::span::SpanKind;
+
+    const TGID: u32 = 10;
+    const NOW: u64 = 20_000;
+
+    /// Each request has a thread of its own; numbers that follow each other would be of one connection.
+    fn request(number: u64) -> Ended<'static> {
+        end(number, Side::Server, number)
+    }
+
+    fn call(number: u64, request: u64) -> Ended<'static> {
+        end(number, Side::Client, request)
+    }
+
+    fn end(number: u64, side: Side, request: u64) -> Ended<'static> {
+        let candidate = if side == Side::Client { request } else { 0 };
+        let cause = Cause { candidate, ..Cause::default() };
+        let tid = TGID + request as u32;
+        let begun = Begun { number, side, tgid: TGID, tid, started: number, traceparent: "", cause };
+        let answerer = Some(Answerer { tid, waits_many: false });
+        Ended { begun, at: NOW, answerer, route: 1, part: Part::Whole }
+    }
+
+    /// Calls of requests that are not answered yet, as (number, request); and the room that they wait in.
+    fn waiting(calls: &[(u64, u64)]) -> (Room, Causes) {
+        let (mut room, mut causes) = (Room::default(), Causes::new(Ids::from_seed(1), Parents::On, true));
+        calls.iter().for_each(|(_, request)| causes.begun(&self::request(*request).begun));
+        for (number, request) in calls {
+            let call = call(*number, *request);
+            causes.ended(&call);
+            let waits = causes.place(&call, NOW).expect_err("who answers is not known");
+            let first = room.hold(Box::new(span(SpanKind::Client)), 0, &call, (waits, NOW));
+            assert!(first.is_none());
+        }
+        (room, causes)
+    }
+
+    fn numbers(settled: &[(Held, TracePosition)]) -> Vec<u64> {
+        settled.iter().map(|(held, _)| held.end.number).collect()
+    }
+
+    #[test]
+    fn calls_leave_with_the_end_of_their_request() {
+        let (mut room, mut causes) = waiting(&[(100, 10), (102, 20), (104, 10)]);
+        assert!(room.settle_calls_of(10, &mut causes, NOW).is_empty(), "it is not answered");
+        causes.ended(&request(10));
+        assert_eq!(numbers(&room.settle_calls_of(10, &mut causes, NOW)), [100, 104]);
+        assert!(room.settle_calls_of(10, &mut causes, NOW).is_empty() && !room.is_empty());
+        causes.ended(&request(20));
+        assert_eq!(numbers(&room.settle(&mut causes, NOW)), [102]);
+        assert!(room.is_empty() && room.calls.is_empty());
+    }
+
+    #[test]
+    fn what_is_counted_is_what_waits() {
+        let calls: Vec<(u64, u64)> = (0..ROOM as u64).map(|at| (10_000 + at, 10 + at % 7 * 10)).collect();
+        let (mut room, mut causes) = waiting(&calls);
+        let next = call(9_000, 10);
+        let first = room.hold(Box::new(span(SpanKind::Client)), 0, &next, (Waits::Answer, NOW));
+        assert_eq!(first.map(|first| first.end.number), Some(10_000), "the oldest makes room");
+        let waiting = |room: &Room| room.held.iter().filter(|held| held.request().is_some()).count();
+        assert_eq!((room.calls.values().sum::<usize>(), waiting(&room)), (ROOM, ROOM));
+        causes.ended(&request(30));
+        let settled = room.settle_calls_of(30, &mut causes, NOW).len();
+        assert!(settled > 0 && room.calls.get(&30).is_none());
+        assert_eq!((room.calls.values().sum::<usize>(), waiting(&room)), (ROOM - settled, ROOM - settled));
+        assert_eq!(room.clear().len(), ROOM - settled);
+        assert!(room.calls.is_empty());
+    }
+}
