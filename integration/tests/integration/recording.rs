@@ -13,7 +13,8 @@ use crate::failure::check;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-fn record(arguments: &[&str], output: &Path) -> Ended {
+/// Runs `obi profile` with these arguments until it ends.
+pub(crate) fn record(arguments: &[&str], output: &Path) -> Ended {
     let mut command: Command = agent::command().unwrap();
     command.arg("profile").args(arguments).arg("--output").arg(output);
     Program::spawn("obi profile", command).unwrap().wait(patience(LIMIT)).unwrap()

@@ -76,6 +76,7 @@ impl Explained {
     /// At least 95 of a hundred requests say all that their calls say.
     #[track_caller]
     pub(super) fn check(&self, what: &str) {
+        assert!(self.booked + self.exact > 0, "{what}: no request says where its time went");
         assert!(self.late * 20 <= self.exact + self.late, "{what}: {self:?}");
     }
 }

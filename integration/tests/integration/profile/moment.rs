@@ -17,6 +17,8 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use opentelemetry_proto::tonic::profiles::v1development::ResourceProfiles;
 use serde_json::{Value, json};
 
+use crate::recording;
+
 const LIMIT: Duration = Duration::from_secs(60);
 /// Goroutines that wait; the program has as many.
 const WAITING: f64 = 300.0;
@@ -72,10 +74,8 @@ fn is_near(what: &str, ours: f64, theirs: f64, share: f64) {
 #[track_caller]
 fn check(agent: &Agent, name: &str, program: &Path) {
     let service = service("moment");
-    let mut command = Command::new(program);
-    command.env("OTEL_SERVICE_NAME", &service);
-    let mut program = Program::spawn("moment", command).unwrap();
-    let truth = Truth::parse(&program.await_line("ready ", READY).unwrap());
+    let (program, said) = started(Command::new(program), &service);
+    let truth = Truth::parse(&said);
     let heap = ask(agent, &service, "heap").unwrap();
     note(&format!("{name}: {} bytes in use, by the program itself {}", heap["heap_bytes"], truth.total));
     is_near("large", whole(&heap, "main.keepLarge", "total_bytes"), truth.large, 0.001);
@@ -123,7 +123,7 @@ mod wide {
 fn a_program_that_keeps_no_profile_says_so() {
     let agent = Agent::start(Config::default().set("profile", "enabled", true)).unwrap();
     let service = service("no-memory");
-    let (program, _) = started("hot_loop", &service);
+    let (program, _) = started(plain("hot_loop"), &service);
     let reason = ask(&agent, &service, "heap").unwrap_err();
     assert!(reason.contains("keeps no profile of its memory"), "{reason}");
     let goroutines = ask(&agent, &service, "goroutines").unwrap();
@@ -138,11 +138,14 @@ fn a_program_that_keeps_no_profile_says_so() {
     assert!(program.is_running().unwrap());
 }
 
+fn plain(source: &str) -> Command {
+    Command::new(program::go_built(source, Build::Plain).unwrap())
+}
+
 /// Starts a program with such a service name, and waits until it is ready.
-fn started(source: &str, service: &str) -> (Program, String) {
-    let mut command = Command::new(program::go_built(source, Build::Plain).unwrap());
+fn started(mut command: Command, service: &str) -> (Program, String) {
     command.env("OTEL_SERVICE_NAME", service);
-    let mut program = Program::spawn(source, command).unwrap();
+    let mut program = Program::spawn(service, command).unwrap();
     let said = program.await_line("ready ", READY).unwrap();
     (program, said)
 }
@@ -153,7 +156,7 @@ fn nothing_is_read_of_excluded_processes() {
     let config = Config::default().set("profile", "enabled", true).set("discover", "exclude", excluded);
     let agent = Agent::start(config).unwrap();
     let (excluded, watched) = (service("excluded"), service("watched"));
-    let _others = (started("moment", &excluded), started("hot_loop", &watched));
+    let _others = (started(plain("moment"), &excluded), started(plain("hot_loop"), &watched));
     ask(&agent, &watched, "goroutines").unwrap();
     let path = "/api/v1/profiles?type=goroutines&format=json";
     let all: Value = fetch::json(agent.address(), path).unwrap();
@@ -175,7 +178,7 @@ fn memory_in_use_goes_to_destinations() {
         .set("profile", "interval", "1s")
         .set("export", "otlp", destination);
     let service = service("exported");
-    let (_program, said) = started("moment", &service);
+    let (_program, said) = started(plain("moment"), &service);
     let truth = Truth::parse(&said);
     let _agent = Agent::start(config).unwrap();
     let limit = Instant::now() + patience(2 * LIMIT);
@@ -215,9 +218,7 @@ fn in_use(request: &ExportProfilesServiceRequest, service: &str) -> f64 {
 }
 
 fn record(arguments: &[&str], output: &Path) {
-    let mut command: Command = agent::command().unwrap();
-    command.arg("profile").args(arguments).arg("--output").arg(output);
-    let ended = Program::spawn("obi profile", command).unwrap().wait(patience(LIMIT)).unwrap();
+    let ended = recording::record(arguments, output);
     assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.stderr);
 }
 
@@ -227,10 +228,8 @@ fn memory_in_use_is_recorded_into_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str| folder.path().join(name);
     let service = service("recorded");
-    let mut command = Command::new(program::go_built("moment", Build::Stripped).unwrap());
-    command.env("OTEL_SERVICE_NAME", &service);
-    let mut program = Program::spawn("moment", command).unwrap();
-    program.await_line("ready ", READY).unwrap();
+    let stripped = || Command::new(program::go_built("moment", Build::Stripped).unwrap());
+    let (program, _) = started(stripped(), &service);
     let pid = program.pid().to_string();
     let mut command = agent::command().unwrap();
     command.args(["doctor", "--pid", &pid]);
@@ -256,10 +255,9 @@ fn memory_in_use_is_recorded_into_a_file() {
         let number: f64 = whole.trim_end_matches("MB").parse().unwrap();
         assert!((36.0..62.0).contains(&number), "{name}: {line}");
     }
-    let mut command = Command::new(program::go_built("moment", Build::Stripped).unwrap());
-    command.arg("churn").env("OTEL_SERVICE_NAME", "churns");
-    let mut churning = Program::spawn("moment", command).unwrap();
-    churning.await_line("ready ", READY).unwrap();
+    let mut command = stripped();
+    command.arg("churn");
+    let _churning = started(command, "churns");
     ask(&agent, "churns", "alloc").unwrap();
     let meanwhile = ["--service", "churns", "--type", "alloc", "--seconds", "3", "--address", &address];
     record(&meanwhile, &file("alloc.folded"));
