@@ -8,8 +8,8 @@
 //!          ◀── CPU time, questions of names ──┘ owns the store             owns the names
 //! ```
 //!
-//! Questions come by [`crate::profile::ask::Handle`] to the sampler, which chooses samples; the symbolizer answers them.
-//! What is read from processes at that moment comes by `moment`.
+//! Questions come by [`crate::profile::ask::Handle`] to the sampler, which chooses samples; the symbolizer answers
+//! them. What is read from processes at that moment comes by `moment`.
 //!
 //! No arrow waits: what finds no room is counted, and tried again where it matters.
 

@@ -85,8 +85,8 @@ enum { OBJECT_TYPE = 8, CONTEXT_ENTERED = 40 };
  *
  * A server that makes one task for each connection (aiohttp's, `asyncio.start_server`) makes it when it has accepted
  * the connection. Its context, and copies of it, work for the connection: for the request that was read from it last,
- * if that is the only one open. Connections are distinguished by the sequence number of the first byte that comes by them,
- * which is random. What each works for is in the same map, by that number with this bit.
+ * if that is the only one open. Connections are distinguished by the sequence number of the first byte that comes by
+ * them, which is random. What each works for is in the same map, by that number with this bit.
  */
 #define CONNECTION_KEY (1ULL << 62)
 #define WORKS_FOR_CONNECTION (1ULL << CONTEXT_CONNECTION_BIT)
@@ -94,7 +94,7 @@ enum { OBJECT_TYPE = 8, CONTEXT_ENTERED = 40 };
 /* How contexts are found in a process. */
 struct python_process {
 	u64 type;      /* address of `PyContext_Type` */
-	u32 slot;      /* from the thread's descriptor to the word with its state's address; 0: it was not to be proven */
+	u32 slot;      /* from the thread's descriptor to the word with its state's address; 0: not to be proven */
 	u16 thread_id; /* in the state: the thread's descriptor */
 	u16 context;   /* in the state: the context that is entered */
 };

@@ -378,7 +378,10 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_is_there_ends(
-            changes in proptest::collection::vec((0..(DESCRIPTOR + 0x100) / 8, prop_oneof![any::<u64>(), LOW..HIGH, CODE]), 0..20),
+            changes in proptest::collection::vec(
+                (0..(DESCRIPTOR + 0x100) / 8, prop_oneof![any::<u64>(), LOW..HIGH, CODE]),
+                0..20,
+            ),
         ) {
             let mut bytes = waiting(WAITING);
             changes.into_iter().for_each(|(at, word)| put(&mut bytes, at * 8, word));

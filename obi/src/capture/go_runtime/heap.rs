@@ -1,4 +1,5 @@
-//! Memory of a Go program, in use and allocated so far, by the stacks that have allocated it: its runtime's own profile.
+//! Memory of a Go program, in use and allocated so far, by the stacks that have allocated it: its runtime's own
+//! profile.
 //!
 //! In: where the runtime keeps its buckets, the process's memory. Out: [`Site`]s. The runtime notes one allocation in
 //! some 512 KiB (`runtime.MemProfileRate`); what that stands for is estimated as its own profiles do
@@ -160,7 +161,8 @@ fn sites(buckets: &[Bucket], rate: u64) -> Vec<Site> {
     sites.collect()
 }
 
-/// Bytes that so many noted ones stand for: an object of `size` bytes is noted with probability 1 − e^(−size / rate).
+/// Bytes that so many noted ones stand for: an object of `size` bytes is noted with a probability of
+/// 1 − e^(−size / rate).
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -253,7 +255,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_there_ends(words in proptest::collection::vec(prop_oneof![any::<u64>(), AT..AT + 800, 0_u64..9], 0..100)) {
+        fn whatever_is_there_ends(
+            words in proptest::collection::vec(prop_oneof![any::<u64>(), AT..AT + 800, 0_u64..9], 0..100),
+        ) {
             if let Ok(found) = buckets(&memory(&words), AT) {
                 prop_assert!(found.len() <= BUCKETS);
                 sites(&found, 524_288);
