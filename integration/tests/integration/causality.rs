@@ -100,6 +100,9 @@ fn ask(address: SocketAddr, kinds: &[&str], n: usize) -> Vec<String> {
             let head = format!("GET /{kind}/{id} HTTP/1.1\r\nhost: front\r\n\r\n");
             reader.get_mut().write_all(head.as_bytes()).unwrap();
             let (mut line, mut length) = (String::new(), 0);
+            reader.read_line(&mut line).unwrap();
+            // Its application has failed. nginx refuses some that it is to refuse.
+            assert!(!line.contains(" 500 "), "the front says {line:?} to {kind}");
             while line != "\r\n" {
                 line.clear();
                 assert!(reader.read_line(&mut line).unwrap() > 0, "the front went away");
@@ -209,6 +212,7 @@ impl Front {
     /// Until the agent has found what it looks for in the program.
     fn await_probes(self, agent: &Agent) {
         let files = match self {
+            Self::Gunicorn("gevent") => vec![interpreter(), "/greenlet/_greenlet.".to_owned()],
             Self::Python(_) | Self::Gunicorn(_) | Self::Tomcat => return,
             Self::Node => vec![node()],
             Self::Go(build) => vec![format!("/go-front-{build:?}").to_lowercase()],
@@ -362,6 +366,12 @@ fn tasks_of_connections() {
     check_briefly(Front::Asyncio("aiohttp+uvloop"), &IN_TASKS, 99.0);
 }
 
+/// One thread runs all requests of a worker, each in a greenlet, which is known by its stack of frames.
+#[test]
+fn greenlets_of_gunicorn() {
+    check(Front::Gunicorn("gevent"), &["in", "copied"], 99.0);
+}
+
 /// What a request was sent by, what it sent and what that came to: one trace, shown as a tree.
 #[test]
 fn a_request_is_one_trace() {
@@ -471,6 +481,12 @@ mod wide {
     fn workers_of_gunicorn() {
         check(Front::Gunicorn("gthread"), &["in"], 99.5);
         check(Front::Gunicorn("sync"), &["in"], 99.5);
+    }
+
+    /// Greenlets that requests start have read nothing: their calls belong to no request, whose memory they may have.
+    #[test]
+    fn greenlets_that_requests_start() {
+        check(Front::Gunicorn("gevent"), &["in", "copied", "spawned"], 50.0);
     }
 
     /// One thread waits for all connections; the one that it hands a request to reads, calls and answers.

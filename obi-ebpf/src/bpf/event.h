@@ -453,6 +453,8 @@ struct global_state {
 	__u32 follows_reads;  /* 1: there is a program that asks what a thread has read last, set by the programs */
 	__u32 follows_contexts;   /* 1: there is a program whose contexts are known, set by the programs */
 	__u32 follows_goroutines; /* 1: likewise, goroutines */
+	__u32 follows_greenlets;  /* 1: likewise, greenlets */
+	__u32 pad;
 };
 
 /* Programs that cost every send something and that few machines need: attached when first missed. */

@@ -76,6 +76,7 @@ static __always_inline void begin_walk(struct walk *walk)
 		note_thread(s);
 		if (s->sending && k->side != SIDE_SERVER && !(s->thread_flags & CAUSE_RUNTIME)) {
 			note_context(s);
+			note_greenlet(s);
 			note_async(s);
 		}
 	}

@@ -6,6 +6,7 @@
 #include "runtime/async_id.h"
 #include "runtime/context.h"
 #include "runtime/goroutine.h"
+#include "runtime/greenlet.h"
 #include "tls/tls_transport.h"
 
 static __always_inline void fill_process(struct process_event *event, struct task_struct *task, u32 parent, u32 action)
@@ -113,6 +114,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *task)
 	forget_tls(tgid);
 	forget_goroutines(tgid);
 	forget_contexts(tgid);
+	forget_greenlets(tgid);
 	forget_async(tgid);
 	if (tell_given(task))
 		return 0;
@@ -139,6 +141,7 @@ static __always_inline int process_exits(struct task_struct *task)
 	forget_tls(tgid);
 	forget_goroutines(tgid);
 	forget_contexts(tgid);
+	forget_greenlets(tgid);
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXIT);
 }
 

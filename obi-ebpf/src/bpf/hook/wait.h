@@ -8,6 +8,7 @@
 
 #include "core/own_stack.h"
 #include "core/stream.h"
+#include "runtime/greenlet.h"
 
 /* As /sys/kernel/tracing/events/{syscalls,raw_syscalls}/…/format has it. */
 struct call_begun {
@@ -23,6 +24,7 @@ static __always_inline int waits_for_many(void)
 	u64 id = bpf_get_current_pid_tgid();
 	u32 tid = id;
 	struct thread_state *state = bpf_map_lookup_elem(&thread, &tid);
+	note_loop();
 	if (state) {
 		state->flags |= CAUSE_WAITS_MANY;
 #ifndef OBI_PORTABLE
@@ -47,27 +49,23 @@ static __always_inline u32 ones(u64 word)
 	return word * 0x0101010101010101ULL >> 56;
 }
 
+/* The word of a set that begins `at` bytes into it. */
+static __always_inline u64 set_word(u64 set, u32 at)
+{
+	u64 word = 0;
+	if (set)
+		bpf_probe_read_user(&word, sizeof(word), (void *)(set + at));
+	return word;
+}
+
 /* Descriptors in the sets to read from and to write to; those above 1023 count as many. */
 static __always_inline bool selects_many(u64 n, u64 readable, u64 writable)
 {
-	u64 received[SELECT_WORDS], sent[SELECT_WORDS];
-	u32 found = 0, n_bytes = (((u32)n + 63) / 64 * 8) & 255;
+	u32 found = 0;
 	if (n > SELECT_WORDS * 64)
 		return true;
-	if (n <= FEW_DESCRIPTORS)
-		return false;
-	__builtin_memset(received, 0, sizeof(received));
-	__builtin_memset(sent, 0, sizeof(sent));
-	OPAQUE(n_bytes);
-	if (n_bytes > sizeof(received))
-		return true;
-	if (readable)
-		bpf_probe_read_user(received, n_bytes, (void *)readable);
-	if (writable)
-		bpf_probe_read_user(sent, n_bytes, (void *)writable);
-#pragma unroll
-	for (u32 i = 0; i < SELECT_WORDS; i++)
-		found += ones(received[i] | sent[i]);
+	for (u32 i = 0; i < SELECT_WORDS && i * 64 < n; i++)
+		found += ones(set_word(readable, 8 * i) | set_word(writable, 8 * i));
 	return found > FEW_DESCRIPTORS;
 }
 

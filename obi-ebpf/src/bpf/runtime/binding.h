@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * What the running code works for, by its runtime's own objects: the maps that say it, and how a thread's goroutine or
- * context is found, or the callback that it is in. Shared with the samplers of stacks. Who writes the maps:
- * goroutine.h, context.h, async_id.h and the probes.
+ * What the running code works for, by its runtime's own objects: the maps that say it, and how a thread's goroutine,
+ * context or greenlet is found, or the callback that it is in. Shared with the samplers of stacks. Who writes the maps:
+ * goroutine.h, context.h, greenlet.h, async_id.h and the probes.
  *
  * Not in the portable objects, for the reasons that runtime/goroutine.h has.
  */
@@ -137,6 +137,64 @@ static __always_inline u64 request_of(u32 tgid, u64 work)
 	return exchange && *exchange ? *exchange | 1ULL << CAUSE_STARTED_BIT | 1ULL << CONTEXT_COPIED_BIT : 0;
 }
 
+/*
+ * Greenlets: a thread changes between them, each with a stack of C and one of Python's frames, and CPython does not know
+ * (gevent, eventlet). Frames lie in chunks, since CPython 3.11. The first chunk of a greenlet is its own while it lives,
+ * and by that chunk's address it is known. What it works for is in the map `goroutine` by that address with this bit:
+ * for the request that it has read last. The memory may be another greenlet's when it has ended; by then its request is
+ * over, so that nothing more is for it.
+ */
+#define GREENLET_KEY (1ULL << 61)
+/* In place of an exchange: it waits for many things, and what it reads is for others. */
+#define GREENLET_LOOPS (1ULL << 63)
+
+/* How greenlets are found in a process. */
+struct greenlet_process {
+	u32 slot;      /* as of python_process */
+	u16 thread_id; /* likewise */
+	u16 chunk;     /* in the state: the chunk in which the innermost frame is */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 256);
+	__type(key, u32);
+	__type(value, struct greenlet_process);
+} greenlet_process SEC(".maps");
+
+/* As CPython has it, `_PyStackChunk`. */
+struct frame_chunk {
+	u64 previous; /* 0: it is the first one */
+	u64 bytes;    /* all of it */
+};
+
+/* Chunks are of whole pages. So many are looked at; eight hold some 600 calls. */
+enum { CHUNK_UNIT = 4096, CHUNKS = 8 };
+
+/* The key of the greenlet that this thread runs; 0: it has none, or does not prove itself. */
+static __always_inline u64 current_greenlet(u32 tgid)
+{
+	const struct greenlet_process *process = bpf_map_lookup_elem(&greenlet_process, &tgid);
+	u64 base = thread_pointer(), state, at;
+	struct frame_chunk chunk;
+	if (!process || !process->slot)
+		return 0;
+	state = word_of(base + process->slot, 0);
+	if (!state || word_of(state, process->thread_id) != base)
+		return 0;
+	at = word_of(state, process->chunk);
+	for (u32 i = 0; i < CHUNKS; i++) {
+		if (!at || bpf_probe_read_user(&chunk, sizeof(chunk), (void *)at))
+			return 0;
+		if (!chunk.bytes || chunk.bytes % CHUNK_UNIT)
+			return 0;
+		if (!chunk.previous)
+			return at | GREENLET_KEY;
+		at = chunk.previous;
+	}
+	return 0;
+}
+
 /* A thread that runs Node's loop, and the callback that it is in. */
 struct async_thread {
 	u64 numbers;  /* address of the three; 0: not proven (any more) */
@@ -170,21 +228,26 @@ struct {
 static __always_inline bool is_working_for(u64 id, const struct thread_state *state, u64 *exchange)
 {
 	u32 tgid = id >> 32, tid = id;
+	bool waits_many = state && state->flags & CAUSE_WAITS_MANY;
 	struct python_process *python = bpf_map_lookup_elem(&python_process, &tgid);
 	struct async_thread *node;
 	struct go_process *go;
-	u64 number, work;
-	if (python) {
-		number = entered_context(python);
-		if (!number)
-			return false;
+	u64 number = python ? entered_context(python) : 0, work;
+	if (number) {
 		work = work_of(tgid, number);
 		if (work & WORKS_FOR_CONNECTION)
 			work = request_of(tgid, work);
 		*exchange = EXCHANGE_OF(work);
 		/* A thread that is no loop may be given a context as well, which says nothing of what it reads. */
-		return work || (state && state->flags & CAUSE_WAITS_MANY);
+		return work || waits_many;
 	}
+	number = waits_many ? current_greenlet(tgid) : 0;
+	if (number) {
+		*exchange = EXCHANGE_OF(work_of(tgid, number));
+		return true;
+	}
+	if (python)
+		return false;
 	/* Behind a callback promises may go on that have waited for another request. */
 	node = bpf_map_lookup_elem(&async_thread, &tid);
 	if (node && node->tgid == tgid && node->numbers && !node->is_behind) {

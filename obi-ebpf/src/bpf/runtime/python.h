@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
  * Probes in CPython: a context is copied, one is freed. Programs without an event loop hardly do either. The cookie
- * says where in a thread's state its descriptor is (enum python_layout_bit); the rest is proven here. And one in
- * uvloop, another loop for CPython: a context is entered.
+ * says where in a thread's state its descriptor is (enum python_layout_bit); the rest is proven here. One in uvloop,
+ * another loop for CPython: a context is entered. And one in greenlet: a greenlet is made, so there are some.
  */
 #ifndef OBI_PYTHON_H
 #define OBI_PYTHON_H
 
 #include "core/own_stack.h"
 #include "runtime/context.h"
+#include "runtime/greenlet.h"
 #include "runtime/last_read.h"
 #include "tls/tls.h"
 
@@ -169,6 +170,85 @@ int python_free(struct pt_regs *ctx)
 	OWN_STACK(ctx);
 	struct runtime_key key = { .id = ctx->di, .tgid = bpf_get_current_pid_tgid() >> 32 };
 	bpf_map_delete_elem(&goroutine, &key);
+	return 0;
+}
+
+enum {
+	/* Words of a thread's state in which its descriptor has been, from 3.11 to 3.14, and its chunk of frames. */
+	THREAD_FIRST = 0x60,
+	THREAD_LAST = 0x100,
+	CHUNK_FIRST = 0xa0,
+	CHUNK_LAST = 0x200,
+};
+
+/* The search for greenlets. */
+struct greenlet_search {
+	struct greenlet_process found;
+	u64 base;
+	u64 state; /* that is looked through */
+	u32 n_found;
+};
+
+static long look_for_thread(u32 index, struct greenlet_search *search)
+{
+	u32 at = THREAD_FIRST + 8 * index;
+	if (word_of(search->state, at) != search->base)
+		return 0;
+	search->found.thread_id = at;
+	return 1;
+}
+
+/* Where frames are put: a chunk, what of it is in use, and its end, which the chunk's own length must lead to. */
+static long look_for_chunk(u32 index, struct greenlet_search *search)
+{
+	u32 at = CHUNK_FIRST + 8 * index;
+	u64 room[3];
+	struct frame_chunk chunk;
+	if (bpf_probe_read_user(room, sizeof(room), (void *)(search->state + at)))
+		return 1;
+	if (!room[0] || room[0] % CHUNK_UNIT || room[1] <= room[0] || room[1] > room[2])
+		return 0;
+	if (bpf_probe_read_user(&chunk, sizeof(chunk), (void *)room[0]))
+		return 0;
+	if (!chunk.bytes || chunk.bytes % CHUNK_UNIT || room[0] + chunk.bytes != room[2])
+		return 0;
+	search->found.chunk = at;
+	search->n_found++;
+	return 0;
+}
+
+static long look_at_slot(u32 key, struct greenlet_search *search)
+{
+	u32 slot = FIRST_KEY + 16 * key + 8;
+	search->state = word_of(search->base + slot, 0);
+	if (!search->state || search->state & 7)
+		return 0;
+	search->found.thread_id = 0;
+	bpf_loop((THREAD_LAST - THREAD_FIRST) / 8 + 1, look_for_thread, search, 0);
+	if (!search->found.thread_id)
+		return 0;
+	search->n_found = 0;
+	bpf_loop((CHUNK_LAST - CHUNK_FIRST) / 8 + 1, look_for_chunk, search, 0);
+	if (search->n_found != 1)
+		return 0;
+	search->found.slot = slot;
+	return 1;
+}
+
+/* A greenlet is made, by Python's code: so the thread has a state with frames. How is it found? */
+SEC("uprobe")
+int python_greenlet(struct pt_regs *ctx)
+{
+	OWN_STACK(ctx);
+	struct greenlet_search search = {};
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	if (!is_watched(tgid) || bpf_map_lookup_elem(&greenlet_process, &tgid))
+		return 0;
+	search.base = thread_pointer();
+	bpf_loop(KEYS, look_at_slot, &search, 0);
+	/* For good: what was not to be proven once would be asked for with every greenlet. */
+	bpf_map_update_elem(&greenlet_process, &tgid, &search.found, BPF_NOEXIST);
+	*(volatile u32 *)&global.follows_greenlets = 1;
 	return 0;
 }
 

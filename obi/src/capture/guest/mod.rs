@@ -6,11 +6,13 @@
 //! walk never depends on it. Everything that is read is anybody's. Refuses to know names and samples.
 #![forbid(unsafe_code)]
 
+mod greenlet;
 pub mod hotspot;
 pub mod memory;
 mod nginx;
 mod node;
 pub mod python;
+mod relocation;
 mod symbol;
 mod uvloop;
 pub mod v8;
@@ -150,6 +152,8 @@ pub struct Followed {
     pub python: bool,
     /// uvloop.
     pub uvloop: bool,
+    /// The module of greenlets, for CPython.
+    pub greenlet: bool,
     /// Node.
     pub node: bool,
     /// nginx.
@@ -159,10 +163,10 @@ pub struct Followed {
 /// By one function of each that the file exports: one walk along all names, since most files are none of these.
 #[must_use]
 pub fn followed(source: &dyn Source) -> Followed {
-    let names = [python::EXPORTED, uvloop::EXPORTED, node::EXPORTED, nginx::EXPORTED];
-    let [python, uvloop, node, nginx] =
+    let names = [python::EXPORTED, uvloop::EXPORTED, greenlet::EXPORTED, node::EXPORTED, nginx::EXPORTED];
+    let [python, uvloop, greenlet, node, nginx] =
         symbol::addresses(source, names).unwrap_or_default().map(|address| address.is_some());
-    Followed { python, uvloop, node, nginx }
+    Followed { python, uvloop, greenlet, node, nginx }
 }
 
 /// What makes and frees the contexts that CPython runs code in; `None` where that is not known.
@@ -181,6 +185,12 @@ pub fn event_loop(source: &dyn Source) -> Option<Loop> {
 #[must_use]
 pub fn uvloop(source: &dyn Source) -> Option<u64> {
     uvloop::enters(source)
+}
+
+/// The function that makes greenlets; `None` where it is not their module.
+#[must_use]
+pub fn greenlet(source: &dyn Source) -> Option<u64> {
+    greenlet::makes(source)
 }
 
 /// The functions in which nginx makes requests and sends; `None` where it is not nginx.

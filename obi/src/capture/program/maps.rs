@@ -161,7 +161,8 @@ impl SharedMaps {
         };
         let mut maps = vec![lent("thread")?, lent("process")?, lent("n_ignored")?];
         // What runtimes say: not in portable objects, nor in those for other machines.
-        let said = ["goroutine", "go_process", "python_process", "async_thread"].into_iter();
+        let said =
+            ["goroutine", "go_process", "python_process", "greenlet_process", "async_thread"].into_iter();
         maps.extend(said.filter(|name| ebpf.map(name).is_some()).map(lent).collect::<Result<Vec<_>, _>>()?);
         Ok(Self { maps, accounts })
     }

@@ -1,8 +1,8 @@
-//! Where the kernel programs go that find out which request a context of CPython works for.
+//! Where the kernel programs go that find out which request a context or a greenlet of CPython works for.
 //!
-//! In: a CPython, or its library; uvloop. Out: [`ProbePoint`]s, of a file all of them or none: where contexts are
-//! copied, whose function is exported, and where they are freed, whose function their type names; where uvloop enters
-//! them. All begin by instructions that the kernel emulates, or there are none. Pure.
+//! In: a CPython, or its library; uvloop; greenlet. Out: [`ProbePoint`]s, of a file all of them or none: where contexts
+//! are copied, whose function is exported, and where they are freed, whose function their type names; where uvloop
+//! enters them; where greenlets are made. All begin by instructions that the kernel emulates, or there are none. Pure.
 #![forbid(unsafe_code)]
 
 use obi_ebpf::{PYTHON_OFFSET_MASK, PYTHON_THREAD_AT};
@@ -19,16 +19,22 @@ pub(super) fn plan(source: &dyn Source, image: &Image, returns: Returns) -> Vec<
     let is_allowed = returns == Returns::Allowed;
     let contexts = is_allowed.then(|| guest::contexts(source)).flatten();
     let points = contexts.and_then(|contexts| points(source, image, contexts));
-    points.or_else(|| Some(vec![entering(source, image)?])).unwrap_or_default()
-}
-
-/// Of uvloop. In programs whose contexts are not understood it says nothing.
-fn entering(source: &dyn Source, image: &Image) -> Option<ProbePoint> {
-    let address = guest::uvloop(source)?;
-    let code = image.code(source, address, CODE_BYTES)?;
-    let entry = Function::new(address, &code).entry(1)?;
-    let (program, offset) = (Program::PythonEnter, image.offset(entry.address)?);
-    Some(ProbePoint { program, offset, at_return: false, cost: Cost::Emulated, cookie: 0 })
+    if let Some(points) = points {
+        return points;
+    }
+    // Of uvloop: in programs whose contexts are not understood it says nothing.
+    let modules = [
+        (Program::PythonEnter, 1, guest::uvloop(source)),
+        (Program::PythonGreenlet, 0, guest::greenlet(source)),
+    ];
+    let entered = modules.into_iter().filter_map(|(program, n_arguments, address)| {
+        let address = address?;
+        let code = image.code(source, address, CODE_BYTES)?;
+        let entry = Function::new(address, &code).entry(n_arguments)?;
+        let offset = image.offset(entry.address)?;
+        Some(ProbePoint { program, offset, at_return: false, cost: Cost::Emulated, cookie: 0 })
+    });
+    entered.collect()
 }
 
 fn points(source: &dyn Source, image: &Image, contexts: Contexts) -> Option<Vec<ProbePoint>> {

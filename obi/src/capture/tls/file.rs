@@ -68,8 +68,8 @@ pub fn probe_points(source: &dyn Source, returns: Returns) -> Result<Plan, ElfEr
     add(&mut found, go::plan(source, image).map(|points| points.map_err(|why| why.to_string())));
     if found.not_probed.is_none() {
         found.points.extend(goroutine::plan(source, image));
-        let Followed { python, uvloop, node, nginx } = guest::followed(source);
-        if python || uvloop {
+        let Followed { python, uvloop, greenlet, node, nginx } = guest::followed(source);
+        if python || uvloop || greenlet {
             found.points.extend(context::plan(source, image, returns));
         }
         if node {

@@ -79,6 +79,8 @@ pub enum Program {
     PythonCopy,
     /// uvloop, another loop for CPython, is about to enter a context.
     PythonEnter,
+    /// A greenlet is made, in a process of CPython.
+    PythonGreenlet,
     /// nginx is about to send. Before the next one: what is asked for says something only behind it.
     NginxSend,
     /// nginx makes a request of what was read.
@@ -95,7 +97,7 @@ pub enum Program {
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
@@ -128,6 +130,7 @@ impl Program {
         Self::PythonFree,
         Self::PythonCopy,
         Self::PythonEnter,
+        Self::PythonGreenlet,
         Self::NginxSend,
         Self::NginxRequest,
         Self::NodePhase,
@@ -209,6 +212,7 @@ impl Program {
             Self::PythonFree => ("python_free", &[Modern]),
             Self::PythonCopy => ("python_copy", &[Modern]),
             Self::PythonEnter => ("python_enter", &[Modern]),
+            Self::PythonGreenlet => ("python_greenlet", &[Modern]),
             Self::NginxSend => ("nginx_send", &[Modern]),
             Self::NginxRequest => ("nginx_request", &[Modern]),
             Self::NodePhase => ("node_phase", &[Modern]),

@@ -11,6 +11,7 @@
 #include "runtime/async_id.h"
 #include "runtime/context.h"
 #include "runtime/goroutine.h"
+#include "runtime/greenlet.h"
 #include "runtime/last_read.h"
 #include "waiting/account.h"
 

@@ -3,11 +3,9 @@
 //! In: a CPython, or its library. Out: [`Contexts`]. The function that frees them has no name; their type refers to it,
 //! in the file itself or by what the loader is to write there. Refuses to know what is done with it. Pure.
 
-use object::elf::{R_X86_64_RELATIVE, SHT_RELA};
-
 use super::{File, RUNTIME, STATE, VERSION, VERSION_TEXT, layout};
 use crate::capture::executable::elf::Elf;
-use crate::capture::guest::symbol;
+use crate::capture::guest::{relocation, symbol};
 use crate::capture::tls::elf::Source;
 
 /// Addresses in the file's own layout.
@@ -27,9 +25,6 @@ const TYPE: &str = "PyContext_Type";
 const NAMES: [&str; 6] = [COPY, TYPE, RUNTIME, STATE, VERSION, VERSION_TEXT];
 /// `tp_dealloc`, of a type.
 const TYPE_FREE: u64 = 48;
-/// Of relocations; those of Python have some 500 KiB.
-const TABLE_BYTES: u64 = 16 << 20;
-const ENTRY_BYTES: usize = 24;
 
 /// As [`crate::capture::guest::contexts`].
 pub(in crate::capture::guest) fn contexts(source: &dyn Source) -> Option<Contexts> {
@@ -54,19 +49,13 @@ pub(in crate::capture::guest) fn contexts(source: &dyn Source) -> Option<Context
 impl File<'_> {
     /// The address that the loader leaves at this one.
     fn pointer(&self, at: u64) -> Option<u64> {
-        let tables = self.elf.sections.iter().filter(|section| section.kind == SHT_RELA);
-        for table in tables {
-            let Ok(bytes) = table.bytes(self.source, TABLE_BYTES) else { continue };
-            for entry in bytes.chunks_exact(ENTRY_BYTES) {
-                let word = |at: usize| entry.get(at..at + 8)?.first_chunk().copied().map(u64::from_le_bytes);
-                if word(0) == Some(at) {
-                    let is_relative = word(8) == Some(u64::from(R_X86_64_RELATIVE));
-                    return word(16).filter(|_| is_relative);
-                }
-            }
-        }
-        let word = self.bytes(at, 8)?;
-        word.first_chunk().copied().map(u64::from_le_bytes).filter(|address| *address != 0)
+        let mut written = relocation::pointers(self.elf, self.source).into_iter();
+        let written = written.find(|pointer| pointer.at == at).map(|pointer| pointer.to);
+        let in_the_file = || {
+            let word = self.bytes(at, 8)?;
+            word.first_chunk().copied().map(u64::from_le_bytes).filter(|address| *address != 0)
+        };
+        written.or_else(in_the_file)
     }
 }
 
