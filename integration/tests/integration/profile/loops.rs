@@ -126,6 +126,13 @@ fn samples_of_asyncio_belong_to_the_task_that_ran() {
 }
 
 #[test]
+fn samples_of_greenlets_belong_to_their_requests() {
+    let mut command = script("python3", "hot_loop.py");
+    command.arg("gevent").env("PYTHONPATH", program::python_packages().unwrap());
+    check(command, "/greenlet/_greenlet.", 95);
+}
+
+#[test]
 fn samples_of_goroutines_belong_to_their_requests() {
     check(Command::new(program::go_built("hot_loop", Build::Plain).unwrap()), "go-hot_loop-plain", 95);
 }
