@@ -26,11 +26,6 @@ def when_ready(server):
     print("ready", server.LISTENERS[0].sock.getsockname()[1], flush=True)
 
 
-def post_fork(server, worker):
-    # Else all workers draw the same ids.
-    random.seed()
-
-
 def call(cause):
     # Not before a worker runs: it may have replaced threads by greenlets.
     import caller
