@@ -336,6 +336,7 @@ fn a_thread_for_each_connection() {
 fn callbacks_of_node() {
     check(Front::Node, &["fan"], 99.0);
     check_briefly(Front::Node, &["bounded"], 99.0);
+    check_briefly(Front::Node, &["file"], 99.0);
 }
 
 /// Goroutines are known by their numbers: any goroutine may start them or write for them, on any thread.
@@ -362,6 +363,7 @@ fn tasks_of_uvicorn_on_uvloop() {
 #[test]
 fn tasks_of_connections() {
     check(Front::Asyncio("aiohttp"), &IN_TASKS, 99.0);
+    check_briefly(Front::Asyncio("aiohttp+uvloop"), &IN_TASKS, 99.0);
 }
 
 /// One thread runs all requests of a worker, each in a greenlet, which is known by its stack of frames.
@@ -465,11 +467,6 @@ mod wide {
         check(Front::Python("continued"), &["sync"], 99.5);
     }
 
-    #[test]
-    fn callbacks_of_files_of_node() {
-        check_briefly(Front::Node, &["file"], 99.0);
-    }
-
     /// Promises of requests that make several calls at once, and timers, say nothing; what was answered says it is
     /// late.
     #[test]
@@ -526,7 +523,7 @@ mod wide {
     /// Another loop reads outside of the contexts of callbacks, here also in one that is around all of it.
     #[test]
     fn tasks_of_another_loop() {
-        for model in ["protocol+uvloop", "protocol+around", "streams+uvloop", "aiohttp+uvloop"] {
+        for model in ["protocol+uvloop", "protocol+around", "streams+uvloop"] {
             check_briefly(Front::Asyncio(model), &IN_TASKS, 99.0);
         }
     }
