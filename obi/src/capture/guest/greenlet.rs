@@ -55,6 +55,55 @@ mod tests {
 
     use super::*;
 
+    /// Types as CPython has them: 24 bytes to the name, 312 to the function that makes one.
+    const MODULE: &str = r#"
+        static void *make_greenlet(void) { return 0; }
+        static void *make_other(void) { return 0; }
+        struct type { long head[3]; const char *name; long between[35]; void *(*make)(void); };
+        struct type other = { .name = "greenlet.greenlet.other", .make = make_other };
+        struct type greenlet = { .name = "greenlet.greenlet", .make = make_greenlet };
+        #ifdef TWO
+        struct type second = { .name = "greenlet.greenlet", .make = make_other };
+        #endif
+        void *INIT(void) { return &greenlet; }
+        void *makes_greenlets(void) { return make_greenlet; }
+    "#;
+
+    /// A library of that, and where the function is.
+    fn built(options: &[&str]) -> (Vec<u8>, Option<u64>) {
+        let folder = tempfile::tempdir().unwrap();
+        let [source, library] = ["module.c", "module.so"].map(|name| folder.path().join(name));
+        fs::write(&source, MODULE).unwrap();
+        let mut compiler = std::process::Command::new("cc");
+        compiler.args(["-shared", "-fPIC", "-O0", "-o"]).arg(&library).args(options).arg(&source);
+        assert!(compiler.status().unwrap().success());
+        let bytes = fs::read(library).unwrap();
+        let elf = Elf::read(&bytes.as_slice()).unwrap();
+        let mut at = None;
+        symbol::all(&elf, &bytes.as_slice(), |name, symbol| {
+            if name == b"make_greenlet" {
+                at = Some(symbol.address);
+            }
+        });
+        (bytes, at)
+    }
+
+    #[test]
+    fn what_makes_greenlets_is_found_by_the_types_name() {
+        let check = |options: &[&str], is_found: bool| {
+            let (bytes, at) = built(options);
+            assert!(at.is_some());
+            assert_eq!(makes(&bytes.as_slice()), at.filter(|_| is_found), "{options:?}");
+            for length in [100, bytes.len() / 2, bytes.len() - 1] {
+                let _ = makes(&&bytes[..length]);
+            }
+        };
+        check(&["-DINIT=PyInit__greenlet"], true);
+        check(&["-DINIT=PyInit__other"], false);
+        // Which one is meant is not known.
+        check(&["-DINIT=PyInit__greenlet", "-DTWO"], false);
+    }
+
     #[test]
     fn other_files_make_none() {
         let check = |path: &str| assert_eq!(makes(&fs::read(path).unwrap().as_slice()), None, "{path}");
