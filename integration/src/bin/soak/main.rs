@@ -2,9 +2,9 @@
 //! something grows.
 //!
 //! In: a built agent, nginx, curl. Out: the slope of the lower edge of its memory, kernel maps and descriptors, with
-//! standard errors, and whether every request was seen or counted as lost. The page's history is taken off the memory:
-//! it holds two hours, and until then it grows by what it says. The load is small and steady, with processes that come
-//! and go, as on a machine without an operator. A line a minute goes to stderr.
+//! standard errors, and whether every request was seen or counted as lost. What of the memory is the page's history,
+//! which fills for two hours, has a row of its own. The load is small and steady, with processes that come and go, as on
+//! a machine without an operator. A line a minute goes to stderr.
 
 mod load;
 mod slope;
@@ -170,9 +170,8 @@ fn report(counted: &[Seen], all: &[Seen]) -> bool {
             edge.last().copied().unwrap_or_default(),
         );
     };
-    row("RSS", "MB", None, |seen| seen.resident);
+    row("RSS", "MB", Some(WANTED_ERROR), |seen| seen.resident);
     row("of it the page's history", "MB", None, |seen| seen.history);
-    row("RSS without it", "MB", Some(WANTED_ERROR), |seen| seen.resident - seen.history);
     row("kernel maps", "MB", Some(WANTED_ERROR), |seen| seen.maps);
     row("of these capture", "MB", Some(WANTED_ERROR), |seen| seen.capture);
     row("of these profiles", "MB", Some(WANTED_ERROR), |seen| seen.profile);
