@@ -138,11 +138,11 @@ static __always_inline u64 request_of(u32 tgid, u64 work)
 }
 
 /*
- * Greenlets: a thread changes between them, each with a stack of C and one of Python's frames, and CPython does not know
- * (gevent, eventlet). Frames lie in chunks, since CPython 3.11. The first chunk of a greenlet is its own while it lives,
- * and by that chunk's address it is known. What it works for is in the map `goroutine` by that address with this bit:
- * for the request that it has read last. The memory may be another greenlet's when it has ended; by then its request is
- * over, so that nothing more is for it.
+ * Greenlets: a thread changes between them, each with a stack of C and one of Python's frames, and CPython does not
+ * know (gevent, eventlet). Frames lie in chunks, since CPython 3.11. The first chunk of a greenlet is its own while it
+ * lives, and by that chunk's address it is known. What it works for is in the map `goroutine` by that address with this
+ * bit: for the request that it has read last. The memory may be another greenlet's when it has ended; by then its
+ * request is over, so that nothing more is for it.
  */
 #define GREENLET_KEY (1ULL << 61)
 /* In place of an exchange: it waits for many things, and what it reads is for others. */
@@ -175,10 +175,11 @@ enum { CHUNK_UNIT = 4096, CHUNKS = 8 };
 static __always_inline u64 current_greenlet(u32 tgid)
 {
 	const struct greenlet_process *process = bpf_map_lookup_elem(&greenlet_process, &tgid);
-	u64 base = thread_pointer(), state, at;
 	struct frame_chunk chunk;
+	u64 base, state, at;
 	if (!process || !process->slot)
 		return 0;
+	base = thread_pointer();
 	state = word_of(base + process->slot, 0);
 	if (!state || word_of(state, process->thread_id) != base)
 		return 0;
