@@ -68,6 +68,11 @@ fn find_clang() -> Result<String, String> {
         .ok_or_else(|| format!("no clang found (tried {}): {INSTALL}", candidates.join(", ")))
 }
 
+/// Where this machine has the headers of its own architecture: plain integers are the same on all that are compiled for.
+fn multiarch() -> String {
+    format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH)
+}
+
 /// Where the object is.
 fn compile(object: &Object, out: &Path) -> Result<PathBuf, String> {
     let clang = find_clang()?;
@@ -76,7 +81,7 @@ fn compile(object: &Object, out: &Path) -> Result<PathBuf, String> {
         Ok("aarch64") => "arm64",
         other => return Err(format!("no kernel programs for target architecture {other:?}")),
     };
-    let multiarch = format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH);
+    let multiarch = multiarch();
     let Object { folder, set, portable } = object;
     let source = format!("{ROOT}/{folder}/{set}.bpf.c");
     let (suffix, flavour) = if *portable { (".portable", Some("-DOBI_PORTABLE")) } else { ("", None) };
@@ -137,6 +142,7 @@ fn generate_event_types(out: &Path) -> Result<(), String> {
     bindgen::Builder::default()
         .header(format!("{ROOT}/event.h"))
         .clang_arg(format!("-I{ROOT}"))
+        .clang_arg(format!("-I{}", multiarch()))
         .allowlist_file(format!(
             "{ROOT}/(event|profile/unwind_table|(profile|waiting)/record|runtime/layout|tls/layout)\\.h"
         ))

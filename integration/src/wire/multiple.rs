@@ -7,7 +7,16 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 
-use libc::{c_uint, iovec, mmsghdr, msghdr};
+use libc::{c_uint, iovec, mmsghdr};
+
+/// Flags of both calls: glibc and musl declare them otherwise.
+#[cfg(target_env = "musl")]
+type Flags = c_uint;
+#[cfg(not(target_env = "musl"))]
+type Flags = libc::c_int;
+
+const NO_SIGNAL: Flags = libc::MSG_NOSIGNAL as Flags;
+const WAIT_FOR_ONE: Flags = libc::MSG_WAITFORONE as Flags;
 
 /// Messages of one call at most.
 pub const MOST: usize = 64;
@@ -20,17 +29,13 @@ thread_local! {
 /// Calls `call` with `vectors[i]` as message `i`.
 fn with_messages<T>(vectors: &mut [iovec], call: impl FnOnce(&mut [mmsghdr]) -> T) -> T {
     assert!(vectors.len() <= MOST, "callers pass at most {MOST} messages");
-    let message = |vector| mmsghdr {
-        msg_hdr: msghdr {
-            msg_name: ptr::null_mut(),
-            msg_namelen: 0,
-            msg_iov: ptr::from_mut(vector),
-            msg_iovlen: 1,
-            msg_control: ptr::null_mut(),
-            msg_controllen: 0,
-            msg_flags: 0,
-        },
-        msg_len: 0,
+    let message = |vector| {
+        // SAFETY: all zeroes are a valid header: of no name, no vector and no control data. Musl's has padding that
+        // nothing outside of it may name.
+        let mut message: mmsghdr = unsafe { std::mem::zeroed() };
+        message.msg_hdr.msg_iov = ptr::from_mut(vector);
+        message.msg_hdr.msg_iovlen = 1;
+        message
     };
     MESSAGES.with_borrow_mut(|messages| {
         messages.clear();
@@ -54,7 +59,7 @@ pub fn sendmmsg(socket: BorrowedFd<'_>, pieces: &[&[u8]]) -> io::Result<Vec<usiz
         .map(|piece| iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() })
         .collect();
     with_messages(&mut vectors, |messages| {
-        let (socket, array, flags) = (socket.as_raw_fd(), messages.as_mut_ptr(), libc::MSG_NOSIGNAL);
+        let (socket, array, flags) = (socket.as_raw_fd(), messages.as_mut_ptr(), NO_SIGNAL);
         // SAFETY: every header points to one live iovec, every iovec to a live slice that the kernel only reads, and
         // the count is that of the headers.
         let sent = unsafe { libc::sendmmsg(socket, array, count(messages), flags) };
@@ -80,7 +85,7 @@ pub fn recvmmsg(socket: BorrowedFd<'_>, buffer: &mut [u8], cuts: &[usize]) -> io
         (rest, at) = (tail, cut);
     }
     let lengths = with_messages(&mut vectors, |messages| {
-        let (socket, array, flags) = (socket.as_raw_fd(), messages.as_mut_ptr(), libc::MSG_WAITFORONE);
+        let (socket, array, flags) = (socket.as_raw_fd(), messages.as_mut_ptr(), WAIT_FOR_ONE);
         // SAFETY: every header points to one live iovec, every iovec to its own part of `buffer`, which is borrowed
         // mutably here, and the count is that of the headers.
         let received = unsafe { libc::recvmmsg(socket, array, count(messages), flags, ptr::null_mut()) };

@@ -102,7 +102,8 @@ fn load(code: Code<'_>, kind: Kind, log: &mut [u8]) -> io::Result<OwnedFd> {
     load.attach_btf_id = kind.attach_to;
     let most = load.prog_name.len() - 1;
     for (to, from) in load.prog_name[..most].iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
+        // Signed on x86-64, unsigned on arm64.
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     load.insns = function.instructions.as_ptr() as u64;
     load.insn_cnt = size(function.instructions.len())?;
