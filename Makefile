@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: check reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-causality test-dashboards test-languages test-rustls test-page test-packages test-wide packages changelog
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-arm64 test-causality test-dashboards test-languages test-rustls test-page test-packages test-wide packages packages-arm64 changelog
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -75,6 +75,9 @@ kernel-smoke:
 test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes two hours)
 	tests=$(TESTS) && [ -n "$$tests" ] && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
 
+test-arm64: dependencies ## Every hook set, a profile and Go's TLS on an emulated arm64 with Debian's 6.12 (needs root; an hour the first time)
+	$(SUDO) script/test-arm64 $(ARGS)
+
 test-wide: ## More integration tests of the kinds that `make test` has one of each of (needs root; three quarters of an hour)
 	$(AS_ROOT) $(CARGO) test --workspace --test integration -- ::wide::
 
@@ -94,6 +97,10 @@ changelog: ## What the next release would say; VERSION=0.2.0 writes it into CHAN
 
 packages: build ## .deb, .rpm and a tarball of the release binary, with manual pages and completions, in target/packages
 	script/build-packages
+
+packages-arm64: dependencies ## The same for arm64, of a static binary, on any machine
+	script/build-static aarch64
+	PROCESSOR=aarch64 script/build-packages
 
 test-packages: packages ## The packages under a real systemd, in a virtual machine of Debian 12 (needs root, debootstrap and ten minutes)
 	script/test-packages

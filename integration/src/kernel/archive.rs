@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 
 use super::image::Image;
-use super::release::{self, NEWEST_IMAGE, Package, Release};
+use super::release::{self, Package, Release};
 use crate::process::run;
 use crate::seed::note;
 
@@ -60,8 +60,9 @@ pub fn fetch(release: &Release) -> anyhow::Result<Image> {
 
 fn look_up(apt: &Apt, release: &Release, cache: &Path) -> anyhow::Result<(String, Image)> {
     apt.run("apt-get", &["update"], None)?;
-    let newest = apt.show(NEWEST_IMAGE)?;
-    let name = newest.image().with_context(|| format!("{NEWEST_IMAGE} depends on no image"))?;
+    let newest_image = release.architecture.newest_image();
+    let newest = apt.show(&newest_image)?;
+    let name = newest.image().with_context(|| format!("{newest_image} depends on no image"))?;
     let package = apt.show(name)?;
     let id = format!("{name}_{}", package.version);
     let root = cache.join(&id);
@@ -77,18 +78,21 @@ fn look_up(apt: &Apt, release: &Release, cache: &Path) -> anyhow::Result<(String
     Ok((id, Image::open(&root)?))
 }
 
-/// Apt for one suite.
+/// Apt for one suite and architecture.
 #[derive(Debug)]
-struct Apt {
+pub(super) struct Apt {
     options: Vec<String>,
+    /// Where it keeps what it fetches with dependencies.
+    archives: PathBuf,
 }
 
 impl Apt {
-    fn new(release: &Release, cache: &Path) -> anyhow::Result<Self> {
+    pub(super) fn new(release: &Release, cache: &Path) -> anyhow::Result<Self> {
         if !Path::new(KEYRING).is_file() {
             bail!("{KEYRING} is missing: install debian-archive-keyring");
         }
-        let folder = cache.join("apt").join(release.suite);
+        let architecture = release.architecture.debian();
+        let folder = cache.join("apt").join(format!("{}-{architecture}", release.suite));
         fs::create_dir_all(folder.join("lists/partial"))?;
         fs::create_dir_all(folder.join("cache/archives/partial"))?;
         fs::write(folder.join("status"), "")?;
@@ -102,17 +106,23 @@ impl Apt {
             ("Dir::State::status", at("status")),
             ("Dir::State::Lists", at("lists")),
             ("Dir::Cache", at("cache")),
-            ("APT::Architecture", "amd64".to_owned()),
-            ("APT::Architectures", "amd64".to_owned()),
+            ("APT::Architecture", architecture.to_owned()),
+            ("APT::Architectures", architecture.to_owned()),
             // The folder may be closed to apt's own user.
             ("APT::Sandbox::User", "root".to_owned()),
             ("Acquire::Languages", "none".to_owned()),
             ("Acquire::Retries", "3".to_owned()),
         ];
-        Ok(Self { options: options.map(|(name, value)| format!("-o{name}={value}")).to_vec() })
+        let options = options.map(|(name, value)| format!("-o{name}={value}")).to_vec();
+        Ok(Self { options, archives: folder.join("cache/archives") })
     }
 
-    fn run(&self, tool: &str, arguments: &[&str], folder: Option<&Path>) -> anyhow::Result<Vec<String>> {
+    pub(super) fn run(
+        &self,
+        tool: &str,
+        arguments: &[&str],
+        folder: Option<&Path>,
+    ) -> anyhow::Result<Vec<String>> {
         let mut command = Command::new(tool);
         command.arg("-qq").args(&self.options).args(arguments).env("LC_ALL", "C");
         if let Some(folder) = folder {
@@ -131,13 +141,33 @@ impl Apt {
         let fetched = tempfile::tempdir()?;
         let arguments: Vec<&str> = ["download"].into_iter().chain(names.iter().copied()).collect();
         self.run("apt-get", &arguments, Some(fetched.path()))?;
-        for file in fs::read_dir(fetched.path())? {
-            let mut unpack = Command::new("dpkg-deb");
-            unpack.arg("--extract").arg(file?.path()).arg(root);
-            run("dpkg-deb", unpack, LIMIT)?;
-        }
+        unpack_all(fetched.path(), root)
+    }
+
+    /// The same with all that they depend on, onto a root where nothing is.
+    pub(super) fn unpack_with_dependencies(&self, names: &[&str], root: &Path) -> anyhow::Result<()> {
+        let install = ["install", "--yes", "--download-only", "--no-install-recommends"];
+        let arguments: Vec<&str> = install.into_iter().chain(names.iter().copied()).collect();
+        self.run("apt-get", &arguments, None)?;
+        unpack_all(&self.archives, root)?;
+        self.run("apt-get", &["clean"], None)?;
         Ok(())
     }
+}
+
+/// Unpacks every package of a folder. In the order of their names, so that `base-files` brings the links of `/bin` and
+/// `/lib` into `/usr` before others put files there.
+fn unpack_all(folder: &Path, root: &Path) -> anyhow::Result<()> {
+    let files = fs::read_dir(folder)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files: Vec<PathBuf> =
+        files.filter(|file| file.extension().is_some_and(|extension| extension == "deb")).collect();
+    files.sort();
+    for file in files {
+        let mut unpack = Command::new("dpkg-deb");
+        unpack.arg("--extract").arg(file).arg(root);
+        run("dpkg-deb", unpack, LIMIT)?;
+    }
+    Ok(())
 }
 
 /// All source lists of this machine, one after another.

@@ -17,17 +17,17 @@ const INIT: &str = include_str!("../../guest/init");
 const COMMAND_RUNNER: &str = include_str!("../../guest/command-runner");
 const ENTER_SYSTEM: &str = include_str!("../../guest/enter-system");
 
-/// Drivers and shell for one kernel.
+/// Drivers and shell for one kernel; the shell is that of `tree`, where the guest has one of its own.
 ///
 /// # Errors
 /// When a tool or driver is missing.
-pub fn base(image: &Image) -> anyhow::Result<Vec<u8>> {
+pub fn base(image: &Image, tree: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let root = tempfile::tempdir()?;
     let file = |name: &str| root.path().join(name);
     for folder in ["bin", "guest", "modules"] {
         fs::create_dir(file(folder))?;
     }
-    fs::copy(busybox()?, file("bin/busybox"))?;
+    fs::copy(busybox(tree.unwrap_or(Path::new("/")))?, file("bin/busybox"))?;
     fs::write(file("init"), INIT)?;
     fs::set_permissions(file("init"), fs::Permissions::from_mode(0o755))?;
     fs::write(file("guest/command-runner"), COMMAND_RUNNER)?;
@@ -87,14 +87,15 @@ fn pack(root: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// A busybox that needs no libraries.
-fn busybox() -> anyhow::Result<PathBuf> {
-    let candidates = ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from);
+fn busybox(root: &Path) -> anyhow::Result<PathBuf> {
+    let candidates = ["bin/busybox", "usr/bin/busybox"].map(|name| root.join(name));
     for candidate in &candidates {
         if fs::read(candidate).is_ok_and(|bytes| is_static(&bytes)) {
             return Ok(candidate.clone());
         }
     }
-    bail!("no static busybox at /bin/busybox or /usr/bin/busybox: install busybox-static")
+    let candidates = candidates.map(|candidate| candidate.display().to_string()).join(" or ");
+    bail!("no static busybox at {candidates}: install busybox-static")
 }
 
 /// Whether an executable asks for no loader.

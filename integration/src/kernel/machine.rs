@@ -12,21 +12,21 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use tempfile::TempDir;
 
+use super::architecture::Architecture;
 use super::archive;
 use super::image::Image;
 use super::initramfs;
 use super::release::Release;
 use super::share::Share;
+use super::tree;
 use crate::process::Program;
 use crate::seed::note;
 
-/// Newer models are slower to emulate.
-const PROCESSOR: &str = "qemu64,+ssse3,+sse4.1,+sse4.2,+popcnt";
 /// An oops is the end, so that it cannot be overlooked. A watchdog would bark at emulation.
-const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=5 panic=-1 oops=panic tsc=reliable nowatchdog";
+const KERNEL_ARGUMENTS: &str = "loglevel=5 panic=-1 oops=panic tsc=reliable nowatchdog";
 /// From the command's exit status to the machine's end.
 const POWER_OFF: Duration = Duration::from_secs(20);
 const LOOK: Duration = Duration::from_millis(50);
@@ -82,8 +82,11 @@ pub struct Outcome {
 #[derive(Debug)]
 pub struct Machine {
     image: Image,
+    architecture: Architecture,
     needs_cx16: bool,
     initramfs: Vec<u8>,
+    /// What guests see instead of this machine's files.
+    tree: Option<PathBuf>,
 }
 
 impl Machine {
@@ -96,13 +99,27 @@ impl Machine {
         if !cfg!(target_arch = "x86_64") {
             bail!("kernels are booted on x86-64 only, this is {}", std::env::consts::ARCH);
         }
-        Ok(Self { initramfs: initramfs::base(&image)?, needs_cx16: release.needs_cx16, image })
+        let Release { architecture, needs_cx16, .. } = *release;
+        let tree = (architecture != Architecture::Amd64).then(|| tree::fetch(release)).transpose()?;
+        let initramfs = initramfs::base(&image, tree.as_deref())?;
+        Ok(Self { initramfs, architecture, needs_cx16, tree, image })
     }
 
     /// The kernel.
     #[must_use]
     pub fn image(&self) -> &Image {
         &self.image
+    }
+
+    /// Folders of this machine that must be visible: where the command begins, the programs that were built, the
+    /// kernel's modules.
+    fn visible(&self, job: &Job, folder: PathBuf) -> anyhow::Result<Vec<PathBuf>> {
+        let own = std::env::current_exe()?;
+        let built =
+            own.parent().and_then(Path::parent).context("a program lies in the folder of its profile")?;
+        let mut visible = vec![folder, built.to_owned(), self.image.root.clone()];
+        visible.extend(job.system.clone());
+        Ok(visible)
     }
 
     /// Boots, runs `job` in this process's working directory and hands each piece of its output to `sink` as it
@@ -182,16 +199,16 @@ impl Running {
         for name in ["status", "output", "console"] {
             fs::write(path(name), "")?;
         }
-        let mut visible = vec![folder, std::env::current_exe()?, machine.image.root.clone()];
-        visible.extend(job.system.clone());
-        let share = Share::start(files.path(), &visible)?;
+        let visible = machine.visible(job, folder)?;
+        let share = Share::start(files.path(), machine.tree.as_deref(), &visible)?;
         let mut command = Command::new("setpriv");
         // QEMU ends with `timeout`, and that with us.
         command.args(["--pdeathsig", "TERM", "timeout", "--kill-after=5", &job.limit.as_secs().to_string()]);
-        command.args(["setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64"]);
+        let emulator = machine.architecture.emulator();
+        command.args(["setpriv", "--pdeathsig", "KILL", emulator]);
         command.args(arguments(machine, job, files.path(), &share.socket));
         Ok(Self {
-            program: Program::spawn("qemu-system-x86_64", command)?,
+            program: Program::spawn(emulator, command)?,
             begun: Instant::now(),
             output: String::new(),
             output_file: File::open(path("output"))?,
@@ -248,13 +265,13 @@ fn arguments(machine: &Machine, job: &Job, files: &Path, share: &Path) -> Vec<St
         ]
     };
     let memory = job.memory;
-    // QEMU before 8.1 returns wrong flags from it: only where there is no way without.
-    let processor = format!("{PROCESSOR},{}cx16", if machine.needs_cx16 { '+' } else { '-' });
-    let append = format!("{KERNEL_ARGUMENTS} {}", job.kernel_arguments);
+    let architecture = machine.architecture;
+    let processor = architecture.processor(machine.needs_cx16);
+    let append = format!("console={} {KERNEL_ARGUMENTS} {}", architecture.console(), job.kernel_arguments);
     let fixed = [
         ["-accel", "tcg,thread=single"],
         ["-cpu", &processor],
-        ["-machine", "q35,memory-backend=mem"],
+        ["-machine", architecture.machine()],
         ["-smp", if job.counts_instructions { "1" } else { "2" }],
         ["-display", "none"],
         ["-device", "virtio-serial-pci"],

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
+use super::architecture::Architecture;
 use super::machine::{Job, Machine};
 use super::program::{Flavour, PROFILE, SETS, is_optional};
 use super::release::Release;
@@ -25,12 +26,13 @@ const LIMIT: Duration = Duration::from_secs(2400);
 /// How many times slower than its host an emulated processor is, with another one beside it.
 const SLOWNESS: &str = "20";
 /// The set that the agent must choose by itself: on a kernel that preempts itself the one that is not preempted.
-const CHOSEN: [(&str, &str); 5] = [
+const CHOSEN: [(&str, &str); 6] = [
     ("5.10", "fentry"),
     ("6.1", "fentry"),
     ("6.12", "fentry"),
     ("6.12 preempt=full", "kprobe"),
     ("7", "kprobe"),
+    ("6.12-arm64", "fentry"),
 ];
 /// What a kernel says when it finds itself at fault.
 const COMPLAINTS: [&str; 4] = ["WARNING: ", "BUG: ", "Oops", "Call Trace:"];
@@ -140,7 +142,7 @@ impl Plan {
             verdicts.insert(series, outcome?);
         }
         let asked = machines.iter().zip(&self.targets).filter(|_| self.choice);
-        let mut cells = self.each(asked, |(machine, target)| choice(*target, machine));
+        let mut cells = self.each(asked, |(machine, target)| self.choice(*target, machine));
         let mut errands = Vec::new();
         for (machine, target) in machines.iter().zip(&self.targets) {
             for (set, verdict) in &verdicts[target.release.series] {
@@ -184,7 +186,7 @@ impl Plan {
 
     /// Every program before this kernel's verifier: for each set how it went, or why the kernel cannot have it.
     fn verify(&self, target: Target, machine: &Machine) -> anyhow::Result<Vec<(&'static str, Verification)>> {
-        let verify = sibling("verify")?;
+        let verify = self.sibling("verify")?;
         let mut command = vec![verify.display().to_string()];
         command.extend(self.sets_of(target).chain([PROFILE]).map(str::to_owned));
         let outcome = machine.run(&target.job(&command), |_| ())?;
@@ -197,13 +199,48 @@ impl Plan {
             .filter(|line| line.starts_with('{'))
             .map(|line| serde_json::from_str(line).with_context(|| format!("read verdict `{line}`")))
             .collect::<anyhow::Result<_>>()?;
-        type_information::check(machine, &target.name())?;
+        // Objects of another architecture are in programs of it alone; the verifier has seen them there.
+        if target.release.architecture == Architecture::Amd64 {
+            type_information::check(machine, &target.name())?;
+        }
         // Every kernel can sample stacks: there is no other way that it could be replaced by.
-        let flavours = flavours(target.release.series);
-        if let Err(reason) = verification(PROFILE, flavours, &verdicts) {
+        let release = &target.release;
+        if let Err(reason) = verification(PROFILE, release, &verdicts) {
             bail!("{PROFILE} on {}: {reason}", target.name());
         }
-        Ok(self.sets_of(target).map(|set| (set, verification(set, flavours, &verdicts))).collect())
+        Ok(self.sets_of(target).map(|set| (set, verification(set, release, &verdicts))).collect())
+    }
+
+    /// Another binary of the build that the tests are of, which is the guest's.
+    fn sibling(&self, name: &str) -> anyhow::Result<PathBuf> {
+        let folder = self.tests.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+        let path = folder.join(name);
+        if !path.is_file() {
+            bail!("no {}: build it with `cargo build --workspace --bins`", path.display());
+        }
+        Ok(path)
+    }
+
+    /// Which set the agent chooses there, and why.
+    fn choice(&self, target: Target, machine: &Machine) -> Cell {
+        let kernel = target.name();
+        let ask = || -> anyhow::Result<(String, String)> {
+            let agent = self.sibling("obi")?.display().to_string();
+            let outcome =
+                machine.run(&target.job(&[agent, "doctor".to_owned(), "--json".to_owned()]), |_| ())?;
+            complaint(&outcome.console)?;
+            let report: serde_json::Value = serde_json::from_str(&outcome.output)
+                .with_context(|| format!("read what `obi doctor` said: {}", outcome.output))?;
+            let word = |key: &str| report[key].as_str().unwrap_or("none").to_owned();
+            Ok((word("hook_set"), word("why")))
+        };
+        let expected = CHOSEN.iter().find(|(name, _)| *name == kernel).map_or("none", |(_, set)| set);
+        let (verdict, truth) = match ask() {
+            Ok((set, why)) if set == expected => (why, Ok(format!("chooses {set}"))),
+            Ok((set, why)) => (why, Err(format!("chooses {set}, not {expected}"))),
+            Err(error) => ("not asked".to_owned(), Err(format!("{error:#}"))),
+        };
+        Cell { kernel, set: "auto", verdict, truth }
     }
 
     fn sets_of(&self, target: Target) -> impl Iterator<Item = &'static str> + '_ {
@@ -260,27 +297,6 @@ impl Plan {
     }
 }
 
-/// Which set the agent chooses there, and why.
-fn choice(target: Target, machine: &Machine) -> Cell {
-    let kernel = target.name();
-    let ask = || -> anyhow::Result<(String, String)> {
-        let doctor = [sibling("obi")?.display().to_string(), "doctor".to_owned(), "--json".to_owned()];
-        let outcome = machine.run(&target.job(&doctor), |_| ())?;
-        complaint(&outcome.console)?;
-        let report: serde_json::Value = serde_json::from_str(&outcome.output)
-            .with_context(|| format!("read what `obi doctor` said: {}", outcome.output))?;
-        let word = |key: &str| report[key].as_str().unwrap_or("none").to_owned();
-        Ok((word("hook_set"), word("why")))
-    };
-    let expected = CHOSEN.iter().find(|(name, _)| *name == kernel).map_or("none", |(_, set)| set);
-    let (verdict, truth) = match ask() {
-        Ok((set, why)) if set == expected => (why, Ok(format!("chooses {set}"))),
-        Ok((set, why)) => (why, Err(format!("chooses {set}, not {expected}"))),
-        Err(error) => ("not asked".to_owned(), Err(format!("{error:#}"))),
-    };
-    Cell { kernel, set: "auto", verdict, truth }
-}
-
 /// What the kernel found wrong with itself while a cell was filled.
 fn complaint(console: &str) -> anyhow::Result<()> {
     let is_complaint = |line: &&str| COMPLAINTS.iter().any(|complaint| line.contains(complaint));
@@ -301,9 +317,9 @@ fn flavours(series: &str) -> &'static [Flavour] {
 /// How the verifier took a set: which flavour, and how much work its largest program was; or why not.
 type Verification = Result<String, String>;
 
-fn verification(set: &str, flavours: &[Flavour], verdicts: &[Verdict]) -> Verification {
+fn verification(set: &str, release: &Release, verdicts: &[Verdict]) -> Verification {
     let mut reasons = Vec::new();
-    for &flavour in flavours {
+    for &flavour in flavours(release.series) {
         let mut own = verdicts.iter().filter(|v| v.set == set && v.flavour == flavour.name()).peekable();
         if own.peek().is_none() {
             continue;
@@ -316,7 +332,7 @@ fn verification(set: &str, flavours: &[Flavour], verdicts: &[Verdict]) -> Verifi
                 None
             }
             // A place that the kernel has is no excuse: what attaches there must load.
-            Fate::Absent if is_optional(set, &verdict.program) => None,
+            Fate::Absent if is_optional(set, &verdict.program, release.architecture) => None,
             Fate::Absent => Some(format!("{flavour}: no {}", verdict.program)),
             Fate::Refused { reason } => Some(format!("{flavour}: {} refused: {reason}", verdict.program)),
         });
@@ -421,16 +437,6 @@ fn table(mut cells: Vec<Cell>) -> anyhow::Result<()> {
     }
 }
 
-/// Another binary of this build.
-fn sibling(name: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe()?;
-    let path = own.parent().unwrap_or(Path::new("/")).join(name);
-    if !path.is_file() {
-        bail!("no {}: build it with `cargo build --workspace --bins`", path.display());
-    }
-    Ok(path)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -444,7 +450,7 @@ mod tests {
         let loaded = |instructions| Fate::Loaded { instructions };
         let refused = || Fate::Refused { reason: "too large".into() };
         let check = |verdicts: &[Verdict], expected: Result<&str, &str>| {
-            let found = verification("fentry", flavours("5.10"), verdicts);
+            let found = verification("fentry", &Release::of_series("5.10").unwrap(), verdicts);
             assert_eq!(found.as_deref().map_err(String::as_str), expected);
         };
         check(
@@ -469,7 +475,7 @@ mod tests {
         );
         check(&[], Err(""));
         let refused = [verdict("modern", "a", refused()), verdict("portable", "a", loaded(3))];
-        let found = verification("fentry", flavours("6.12"), &refused);
+        let found = verification("fentry", &Release::of_series("6.12").unwrap(), &refused);
         assert_eq!(
             found,
             Err("modern: a refused: too large".to_owned()),

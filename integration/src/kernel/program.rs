@@ -7,6 +7,8 @@ use std::fmt;
 use anyhow::{Context as _, bail};
 use object::{Object as _, ObjectSection as _};
 
+use super::architecture::Architecture;
+
 /// One embedded object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Embedded {
@@ -61,10 +63,14 @@ const OPTIONAL: [(&str, &str); 23] = [
     ("syscall", "sys_enter_epoll_pwait2"),
 ];
 
-/// Whether hook set `set` can do without `program`.
+/// Programs at system calls that newer architectures do not have: others are called in their place.
+const ONLY_ON_AMD64: [&str; 3] = ["sys_enter_epoll_wait", "sys_enter_poll", "sys_enter_select"];
+
+/// Whether hook set `set` can do without `program` on kernels for `architecture`.
 #[must_use]
-pub fn is_optional(set: &str, program: &str) -> bool {
+pub fn is_optional(set: &str, program: &str, architecture: Architecture) -> bool {
     OPTIONAL.contains(&(set, program))
+        || architecture != Architecture::Amd64 && ONLY_ON_AMD64.contains(&program)
 }
 
 /// All embedded objects.

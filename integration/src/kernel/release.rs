@@ -3,11 +3,15 @@
 //! In: the text of `apt-cache show` and of apt's source lists. Out: package names and versions, which move, so none
 //! is written here. Refuses to fetch.
 
+use super::architecture::Architecture;
+
 /// A kernel series and the Debian suite that has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Release {
-    /// How it is called here: its series.
+    /// How it is called here: its series, with the architecture where that is not this machine's.
     pub series: &'static str,
+    /// What it was built for.
+    pub architecture: Architecture,
     /// Debian's suite.
     pub suite: &'static str,
     /// Whether the suite has security updates in an archive of their own.
@@ -18,14 +22,18 @@ pub struct Release {
 
 /// Oldest supported to newest released.
 pub const RELEASES: [Release; 4] = [
-    Release { series: "5.10", suite: "bullseye", has_security: true, needs_cx16: false },
-    Release { series: "6.1", suite: "bookworm", has_security: true, needs_cx16: false },
-    Release { series: "6.12", suite: "trixie", has_security: true, needs_cx16: false },
-    Release { series: "7", suite: "sid", has_security: false, needs_cx16: true },
+    amd64("5.10", "bullseye"),
+    amd64("6.1", "bookworm"),
+    amd64("6.12", "trixie"),
+    Release { has_security: false, needs_cx16: true, ..amd64("7", "sid") },
 ];
 
-/// The package that always depends on the newest image: cloud kernels are small and have virtio.
-pub const NEWEST_IMAGE: &str = "linux-image-cloud-amd64";
+/// The newest stable one of another architecture.
+pub const ARM64: Release = Release { architecture: Architecture::Arm64, ..amd64("6.12-arm64", "trixie") };
+
+const fn amd64(series: &'static str, suite: &'static str) -> Release {
+    Release { series, architecture: Architecture::Amd64, suite, has_security: true, needs_cx16: false }
+}
 
 /// Which Debian mirror to use when this machine's own sources name none.
 const DEFAULT_MIRROR: &str = "http://deb.debian.org";
@@ -34,7 +42,7 @@ impl Release {
     /// The release of this series.
     #[must_use]
     pub fn of_series(series: &str) -> Option<Self> {
-        RELEASES.into_iter().find(|release| release.series == series)
+        RELEASES.into_iter().chain([ARM64]).find(|release| release.series == series)
     }
 
     /// An apt source list with this suite alone.
@@ -86,7 +94,7 @@ impl Package {
         Some(Self { version: field("Version")?.to_owned(), dependencies: names.map(str::to_owned).collect() })
     }
 
-    /// The image that [`NEWEST_IMAGE`] stands for.
+    /// The image that a package for the newest one stands for.
     #[must_use]
     pub fn image(&self) -> Option<&str> {
         self.dependencies.iter().map(String::as_str).find(|name| is_versioned(name, "linux-image-"))

@@ -1,6 +1,6 @@
-//! This machine's files, as a guest sees them: all of them, read-only.
+//! This machine's files, or those of another tree, as a guest sees them: all of them, read-only.
 //!
-//! In: folders that must be visible. Out: a socket that the virtual machine connects to. The server lives in a mount
+//! In: the tree, folders of this machine that must be visible. Out: a socket that the virtual machine connects to. The server lives in a mount
 //! namespace of its own in which the files really are read-only. Refuses to know what reads them.
 
 use std::collections::BTreeSet;
@@ -17,12 +17,12 @@ const READY: Duration = Duration::from_secs(20);
 const SERVERS: [&str; 4] =
     ["/usr/libexec/virtiofsd", "/usr/lib/virtiofsd", "/usr/bin/virtiofsd", "/usr/lib/qemu/virtiofsd"];
 
-/// Mounts the machine read-only at `$1`, then each of the mounts up to `--` in it, and becomes the server.
+/// Mounts the tree `$1` read-only at `$2`, then each of the mounts up to `--` in it, and becomes the server.
 /// The tmpfs keeps the server's pid files out of `/run`.
 const IN_NAMESPACE: &str = r#"
 set -e
-root=$1; shift
-mount --bind / "$root"
+tree=$1; root=$2; shift 2
+mount --bind "$tree" "$root"
 mount -o remount,bind,ro "$root"
 while [ "$1" != -- ]; do
     mount --bind "$1" "$root$1"
@@ -44,11 +44,12 @@ pub struct Share {
 }
 
 impl Share {
-    /// Serves the root of this machine, and the mounts that `visible` paths are on.
+    /// Serves the root of this machine, and the mounts that `visible` paths are on; or `tree`, which gets folders for
+    /// the `visible` ones to appear in.
     ///
     /// # Errors
     /// When there is no virtiofsd or it does not start.
-    pub fn start(folder: &Path, visible: &[PathBuf]) -> anyhow::Result<Self> {
+    pub fn start(folder: &Path, tree: Option<&Path>, visible: &[PathBuf]) -> anyhow::Result<Self> {
         let server = SERVERS.iter().find(|path| Path::new(path).is_file());
         let server = server.with_context(|| format!("no virtiofsd at {}", SERVERS.join(", ")))?;
         let root = folder.join("root");
@@ -56,7 +57,12 @@ impl Share {
         std::fs::create_dir(&root)?;
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", "unshare", "--mount", "--propagation", "private"]);
-        command.args(["sh", "-c", IN_NAMESPACE, "sh"]).arg(&root).args(mounts_of(visible)?).arg("--");
+        let mounts = match tree {
+            None => mounts_of(visible)?,
+            Some(tree) => mounts_in(tree, visible)?,
+        };
+        command.args(["sh", "-c", IN_NAMESPACE, "sh"]).arg(tree.unwrap_or(Path::new("/"))).arg(&root);
+        command.args(mounts).arg("--");
         command.arg(server).args(arguments(is_rust(server)?, &socket, &root));
         let server = Program::spawn("virtiofsd", command)?;
         let deadline = Instant::now() + READY;
@@ -99,6 +105,17 @@ fn arguments(is_rust: bool, socket: &Path, root: &Path) -> Vec<String> {
 fn mounts_of(paths: &[PathBuf]) -> anyhow::Result<BTreeSet<PathBuf>> {
     let table = std::fs::read_to_string("/proc/self/mounts").context("read /proc/self/mounts")?;
     Ok(paths.iter().filter_map(|path| mount_of(&table, path)).collect())
+}
+
+/// The folders `visible` themselves, outer ones first, each with a place in `tree` to be mounted at.
+fn mounts_in(tree: &Path, visible: &[PathBuf]) -> anyhow::Result<BTreeSet<PathBuf>> {
+    for folder in visible {
+        let place = tree.join(folder.strip_prefix("/").unwrap_or(folder));
+        std::fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
+    }
+    let is_inside =
+        |folder: &&PathBuf| visible.iter().any(|outer| outer != *folder && folder.starts_with(outer));
+    Ok(visible.iter().filter(|folder| !is_inside(folder)).cloned().collect())
 }
 
 fn mount_of(table: &str, path: &Path) -> Option<PathBuf> {

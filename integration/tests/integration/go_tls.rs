@@ -156,6 +156,17 @@ fn check(cases: Vec<Case>) {
     }
 }
 
+/// What needs no other program: it runs on any machine that Go builds for.
+#[test]
+fn both_ends_in_go() {
+    let mut rng = seeded("Go TLS, both ends");
+    let mut calls = |kind| load::calls(&mut rng, &Features::full(), kind, CALLS);
+    check(vec![
+        Case { name: "HTTP/1.1", calls: calls(Kind::Go), server: &[], client: &[] },
+        Case { name: "HTTP/2", calls: calls(Kind::Http2Go), server: &[], client: HTTP2 },
+    ]);
+}
+
 /// A client that leaves ends the exchange at both ends.
 #[test]
 fn an_early_close_ends_its_exchange() {

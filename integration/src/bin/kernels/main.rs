@@ -14,7 +14,7 @@ use integration::kernel::archive;
 use integration::kernel::machine::{Job, Machine};
 use integration::kernel::matrix::{Plan, Target};
 use integration::kernel::program::SETS;
-use integration::kernel::release::{RELEASES, Release};
+use integration::kernel::release::{ARM64, RELEASES, Release};
 use integration::program as workload;
 
 #[derive(Debug, Parser)]
@@ -33,6 +33,8 @@ enum Action {
     /// As much of it as fits into a few minutes: the oldest kernel, with the portable objects, and the strictest
     /// with the modern ones
     Smoke(Smoke),
+    /// The same on an emulated machine of arm64, with what was built for it
+    Arm64(Arm64),
     /// Runs a command as root on this machine's files, which it cannot change
     Run(Run),
 }
@@ -90,6 +92,22 @@ struct Smoke {
     tests: PathBuf,
 }
 
+#[derive(Debug, Args)]
+struct Arm64 {
+    /// The integration tests' binary, built for arm64 as the programs beside it
+    #[arg(long)]
+    tests: PathBuf,
+    /// Machines at the same time
+    #[arg(long, default_value_t = MACHINES)]
+    machines: usize,
+    /// Only these tests (beginnings of names)
+    #[arg(long)]
+    test: Vec<String>,
+    /// Only these sets
+    #[arg(long, value_parser = SETS)]
+    set: Vec<String>,
+}
+
 /// What the matrix runs: the accuracy gate in the clear and encrypted, and what is left behind by an agent that is
 /// killed.
 const TESTS: [&str; 3] = ["accuracy::", "encrypted::", "failure::sudden_death_leaves_nothing"];
@@ -98,6 +116,14 @@ const TESTS: [&str; 3] = ["accuracy::", "encrypted::", "failure::sudden_death_le
 const PROFILE_TESTS: [&str; 2] = ["profile::a_request_leads_to_its_profile", "profile::purity"];
 /// Samples of waits: they come behind a switch, by a tracepoint or by a kprobe.
 const WAITING_TESTS: [&str; 1] = ["waiting::sampled::waits_are_those_of_functions"];
+/// On arm64: what needs nothing there but a C compiler, and programs of Go that were built before.
+const ARM64_TESTS: [&str; 4] = [
+    "accuracy::raw_ends",
+    "causality::goroutines",
+    "failure::sudden_death_leaves_nothing",
+    "go_tls::both_ends_in_go",
+];
+const ARM64_PROFILE_TESTS: [&str; 1] = ["profile::purity"];
 /// Only where the kernel preempts itself.
 const PREEMPTED_TESTS: &str = "stress::";
 /// Rows of the accuracy gate that pass through most of a hook set.
@@ -113,6 +139,7 @@ fn main() -> anyhow::Result<ExitCode> {
     match Cli::parse().command {
         Action::Matrix(matrix) => matrix.run(),
         Action::Smoke(smoke) => smoke.run(),
+        Action::Arm64(arm64) => arm64.run(),
         Action::List => list(),
         Action::Run(run) => run.run(),
     }
@@ -172,6 +199,31 @@ impl Smoke {
             environment: vec![("OBI_TEST_ROWS".to_owned(), SMOKE_ROWS.to_owned())],
             choice: false,
             machines: MACHINES,
+        };
+        plan.run().map(|()| ExitCode::SUCCESS)
+    }
+}
+
+impl Arm64 {
+    /// The agent's own choice, every program before the verifier, and one test of each kind with every set.
+    fn run(self) -> anyhow::Result<ExitCode> {
+        let is_wanted = |set: &&str| self.set.is_empty() || self.set.iter().any(|name| name == set);
+        let plan = Plan {
+            targets: vec![Target { release: ARM64, preempt: false }],
+            sets: SETS.into_iter().filter(is_wanted).collect(),
+            left_out: Vec::new(),
+            tests: self.tests,
+            preempted: Vec::new(),
+            profiled: if self.test.is_empty() {
+                ARM64_PROFILE_TESTS.map(str::to_owned).into()
+            } else {
+                Vec::new()
+            },
+            waiting: if self.test.is_empty() { WAITING_TESTS.map(str::to_owned).into() } else { Vec::new() },
+            filters: if self.test.is_empty() { ARM64_TESTS.map(str::to_owned).into() } else { self.test },
+            environment: std::env::vars().filter(|(name, _)| name == "OBI_TEST_ROWS").collect(),
+            choice: true,
+            machines: self.machines.max(1),
         };
         plan.run().map(|()| ExitCode::SUCCESS)
     }
