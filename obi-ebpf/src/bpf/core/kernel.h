@@ -159,11 +159,15 @@ struct mm_struct {
 	unsigned long env_end;
 };
 
-#if defined(__TARGET_ARCH_x86)
 struct thread_struct {
+#if defined(__TARGET_ARCH_x86)
 	unsigned long fsbase; /* the thread pointer */
-};
+#else
+	struct {
+		unsigned long tp_value;
+	} uw;
 #endif
+};
 
 struct task_struct {
 	struct thread_info thread_info;
@@ -179,9 +183,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	u64 self_exec_id;
 	char comm[16];
-#if defined(__TARGET_ARCH_x86)
 	struct thread_struct thread;
-#endif
 };
 
 struct socket {

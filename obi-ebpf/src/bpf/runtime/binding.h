@@ -11,7 +11,7 @@
 
 #include "core/watch.h"
 
-#if defined(__TARGET_ARCH_x86) && !defined(OBI_HOST) && !defined(OBI_PORTABLE)
+#if !defined(OBI_HOST) && !defined(OBI_PORTABLE)
 #define OBI_GOROUTINES
 #endif
 
@@ -43,7 +43,7 @@ static __always_inline u64 stream_exchange(u64 connection, u32 stream)
 
 /* How goroutines are found in a process. */
 struct go_process {
-	u32 slot;      /* bytes from the thread's goroutine up to the thread pointer; 0: that was not to be proven */
+	u32 slot;      /* bytes from the thread's goroutine up to the thread pointer (arm64: 1); 0: that was not to be proven */
 	u32 number_at; /* where in a goroutine its number is */
 };
 
@@ -63,17 +63,39 @@ static __always_inline u64 word_of(u64 object, u32 at)
 	return word;
 }
 
+#if defined(__TARGET_ARCH_x86)
 static __always_inline u64 thread_pointer(void)
 {
 	return READ((struct task_struct *)bpf_get_current_task(), thread.fsbase);
 }
+
+/* What Go keeps at the thread's `slot`: the goroutine that it runs. */
+static __always_inline u64 running_goroutine(u32 slot)
+{
+	return word_of(thread_pointer() - slot, 0);
+}
+#elif defined(__TARGET_ARCH_arm64)
+/* As the thread left it when it last left its CPU, which is as good: it is set once. */
+static __always_inline u64 thread_pointer(void)
+{
+	return READ((struct task_struct *)bpf_get_current_task(), thread.uw.tp_value);
+}
+
+/* Go has it in a register for as long as its code runs; the kernel saves all of them on its way in. */
+static __always_inline u64 running_goroutine(u32 slot)
+{
+	const struct pt_regs *saved = (const void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	(void)slot;
+	return READ(saved, regs[28]);
+}
+#endif
 
 /* The number of the goroutine that this thread runs; 0: that is not known. */
 static __always_inline u64 current_goroutine(const struct go_process *process)
 {
 	if (!process->slot)
 		return 0;
-	return word_of(word_of(thread_pointer() - process->slot, 0), process->number_at);
+	return word_of(running_goroutine(process->slot), process->number_at);
 }
 
 /* Fields of a context and of all objects, since 3.7. */

@@ -14,23 +14,27 @@
 #ifdef OBI_GOROUTINES
 
 /* Words below the thread pointer that are looked through for the goroutine; the first without C in the program. */
-enum { SLOTS = 8 };
+#if defined(__TARGET_ARCH_x86)
+enum { SLOT_BYTES = 8, SLOTS = 8 };
+#else
+/* There it is in a register: there is nothing to be looked for. */
+enum { SLOT_BYTES = 1, SLOTS = 1 };
+#endif
 
 /* `goroutine` is the running one. Is it where this process keeps them, and if that is not known, where is that? */
 static __always_inline void prove_slot(u32 tgid, u64 goroutine, u32 number_at)
 {
 	struct go_process *known = bpf_map_lookup_elem(&go_process, &tgid);
 	struct go_process fresh = { .number_at = number_at };
-	u64 base = thread_pointer();
 	if (known) {
 		/* For good: what was right by chance once may be so again. */
-		if (known->slot && word_of(base - known->slot, 0) != goroutine)
+		if (known->slot && running_goroutine(known->slot) != goroutine)
 			known->slot = 0;
 		return;
 	}
 #pragma clang loop unroll(full)
-	for (u32 slot = 8; slot <= 8 * SLOTS; slot += 8)
-		if (!fresh.slot && word_of(base - slot, 0) == goroutine)
+	for (u32 slot = SLOT_BYTES; slot <= SLOT_BYTES * SLOTS; slot += SLOT_BYTES)
+		if (!fresh.slot && running_goroutine(slot) == goroutine)
 			fresh.slot = slot;
 	bpf_map_update_elem(&go_process, &tgid, &fresh, BPF_NOEXIST);
 	*(volatile u32 *)&global.follows_goroutines = 1;
@@ -58,10 +62,10 @@ int go_request(struct pt_regs *ctx)
 	struct runtime_key key = { .tgid = bpf_get_current_pid_tgid() >> 32 };
 	if (!layout || !is_watched(key.tgid))
 		return 0;
-	key.id = word_of(ctx->r14, number_at(layout));
+	key.id = word_of(GO_RUNNING(ctx), number_at(layout));
 	if (!key.id)
 		return 0;
-	prove_slot(key.tgid, ctx->r14, number_at(layout));
+	prove_slot(key.tgid, GO_RUNNING(ctx), number_at(layout));
 	bpf_map_update_elem(&goroutine, &key, &none, BPF_NOEXIST);
 	return 0;
 }
@@ -78,7 +82,7 @@ int go_create(struct pt_regs *ctx)
 	struct runtime_key key = { .tgid = bpf_get_current_pid_tgid() >> 32 };
 	if (!layout)
 		return 0;
-	creator = key.id = word_of(ctx->bx, creator_at(layout));
+	creator = key.id = word_of(GO_ARGUMENT_2(ctx), creator_at(layout));
 	bound = creator ? bpf_map_lookup_elem(&goroutine, &key) : NULL;
 	exchange = bound ? *bound : 0;
 	if (!exchange)
@@ -87,7 +91,7 @@ int go_create(struct pt_regs *ctx)
 		exchange &= ~(1ULL << GOROUTINE_HANDS_OVER_BIT);
 	else
 		exchange = (exchange | 1ULL << CAUSE_STARTED_BIT) & ~(1ULL << GOROUTINE_SENDS_BIT);
-	key.id = word_of(ctx->bx, number_at(layout));
+	key.id = word_of(GO_ARGUMENT_2(ctx), number_at(layout));
 	if (key.id && key.id != creator)
 		bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);
 	return 0;
@@ -102,10 +106,10 @@ int go_call(struct pt_regs *ctx)
 	struct runtime_key key = { .tgid = bpf_get_current_pid_tgid() >> 32 };
 	if (!layout || !is_watched(key.tgid))
 		return 0;
-	key.id = word_of(ctx->r14, number_at(layout));
+	key.id = word_of(GO_RUNNING(ctx), number_at(layout));
 	bound = bpf_map_lookup_elem(&goroutine, &key);
 	exchange = bound ? *bound : 0;
-	key.id = ctx->ax;
+	key.id = GO_ARGUMENT_1(ctx);
 	bpf_map_update_elem(&goroutine_connection, &key, &exchange, BPF_ANY);
 	return 0;
 }
@@ -119,7 +123,7 @@ int go_write(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
 	u64 id = bpf_get_current_pid_tgid(), *used_for;
-	struct runtime_key key = { .id = ctx->ax, .tgid = id >> 32 };
+	struct runtime_key key = { .id = GO_ARGUMENT_1(ctx), .tgid = id >> 32 };
 	struct thread_state *state, fresh = {};
 	u32 tid = id;
 	used_for = bpf_map_lookup_elem(&goroutine_connection, &key);
@@ -128,11 +132,11 @@ int go_write(struct pt_regs *ctx)
 	state = bpf_map_lookup_elem(&thread, &tid);
 	if (state) {
 		state->bound = *used_for;
-		state->buffer = ctx->bx;
+		state->buffer = GO_ARGUMENT_2(ctx);
 		return 0;
 	}
 	fresh.bound = *used_for;
-	fresh.buffer = ctx->bx;
+	fresh.buffer = GO_ARGUMENT_2(ctx);
 	if (bpf_map_update_elem(&thread, &tid, &fresh, BPF_ANY))
 		tally_add(key.tgid, TALLY_THREAD_FULL << 8, 1);
 	return 0;

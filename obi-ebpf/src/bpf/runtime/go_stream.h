@@ -48,11 +48,11 @@ int go_reader(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
 	u64 layout = tls_cookie(ctx), number;
-	struct runtime_key key = { .id = ctx->ax, .tgid = bpf_get_current_pid_tgid() >> 32 };
+	struct runtime_key key = { .id = GO_ARGUMENT_1(ctx), .tgid = bpf_get_current_pid_tgid() >> 32 };
 	if (!layout || !is_watched(key.tgid))
 		return 0;
-	prove_slot(key.tgid, ctx->r14, number_at(layout));
-	number = word_of(ctx->r14, number_at(layout));
+	prove_slot(key.tgid, GO_RUNNING(ctx), number_at(layout));
+	number = word_of(GO_RUNNING(ctx), number_at(layout));
 	bpf_map_update_elem(&goroutine_connection, &key, &number, BPF_ANY);
 	return 0;
 }
@@ -65,15 +65,15 @@ int go_handler(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
 	u64 layout = tls_cookie(ctx), stream, *reader, connection = 0;
-	struct runtime_key key = { .id = ctx->ax, .tgid = bpf_get_current_pid_tgid() >> 32 };
+	struct runtime_key key = { .id = GO_ARGUMENT_1(ctx), .tgid = bpf_get_current_pid_tgid() >> 32 };
 	if (!layout || !is_watched(key.tgid))
 		return 0;
-	prove_slot(key.tgid, ctx->r14, number_at(layout));
-	stream = word_of(word_of(ctx->bx, 0), 0);
+	prove_slot(key.tgid, GO_RUNNING(ctx), number_at(layout));
+	stream = word_of(word_of(GO_ARGUMENT_2(ctx), 0), 0);
 	reader = bpf_map_lookup_elem(&goroutine_connection, &key);
-	if (reader && stream && word_of(stream, 0) == ctx->ax)
+	if (reader && stream && word_of(stream, 0) == GO_ARGUMENT_1(ctx))
 		connection = read_by(key, *reader);
-	key.id = word_of(ctx->r14, number_at(layout));
+	key.id = word_of(GO_RUNNING(ctx), number_at(layout));
 	if (key.id)
 		bind(key, connection ? stream_exchange(connection, word_of(stream, GO_STREAM_NUMBER)) : 0);
 	return 0;
@@ -91,11 +91,11 @@ int go_headers(struct pt_regs *ctx)
 	struct runtime_key key = { .tgid = bpf_get_current_pid_tgid() >> 32 };
 	if (!layout || !is_watched(key.tgid))
 		return 0;
-	prove_slot(key.tgid, ctx->r14, number_at(layout));
-	frame = word_of(ctx->di, 0);
+	prove_slot(key.tgid, GO_RUNNING(ctx), number_at(layout));
+	frame = word_of(GO_ARGUMENT_4(ctx), 0);
 	if (!is_headers(frame))
-		frame = word_of(ctx->bx, 0);
-	key.id = word_of(ctx->r14, number_at(layout));
+		frame = word_of(GO_ARGUMENT_2(ctx), 0);
+	key.id = word_of(GO_RUNNING(ctx), number_at(layout));
 	if (!key.id)
 		return 0;
 	connection = read_by(key, key.id);
@@ -115,7 +115,7 @@ int go_sender(struct pt_regs *ctx)
 	struct runtime_key key = { .tgid = bpf_get_current_pid_tgid() >> 32 };
 	if (!layout)
 		return 0;
-	key.id = word_of(ctx->r14, number_at(layout));
+	key.id = word_of(GO_RUNNING(ctx), number_at(layout));
 	bound = bpf_map_lookup_elem(&goroutine, &key);
 	if (bound)
 		*bound |= 1ULL << GOROUTINE_SENDS_BIT;
@@ -132,13 +132,13 @@ int go_item(struct pt_regs *ctx)
 	OWN_STACK(ctx);
 	u64 layout = tls_cookie(ctx), *bound, exchange;
 	struct runtime_key key = { .tgid = bpf_get_current_pid_tgid() >> 32 };
-	if (!layout || !ctx->bx || !is_watched(key.tgid))
+	if (!layout || !GO_ARGUMENT_2(ctx) || !is_watched(key.tgid))
 		return 0;
-	key.id = word_of(ctx->r14, number_at(layout));
+	key.id = word_of(GO_RUNNING(ctx), number_at(layout));
 	bound = bpf_map_lookup_elem(&goroutine, &key);
 	/* Who reads frames works for none of them. */
 	exchange = bound && !(*bound >> GOROUTINE_HANDS_OVER_BIT & 1) ? *bound : 0;
-	key.id = ctx->di;
+	key.id = GO_ARGUMENT_4(ctx);
 	if (exchange)
 		bpf_map_update_elem(&goroutine_connection, &key, &exchange, BPF_ANY);
 	else
@@ -152,7 +152,7 @@ int go_header(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
 	u64 layout = tls_cookie(ctx), *bound, exchange, number;
-	struct runtime_key key = { .id = ctx->bx, .tgid = bpf_get_current_pid_tgid() >> 32 };
+	struct runtime_key key = { .id = GO_ARGUMENT_2(ctx), .tgid = bpf_get_current_pid_tgid() >> 32 };
 	u32 stream;
 	if (!layout)
 		return 0;
@@ -161,8 +161,8 @@ int go_header(struct pt_regs *ctx)
 		return 0;
 	exchange = *bound & ~(1ULL << GOROUTINE_SENDS_BIT);
 	bpf_map_delete_elem(&goroutine_connection, &key);
-	number = word_of(ctx->r14, number_at(layout));
-	stream = (u32)word_of(ctx->bx, 0) & 0x7fffffff;
+	number = word_of(GO_RUNNING(ctx), number_at(layout));
+	stream = (u32)word_of(GO_ARGUMENT_2(ctx), 0) & 0x7fffffff;
 	if (!number)
 		return 0;
 	key.id = number << STREAM_BITS | stream | GOROUTINE_OPENS;

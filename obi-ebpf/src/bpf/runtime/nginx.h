@@ -111,7 +111,7 @@ SEC("uprobe")
 int nginx_request(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
-	struct runtime_key key = { .id = ctx->di, .tgid = bpf_get_current_pid_tgid() >> 32 };
+	struct runtime_key key = { .id = TLS_ARGUMENT_1(ctx), .tgid = bpf_get_current_pid_tgid() >> 32 };
 	u64 exchange;
 	if (!is_watched(key.tgid))
 		return 0;
@@ -127,8 +127,8 @@ SEC("uprobe")
 int nginx_send(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
-	u64 id = bpf_get_current_pid_tgid(), buffer = ctx->si, *bound;
-	u64 request = word_of(ctx->di, NGINX_DATA);
+	u64 id = bpf_get_current_pid_tgid(), buffer = TLS_ARGUMENT_2(ctx), *bound;
+	u64 request = word_of(TLS_ARGUMENT_1(ctx), NGINX_DATA);
 	struct runtime_key key = { .tgid = id >> 32 };
 	struct thread_state *state;
 	u64 exchange;
@@ -142,7 +142,7 @@ int nginx_send(struct pt_regs *ctx)
 	if (!request || (u32)word_of(request, NGINX_SIGNATURE) != NGINX_HTTP)
 		return 0;
 	key.id = word_of(request, NGINX_CLIENT);
-	if (key.id == ctx->di)
+	if (key.id == TLS_ARGUMENT_1(ctx))
 		return 0; /* an answer */
 	if (!(tls_cookie(ctx) >> NGINX_PLAIN_BIT & 1))
 		buffer = word_of(word_of(buffer, NGINX_CHAIN_BUFFER), NGINX_BUFFER_BEGIN);

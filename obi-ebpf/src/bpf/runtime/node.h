@@ -56,7 +56,7 @@ int node_scope(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
 	/* Both are read, whatever the cookie says: the verifier takes no place in the context that was computed. */
-	u64 fourth = *(volatile u64 *)&ctx->cx, fifth = *(volatile u64 *)&ctx->r8;
+	u64 fourth = *(volatile u64 *)&TLS_ARGUMENT_4(ctx), fifth = *(volatile u64 *)&TLS_ARGUMENT_5(ctx);
 	u64 layout = tls_cookie(ctx), numbers = 0, own, number, trigger;
 	u64 own_at = layout >> NODE_OWN_AT & NODE_OFFSET_MASK;
 	struct async_thread *thread = find_async_thread();
@@ -64,13 +64,13 @@ int node_scope(struct pt_regs *ctx)
 	if (!layout || !is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
 	if (own_at)
-		own = ctx->si + own_at;
+		own = TLS_ARGUMENT_2(ctx) + own_at;
 	else
 		own = layout >> NODE_IN_R8_BIT & 1 ? fifth : fourth;
 	number = word_of(own, 0);
 	trigger = word_of(own, 8);
 	if (!own_at) {
-		numbers = word_of(ctx->si, layout >> NODE_NUMBERS_AT & NODE_OFFSET_MASK);
+		numbers = word_of(TLS_ARGUMENT_2(ctx), layout >> NODE_NUMBERS_AT & NODE_OFFSET_MASK);
 		if (!thread || thread->numbers != numbers || !log_of(thread))
 			thread = prove_numbers(numbers, number);
 	}

@@ -105,7 +105,7 @@ int python_copy(struct pt_regs *ctx)
 	u64 layout = tls_cookie(ctx), work, request;
 	struct runtime_key key = { .tgid = bpf_get_current_pid_tgid() >> 32 };
 	struct python_process *process;
-	key.id = ctx->ax;
+	key.id = TLS_RESULT(ctx);
 	if (!layout || !key.id || !is_watched(key.tgid))
 		return 0;
 	process = bpf_map_lookup_elem(&python_process, &key.tgid);
@@ -144,7 +144,7 @@ int python_enter(struct pt_regs *ctx)
 	struct runtime_key key = { .tgid = id >> 32 };
 	struct thread_state *state;
 	u32 tid = id;
-	key.id = ctx->di;
+	key.id = TLS_ARGUMENT_1(ctx);
 	if (!key.id || !is_watched(key.tgid))
 		return 0;
 	exchange = take_last_read();
@@ -168,7 +168,7 @@ SEC("uprobe")
 int python_free(struct pt_regs *ctx)
 {
 	OWN_STACK(ctx);
-	struct runtime_key key = { .id = ctx->di, .tgid = bpf_get_current_pid_tgid() >> 32 };
+	struct runtime_key key = { .id = TLS_ARGUMENT_1(ctx), .tgid = bpf_get_current_pid_tgid() >> 32 };
 	bpf_map_delete_elem(&goroutine, &key);
 	return 0;
 }

@@ -33,8 +33,8 @@ enum tls_layout_bit {
 	TLS_TYPE_AT = 15,   /* its lowest byte is the type of the record: those of another type are not reported */
 	TLS_ERROR_AT = 20,  /* 0 unless the call has failed: then nothing is reported */
 	TLS_WANTED_AT = 25, /* no register, but the wanted type: eight bits */
-	TLS_HOME_BIT = 33,  /* the object is in the memory above the return address, at 16 bytes from the register: Go's home of a first argument */
 	TLS_CHECK_BIT = 34, /* the jump of a check of the stack: where it is taken, the function begins again later, with the same arguments */
+	TLS_HOME_AT = 35,   /* no register: unless 0, the object is in memory, so many bytes above where the register points: Go's home of a first argument; 16 bits */
 };
 
 /*
@@ -65,6 +65,8 @@ enum tls_place {
 #define TLS_REGISTER(number, at) ((__u64)((number) + 1) << (at))
 #define TLS_DATA_RECORD (23ULL << TLS_WANTED_AT)
 #define TLS_CHECK (1ULL << TLS_CHECK_BIT)
+/* On x86-64 above the frame pointer and the return address. */
+#define TLS_HOME (16ULL << TLS_HOME_AT)
 
 /*
  * Layouts of Go's crypto/tls, in the ABI of 1.17 and later on x86-64 (arguments and results in rax, rbx, rcx, rdi,
@@ -76,8 +78,21 @@ enum tls_layout {
 	TLS_GO_RECORD = TLS_GO_OBJECT | TLS_REGISTER(3, TLS_BUFFER_AT) | TLS_REGISTER(1, TLS_COUNT_AT),
 	TLS_GO_SEND = TLS_GO_OBJECT | TLS_REGISTER(3, TLS_TYPE_AT) | TLS_DATA_RECORD | TLS_REGISTER(1, TLS_BUFFER_AT) |
 		      TLS_REGISTER(7, TLS_COUNT_AT),
-	TLS_GO_RECEIVE = 1ULL << TLS_HOME_BIT | TLS_REGISTER(5, TLS_OBJECT_AT) | TLS_REGISTER(7, TLS_TYPE_AT) | TLS_DATA_RECORD |
+	TLS_GO_RECEIVE = TLS_HOME | TLS_REGISTER(5, TLS_OBJECT_AT) | TLS_REGISTER(7, TLS_TYPE_AT) | TLS_DATA_RECORD |
 			 TLS_REGISTER(6, TLS_ERROR_AT) | TLS_REGISTER(0, TLS_BUFFER_AT) | TLS_REGISTER(3, TLS_COUNT_AT),
+};
+
+/*
+ * The same on arm64, since 1.18 (x0 to x4). How far the home is above the frame pointer depends on the frame, so the
+ * agent adds TLS_HOME_AT; without cookies there is nothing to go by.
+ */
+enum tls_layout_arm64 {
+	TLS_GO_ARM64_OBJECT = TLS_CHECK | TLS_REGISTER(0, TLS_OBJECT_AT),
+	TLS_GO_ARM64_RECORD = TLS_GO_ARM64_OBJECT | TLS_REGISTER(1, TLS_BUFFER_AT) | TLS_REGISTER(2, TLS_COUNT_AT),
+	TLS_GO_ARM64_SEND = TLS_GO_ARM64_OBJECT | TLS_REGISTER(1, TLS_TYPE_AT) | TLS_DATA_RECORD |
+			    TLS_REGISTER(2, TLS_BUFFER_AT) | TLS_REGISTER(3, TLS_COUNT_AT),
+	TLS_GO_ARM64_RECEIVE = TLS_REGISTER(29, TLS_OBJECT_AT) | TLS_REGISTER(3, TLS_TYPE_AT) | TLS_DATA_RECORD |
+			       TLS_REGISTER(4, TLS_ERROR_AT) | TLS_REGISTER(0, TLS_BUFFER_AT) | TLS_REGISTER(1, TLS_COUNT_AT),
 };
 
 #endif

@@ -46,6 +46,7 @@ static __noinline u64 described(const struct pt_regs *ctx, u64 layout, u32 at)
 	case 6: TAKE(regs[5]); break;
 	case 7: TAKE(regs[6]); break;
 	case 8: TAKE(regs[7]); break;
+	case 30: TAKE(regs[29]); break;
 	}
 #endif
 	return value;
@@ -67,7 +68,7 @@ static __always_inline bool begins_again(const struct pt_regs *ctx)
 /* The object at this hit, or 0 when there is nothing to report. */
 static __always_inline u64 object_now(const struct pt_regs *ctx, u64 layout)
 {
-	u64 object;
+	u64 object, home = layout >> TLS_HOME_AT & 0xffff;
 	if (layout >> TLS_CHECK_BIT & 1 && begins_again(ctx))
 		return 0;
 	if (layout >> TLS_TYPE_AT & 31 && (u8)described(ctx, layout, TLS_TYPE_AT) != (u8)(layout >> TLS_WANTED_AT))
@@ -75,7 +76,7 @@ static __always_inline u64 object_now(const struct pt_regs *ctx, u64 layout)
 	if (described(ctx, layout, TLS_ERROR_AT) || !is_watched(bpf_get_current_pid_tgid() >> 32))
 		return 0;
 	object = described(ctx, layout, TLS_OBJECT_AT);
-	if (layout >> TLS_HOME_BIT & 1 && bpf_probe_read_user(&object, sizeof(object), (void *)(object + 16))) {
+	if (home && bpf_probe_read_user(&object, sizeof(object), (void *)(object + home))) {
 		/* Whose the bytes are is not known; each exchange has a record that is received, on either side. */
 		tally_add(bpf_get_current_pid_tgid() >> 32, TALLY_LOST << 8 | LOSS_FAULT, 1);
 		return 0;
@@ -83,10 +84,15 @@ static __always_inline u64 object_now(const struct pt_regs *ctx, u64 layout)
 	return object;
 }
 
+/* `otherwise` is that of x86-64: elsewhere there is nothing to report without a cookie. */
 static __always_inline u64 layout_of(struct pt_regs *ctx, u64 otherwise)
 {
 	u64 layout = tls_cookie(ctx);
+#if defined(__TARGET_ARCH_x86)
 	return layout ? layout : otherwise;
+#else
+	return layout;
+#endif
 }
 
 /* In the portable objects the walk goes on in other programs, which find it by thread. */

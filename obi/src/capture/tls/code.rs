@@ -1,17 +1,21 @@
-//! Machine code of one function, as far as the choice of probe points needs it (x86-64).
+//! Machine code of one function, as far as the choice of probe points needs it (x86-64; that of arm64 is in [`arm64`]).
 //!
 //! In: bytes and their address. Out: which instructions the kernel emulates at a probe, how far the arguments are still
 //! in their registers, where a result is final. Whatever is not understood ends the look: an answer is proven or
 //! absent. Refuses to know what the function does. Pure.
 #![forbid(unsafe_code)]
 
+pub(super) mod arm64;
 mod error;
 mod go;
 mod goroutine;
 mod node;
+mod of_go;
 mod rustls;
 
+pub(super) use arm64::Received;
 pub(super) use goroutine::Numbers;
+pub(super) use of_go::GoFunction;
 pub(super) use rustls::{Encrypter, Inner};
 
 use std::collections::BTreeSet;

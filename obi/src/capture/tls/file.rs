@@ -128,6 +128,7 @@ fn by_symbols(source: &dyn Source, image: &Image, returns: Returns) -> Result<Ve
 fn planned(source: &dyn Source, image: &Image, symbols: &[Symbol], returns: Returns) -> Vec<ProbePoint> {
     let machine = match image.machine() {
         elf::EM_X86_64 => Machine::X86,
+        elf::EM_AARCH64 => Machine::Arm64,
         _ => Machine::Other,
     };
     plan(symbols, machine, returns, &File { image, source })

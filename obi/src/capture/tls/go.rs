@@ -9,11 +9,14 @@
 
 use std::collections::BTreeMap;
 
-use obi_ebpf::{TLS_GO_OBJECT, TLS_GO_RECEIVE, TLS_GO_RECORD, TLS_GO_SEND};
+use obi_ebpf::{
+    TLS_GO_ARM64_OBJECT, TLS_GO_ARM64_RECEIVE, TLS_GO_ARM64_RECORD, TLS_GO_ARM64_SEND, TLS_GO_OBJECT,
+    TLS_GO_RECEIVE, TLS_GO_RECORD, TLS_GO_SEND, TLS_HOME_AT,
+};
 use object::elf;
 use thiserror::Error;
 
-use super::code::Function;
+use super::code::{GoFunction, Received};
 use super::elf::{Image, Source};
 use super::point::{Cost, ProbePoint};
 use super::program::Program;
@@ -24,11 +27,11 @@ use crate::capture::executable::go::pclntab::{Named, Version};
 /// Why Go's TLS in a file is not probed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum Unproven {
-    /// Another one than x86-64.
-    #[error("Go's TLS is probed on x86-64 only")]
+    /// Another one than x86-64 and arm64.
+    #[error("Go's TLS is probed on x86-64 and arm64 only")]
     Machine,
     /// It hands arguments over in memory.
-    #[error("it was built by Go before 1.17, which hands arguments over in memory")]
+    #[error("it was built by Go before 1.17 (arm64: 1.18), which hands arguments over in memory")]
     Old,
     /// It may have been put into its callers (by profile-guided optimization).
     #[error("Go's TLS has no function `{0}` of its own here")]
@@ -43,12 +46,15 @@ struct Row {
     function: &'static str,
     program: Program,
     n_arguments: usize,
-    layout: u64,
+    /// Where what it reports is, on x86-64 and on arm64.
+    layouts: [u64; 2],
 }
 
-const fn row(function: &'static str, program: Program, n_arguments: usize, layout: u64) -> Row {
-    Row { function, program, n_arguments, layout }
+const fn row(function: &'static str, program: Program, n_arguments: usize, layouts: [u64; 2]) -> Row {
+    Row { function, program, n_arguments, layouts }
 }
+
+const OBJECT: [u64; 2] = [TLS_GO_OBJECT, TLS_GO_ARM64_OBJECT];
 
 const WRITE: &str = "(*Conn).writeRecordLocked";
 const RECORD: &str = "(*Conn).write";
@@ -60,11 +66,11 @@ const DECRYPT: &str = "(*halfConn).decrypt";
 const HANDSHAKES: [&str; 2] = ["(*Conn).clientHandshake", "(*Conn).serverHandshake"];
 
 const ROWS: [Row; 5] = [
-    row(WRITE, Program::TlsNowSend, 4, TLS_GO_SEND),
-    row(RECORD, Program::TlsNowRecord, 3, TLS_GO_RECORD),
-    row(HANDSHAKES[0], Program::TlsNowBegin, 1, TLS_GO_OBJECT),
-    row(HANDSHAKES[1], Program::TlsNowBegin, 1, TLS_GO_OBJECT),
-    row(CLOSE, Program::TlsNowEnd, 1, TLS_GO_OBJECT),
+    row(WRITE, Program::TlsNowSend, 4, [TLS_GO_SEND, TLS_GO_ARM64_SEND]),
+    row(RECORD, Program::TlsNowRecord, 3, [TLS_GO_RECORD, TLS_GO_ARM64_RECORD]),
+    row(HANDSHAKES[0], Program::TlsNowBegin, 1, OBJECT),
+    row(HANDSHAKES[1], Program::TlsNowBegin, 1, OBJECT),
+    row(CLOSE, Program::TlsNowEnd, 1, OBJECT),
 ];
 const WANTED: [&str; 7] = [WRITE, RECORD, CLOSE, READ, DECRYPT, HANDSHAKES[0], HANDSHAKES[1]];
 
@@ -114,10 +120,12 @@ struct Text<'a> {
 
 impl Text<'_> {
     fn points(&self, package: &Package, version: Version) -> Result<Vec<ProbePoint>, Unproven> {
-        if self.image.machine() != elf::EM_X86_64 {
-            return Err(Unproven::Machine);
-        }
-        if version < Version::Go116 {
+        let oldest = match self.image.machine() {
+            elf::EM_X86_64 => Version::Go116,
+            elf::EM_AARCH64 => Version::Go118,
+            _ => return Err(Unproven::Machine),
+        };
+        if version < oldest {
             return Err(Unproven::Old);
         }
         let mut points = vec![self.receive(package)?];
@@ -138,8 +146,9 @@ impl Text<'_> {
         let named = package.get(row.function).ok_or(Unproven::Missing(row.function))?;
         let unknown = || Unproven::Code(row.function);
         let code = self.code(named).ok_or_else(unknown)?;
-        let address = Function::whole(named.start, &code).stack_check(row.n_arguments).ok_or_else(unknown)?;
-        self.point(row.program, address, row.layout).ok_or_else(unknown)
+        let function = self.function(named.start, &code).ok_or_else(unknown)?;
+        let address = function.stack_check(row.n_arguments).ok_or_else(unknown)?;
+        self.point(row.program, address, self.choose(row.layouts)).ok_or_else(unknown)
     }
 
     /// Where a record has been decrypted.
@@ -148,9 +157,22 @@ impl Text<'_> {
         let (read, decrypt) = (get(READ)?, get(DECRYPT)?.start);
         let unknown = || Unproven::Code(READ);
         let code = self.code(read).ok_or_else(unknown)?;
-        let function = Function::whole(read.start, &code);
-        let address = function.error_check(decrypt).filter(|_| function.keeps_first_argument(decrypt));
-        self.point(Program::TlsNowReceive, address.ok_or_else(unknown)?, TLS_GO_RECEIVE).ok_or_else(unknown)
+        let function = self.function(read.start, &code);
+        let Received { address, home } =
+            function.and_then(|function| function.received(decrypt)).ok_or_else(unknown)?;
+        // A cookie has room for homes that are not farther away.
+        let home = u64::from(u16::try_from(home).map_err(|_| unknown())?);
+        let layout = self.choose([TLS_GO_RECEIVE, TLS_GO_ARM64_RECEIVE]) | home << TLS_HOME_AT;
+        self.point(Program::TlsNowReceive, address, layout).ok_or_else(unknown)
+    }
+
+    fn function<'a>(&self, address: u64, code: &'a [u8]) -> Option<GoFunction<'a>> {
+        GoFunction::whole(self.image.machine(), address, code)
+    }
+
+    /// Of a layout for x86-64 and one for arm64.
+    fn choose(&self, [on_x86, on_arm64]: [u64; 2]) -> u64 {
+        if self.image.machine() == elf::EM_AARCH64 { on_arm64 } else { on_x86 }
     }
 
     fn point(&self, program: Program, address: u64, cookie: u64) -> Option<ProbePoint> {

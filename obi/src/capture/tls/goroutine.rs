@@ -10,7 +10,7 @@
 use obi_ebpf::{GO_CREATOR_AT, GO_NUMBER_AT, GO_OFFSET_MASK};
 use object::elf;
 
-use super::code::{Function, Numbers};
+use super::code::{GoFunction, Numbers};
 use super::elf::{Image, Source};
 use super::point::{Cost, ProbePoint};
 use super::program::Program;
@@ -97,7 +97,7 @@ pub(super) fn plan(source: &dyn Source, image: &Image) -> Vec<ProbePoint> {
 }
 
 fn points(source: &dyn Source, image: &Image) -> Option<Vec<ProbePoint>> {
-    if image.machine() != elf::EM_X86_64 {
+    if ![elf::EM_X86_64, elf::EM_AARCH64].contains(&image.machine()) {
         return None;
     }
     let elf = Elf::read(source).ok()?;
@@ -165,10 +165,10 @@ impl Text<'_> {
         all.next().filter(|_| all.next().is_none())
     }
 
-    fn within<T>(&self, named: &Named, find: impl Fn(&Function<'_>) -> Option<T>) -> Option<T> {
+    fn within<T>(&self, named: &Named, find: impl Fn(&GoFunction<'_>) -> Option<T>) -> Option<T> {
         let length = usize::try_from(named.end - named.start).ok().filter(|it| *it <= FUNCTION_BYTES)?;
         let code = self.image.code(self.source, named.start, length)?;
-        find(&Function::whole(named.start, &code))
+        find(&GoFunction::whole(self.image.machine(), named.start, &code)?)
     }
 
     fn point(&self, program: Program, address: u64, cookie: u64) -> Option<ProbePoint> {

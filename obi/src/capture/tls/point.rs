@@ -11,7 +11,7 @@
 use obi_ebpf::TLS_FIFTH_BIT;
 use serde::Serialize;
 
-use super::code::{Entry, Function, InnerCall};
+use super::code::{CODE_BYTES, Entry, Function, InnerCall, arm64};
 use super::program::Program;
 
 /// A place for a kernel program.
@@ -82,6 +82,8 @@ pub const NAMES: [&str; 23] = [
 pub enum Machine {
     /// x86-64, which is looked into.
     X86,
+    /// arm64, which is looked into likewise, but not for functions without a name.
+    Arm64,
     /// Another one: probes go to the entry and the return.
     Other,
 }
@@ -223,7 +225,30 @@ impl<'a> Planner<'a> {
 
     fn single(&mut self, call: Call) {
         for symbol in self.symbols.iter().filter(|symbol| symbol.name == call.name) {
-            self.function(call, &Function::new(symbol.address, &symbol.code));
+            match self.machine {
+                Machine::Arm64 => self.on_arm64(call, symbol),
+                _ => self.function(call, &Function::new(symbol.address, &symbol.code)),
+            }
+        }
+    }
+
+    /// Returns are simulated there, too: where all of them are known, no return probe is needed.
+    fn on_arm64(&mut self, call: Call, symbol: &Symbol) {
+        let function = arm64::Function::whole(symbol.address, &symbol.code);
+        let first = Site { address: symbol.address, cost: Cost::SingleStepped, cookie: 0 };
+        let emulated = |address| Site { address, cost: Cost::Emulated, ..first };
+        let n_arguments = u32::try_from(call.n_arguments).unwrap_or(u32::MAX);
+        let entry = function.entry(n_arguments).map_or(first, emulated);
+        match function.returns(symbol.code.len() < CODE_BYTES) {
+            _ if !call.has_result => self.add(call.enter, false, entry),
+            Some(returns) => {
+                self.add(call.enter, false, entry);
+                for address in returns {
+                    self.add(Program::TlsExit, false, emulated(address));
+                }
+            }
+            None if self.returns == Returns::Allowed => self.at_entry(call, first),
+            None => {}
         }
     }
 
@@ -233,9 +258,16 @@ impl<'a> Planner<'a> {
         let (Some(plain), Some(with_sequence)) = (of(RECORD_RECEIVE), of(RECORD_RECEIVE_SEQUENCE)) else {
             return;
         };
+        if self.machine != Machine::X86 {
+            // They read no other records than those with data.
+            for name in [RECORD_RECEIVE, RECORD_RECEIVE_SEQUENCE] {
+                self.single(with_result(name, Program::TlsReadEnter, 3));
+            }
+            return;
+        }
         let inner = Function::new(with_sequence.address, &with_sequence.code).typed_call(DATA);
         let is_inner = |target: &u64| Function::new(plain.address, &plain.code).calls(*target);
-        let Some(target) = inner.filter(is_inner).filter(|_| self.machine == Machine::X86) else { return };
+        let Some(target) = inner.filter(is_inner) else { return };
         let Some(code) = self.text.code(target) else { return };
         // Its end is not known; the next function that is known jumps to it.
         let next =

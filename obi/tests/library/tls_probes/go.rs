@@ -20,7 +20,10 @@ use obi::capture::tls::elf::OpenFile;
 use obi::capture::tls::file::{Plan, probe_points};
 use obi::capture::tls::point::{Cost, Returns};
 use obi::capture::tls::program::{BYTES, Program};
-use obi_ebpf::{TLS_GO_OBJECT, TLS_GO_RECEIVE, TLS_GO_RECORD, TLS_GO_SEND};
+use obi_ebpf::{
+    TLS_GO_ARM64_OBJECT, TLS_GO_ARM64_RECEIVE, TLS_GO_ARM64_RECORD, TLS_GO_ARM64_SEND, TLS_GO_OBJECT,
+    TLS_GO_RECEIVE, TLS_GO_RECORD, TLS_GO_SEND, TLS_HOME_AT,
+};
 use tempfile::TempDir;
 
 use super::{ONE, programs};
@@ -114,16 +117,36 @@ fn plan(path: &Path) -> Plan {
     probe_points(&OpenFile { file, length }, Returns::Forbidden).unwrap()
 }
 
+/// An architecture, as Go calls it, and where things are there: an object, what is received, sent, a record.
+type Layouts = (&'static str, [u64; 4]);
+
+/// Go itself builds for any of them: no library of this machine is needed for it.
+const ARCHITECTURES: [Layouts; 2] = [
+    ("amd64", [TLS_GO_OBJECT, TLS_GO_RECEIVE & BELOW_HOME, TLS_GO_SEND, TLS_GO_RECORD]),
+    ("arm64", [TLS_GO_ARM64_OBJECT, TLS_GO_ARM64_RECEIVE, TLS_GO_ARM64_SEND, TLS_GO_ARM64_RECORD]),
+];
+const BELOW_HOME: u64 = (1 << TLS_HOME_AT) - 1;
+
 #[test]
 fn points_are_proven_in_every_build() {
     let folder = tempfile::tempdir().unwrap();
-    let check = |name: &str, arguments: &[&str]| {
-        let plan = plan(&built(folder.path(), name, arguments, &[("CGO_ENABLED", "0")]));
-        assert_eq!(plan.not_probed, None, "{name}");
+    let check = |name: &str, arguments: &[&str], (architecture, layouts): Layouts| {
+        let variables = [("CGO_ENABLED", "0"), ("GOARCH", architecture)];
+        let path = built(folder.path(), name, arguments, &variables);
+        let plan = plan(&path);
+        assert_eq!(plan.not_probed, None, "{name}, {architecture}");
         let mut found = BTreeMap::<_, Vec<u64>>::new();
         for point in &plan.points {
             assert!(point.cost == Cost::Emulated && !point.at_return, "{name}: {point:?}");
-            found.entry(point.program).or_default().push(point.cookie);
+            // How far the home is above the frame pointer is up to Go on arm64.
+            let home = point.cookie >> TLS_HOME_AT;
+            let is_right = match (point.program, architecture) {
+                (Program::TlsNowReceive, "amd64") => home == 16,
+                (Program::TlsNowReceive, _) => home > 16 && home.is_multiple_of(8),
+                _ => home == 0,
+            };
+            assert!(is_right, "{name}, {architecture}: {point:x?}");
+            found.entry(point.program).or_default().push(point.cookie & BELOW_HOME);
         }
         // Where numbers are changes with Go; all programs get the same offsets.
         let goroutines = found.get(&Program::GoCreate).cloned().unwrap_or_default();
@@ -132,13 +155,14 @@ fn points_are_proven_in_every_build() {
             offsets.flatten().all(|at| at > 0x40 && at < 0x400 && at % 8 == 0),
             "{name}: {goroutines:x?}"
         );
-        assert_eq!(goroutines.len(), 1, "{name}");
+        assert_eq!(goroutines.len(), 1, "{name}, {architecture}");
+        let [object, receive, send, record] = layouts;
         let expected = [
-            (Program::TlsNowEnd, vec![TLS_GO_OBJECT]),
-            (Program::TlsNowReceive, vec![TLS_GO_RECEIVE]),
-            (Program::TlsNowSend, vec![TLS_GO_SEND]),
-            (Program::TlsNowRecord, vec![TLS_GO_RECORD]),
-            (Program::TlsNowBegin, vec![TLS_GO_OBJECT; 2]),
+            (Program::TlsNowEnd, vec![object]),
+            (Program::TlsNowReceive, vec![receive]),
+            (Program::TlsNowSend, vec![send]),
+            (Program::TlsNowRecord, vec![record]),
+            (Program::TlsNowBegin, vec![object; 2]),
             (Program::GoRequest, goroutines.clone()),
             (Program::GoCreate, goroutines.clone()),
             (Program::GoCall, goroutines.clone()),
@@ -147,11 +171,32 @@ fn points_are_proven_in_every_build() {
             (Program::GoHandler, goroutines.clone()),
             (Program::GoSender, goroutines.clone()),
         ];
-        assert_eq!(found, BTreeMap::from(expected), "{name}");
+        assert_eq!(found, BTreeMap::from(expected), "{name}, {architecture}");
+        if architecture == "arm64" {
+            simulated(&path, &plan);
+        }
     };
-    check("plain", &[]);
-    check("stripped", &["-ldflags=-s -w"]);
-    check("pie", &["-buildmode=pie", "-ldflags=-s -w"]);
+    for layouts in ARCHITECTURES {
+        check("plain", &[], layouts);
+        check("stripped", &["-ldflags=-s -w"], layouts);
+        check("pie", &["-buildmode=pie", "-ldflags=-s -w"], layouts);
+    }
+}
+
+/// Each point is at a word that the kernel simulates: `bl`, `b.ls`, or `cbz` or `cbnz` of the error.
+#[track_caller]
+fn simulated(path: &Path, plan: &Plan) {
+    let bytes = fs::read(path).unwrap();
+    for point in &plan.points {
+        let word = *bytes[usize::try_from(point.offset).unwrap()..].first_chunk().unwrap();
+        let word = u32::from_le_bytes(word);
+        let is_it = match point.program {
+            Program::TlsNowReceive => word & 0xfe00_001f == 0xb400_0004,
+            Program::GoCreate => word >> 26 == 0x25,
+            _ => word & 0xff00_001f == 0x5400_0009,
+        };
+        assert!(is_it, "{point:?}: {word:08x}");
+    }
 }
 
 /// What is not understood is not probed, and says so.
@@ -178,10 +223,10 @@ fn other_code_is_refused() {
     check(Program::TlsNowRecord, 1, 0x84, "(*Conn).write");
     check(Program::TlsNowReceive, 0, 0x90, "readRecordOrCCS");
     // The machine is another one.
-    let mut arm = bytes.clone();
-    arm[18] = 0xb7;
-    let plan = probe_points(&arm.as_slice(), Returns::Allowed).unwrap();
-    assert!(plan.points.is_empty() && plan.not_probed.unwrap().contains("x86-64"));
+    let mut another = bytes.clone();
+    another[18] = 0xf3;
+    let plan = probe_points(&another.as_slice(), Returns::Allowed).unwrap();
+    assert!(plan.points.is_empty() && plan.not_probed.unwrap().contains("x86-64 and arm64 only"));
     // Its functions have other names.
     let text = bytes.windows(17).position(|at| at == b"writeRecordLocked").unwrap();
     let mut nameless = bytes;

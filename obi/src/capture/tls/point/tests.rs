@@ -214,6 +214,43 @@ fn another_processor_is_probed_at_entry_and_return() {
     check_machine(Machine::Other, &sample, &expected, &[]);
 }
 
+/// OpenSSL 3.5 of Debian 13, for arm64 (`llvm-objdump -d`).
+const ARM64_READ: &str = "3f2303d5ff8300d1e30600f0630447f9fd7b01a9fd430091640040f9e40700f9040080d20203f837427c4093e3030091\
+                          64ffff971f000071e10340b920c0801ae10600f0210447f9e30740f9220040f9630002eb020080d221030054fd7b41a9\
+                          ff830091bf2303d5010080d2020080d2030080d2040080d2100080d2110080d2c0035fd6eb89ff970205009042001791\
+                          4200089161278152a00400f000c01f91248cff9780028052020080d2e1218052848bff9700008012e2ffff17b18aff97";
+const ARM64_READ_EX: &str = "3f2303d5fd7bbfa9fd0300913dffff97fd7bc1a8bf2303d5007ca00a010080d2020080d2030080d2100080d2110080d2\
+                             c0035fd6";
+
+#[test]
+fn on_arm64_returns_are_probed_where_they_are_simulated() {
+    const FREE: &str = "5f2403d5800500b43f2303d5fd7bbea901800091fd030091f30b00f9f30300aac0035fd6";
+    let sample = Sample(&[
+        ("SSL_read", 0x40a80, ARM64_READ),
+        ("SSL_read_ex", 0x40b40, ARM64_READ_EX),
+        ("SSL_free", 0x4ab20, FREE),
+    ]);
+    let expected = [
+        // Both are `ret`; the others `adrp`, `bl` and `cbz`.
+        (TlsExit, 0x40b00, false, Emulated),
+        (TlsExit, 0x40b70, false, Emulated),
+        (TlsReadEnter, 0x40a88, false, Emulated),
+        (TlsReadExEnter, 0x40b4c, false, Emulated),
+        (TlsFree, 0x4ab24, false, Emulated),
+    ];
+    check_machine(Machine::Arm64, &sample, &expected, &[]);
+    // A function that ends in another one returns there: `b`.
+    let sample = Sample(&[("SSL_write", 0x100, "3f2303d5bf2303d500010014")]);
+    let expected = [(TlsExit, 0x100, true, SingleStepped), (TlsWriteEnter, 0x100, false, SingleStepped)];
+    check_machine(Machine::Arm64, &sample, &expected, &[]);
+    check_machine(
+        Machine::Arm64,
+        &Sample(&[("SSL_free", 0x100, "")]),
+        &[(TlsFree, 0x100, false, SingleStepped)],
+        &[],
+    );
+}
+
 #[test]
 fn without_return_probes_only_results_behind_jumps_are_seen() {
     let sample = Sample(&[
