@@ -14,7 +14,7 @@ use super::release::Release;
 use crate::seed::note;
 
 /// What tests start or compile with there. Changed packages need another [`NAME`].
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 16] = [
     "base-files",
     "base-passwd",
     "busybox-static",
@@ -22,6 +22,7 @@ const PACKAGES: [&str; 15] = [
     "coreutils",
     "util-linux",
     "procps",
+    "bpftool",
     "gcc",
     "libc6-dev",
     "binutils",
@@ -31,7 +32,7 @@ const PACKAGES: [&str; 15] = [
     "libssl-dev",
     "python3",
 ];
-const NAME: &str = "tree-1";
+const NAME: &str = "tree-2";
 /// What the packages' scripts would make.
 const LINKS: [(&str, &str); 3] = [
     ("usr/bin/cc", "gcc"),
