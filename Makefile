@@ -75,7 +75,7 @@ kernel-smoke:
 test-kernels: dependencies ## Every hook set on Debian's kernels from 5.10 to the newest, under QEMU (takes two hours)
 	tests=$(TESTS) && [ -n "$$tests" ] && $(SUDO) $(TARGET)/debug/kernels matrix --tests "$$tests" $(ARGS)
 
-test-arm64: dependencies ## Every hook set, a profile and Go's TLS on an emulated arm64 with Debian's 6.12 (needs root; an hour the first time)
+test-arm64: dependencies ## Every hook set and Go's TLS on an emulated arm64 with Debian's 6.12 (needs root; an hour and a half the first time)
 	$(SUDO) script/test-arm64 $(ARGS)
 
 test-wide: ## More integration tests of the kinds that `make test` has one of each of (needs root; three quarters of an hour)
