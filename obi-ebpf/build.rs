@@ -68,7 +68,8 @@ fn find_clang() -> Result<String, String> {
         .ok_or_else(|| format!("no clang found (tried {}): {INSTALL}", candidates.join(", ")))
 }
 
-/// Where this machine has the headers of its own architecture: plain integers are the same on all that are compiled for.
+/// Where this machine has the headers of its own architecture: plain integers are the same on all that are compiled
+/// for.
 fn multiarch() -> String {
     format!("/usr/include/{}-linux-gnu", std::env::consts::ARCH)
 }

@@ -1,7 +1,8 @@
 //! This machine's files, or those of another tree, as a guest sees them: all of them, read-only.
 //!
-//! In: the tree, folders of this machine that must be visible. Out: a socket that the virtual machine connects to. The server lives in a mount
-//! namespace of its own in which the files really are read-only. Refuses to know what reads them.
+//! In: the tree, folders of this machine that must be visible. Out: a socket that the virtual machine connects to. The
+//! server lives in a mount namespace of its own in which the files really are read-only. Refuses to know what reads
+//! them.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

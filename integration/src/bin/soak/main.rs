@@ -3,8 +3,9 @@
 //!
 //! In: a built agent, nginx, curl. Out: the slope of the lower edge of its memory, kernel maps and descriptors, with
 //! standard errors, and whether every request was seen or counted as lost. What of the memory is the page's history
-//! has a row of its own; its bound is so low that it is full within the warm-up, as by default after two hours. The load is small and steady, with processes that come and go, as on
-//! a machine without an operator. A line a minute goes to stderr.
+//! has a row of its own; its bound is so low that it is full within the warm-up, as by default after two hours. The
+//! load is small and steady, with processes that come and go, as on a machine without an operator. A line a minute
+//! goes to stderr.
 
 mod load;
 mod slope;

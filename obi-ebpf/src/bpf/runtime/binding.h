@@ -43,7 +43,7 @@ static __always_inline u64 stream_exchange(u64 connection, u32 stream)
 
 /* How goroutines are found in a process. */
 struct go_process {
-	u32 slot;      /* bytes from the thread's goroutine up to the thread pointer (arm64: 1); 0: that was not to be proven */
+	u32 slot;      /* bytes from the thread's goroutine up to its pointer (arm64: 1); 0: that was not to be proven */
 	u32 number_at; /* where in a goroutine its number is */
 };
 

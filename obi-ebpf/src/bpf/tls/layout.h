@@ -34,7 +34,11 @@ enum tls_layout_bit {
 	TLS_ERROR_AT = 20,  /* 0 unless the call has failed: then nothing is reported */
 	TLS_WANTED_AT = 25, /* no register, but the wanted type: eight bits */
 	TLS_CHECK_BIT = 34, /* the jump of a check of the stack: where it is taken, the function begins again later, with the same arguments */
-	TLS_HOME_AT = 35,   /* no register: unless 0, the object is in memory, so many bytes above where the register points: Go's home of a first argument; 16 bits */
+	/*
+	 * No register, but 16 bits: unless 0, the object is in memory, so many bytes above where its register points.
+	 * Go keeps a first argument there, in its home.
+	 */
+	TLS_HOME_AT = 35,
 };
 
 /*

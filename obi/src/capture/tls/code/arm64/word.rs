@@ -119,7 +119,7 @@ pub(super) fn may_write(word: u32, register: u32) -> bool {
         Memory::Store { .. } => by_index,
         Memory::Load { .. } if is_vector => by_index,
         Memory::Load { is_pair } => by_index || names(0) || is_pair && names(10),
-        // Of exclusive and atomic ones what was there, and what tells success.
+        // Exclusive and atomic instructions write what memory held, and whether they succeeded.
         Memory::None | Memory::Unknown => by_index || names(0) || names(10) || names(16),
     }
 }
