@@ -211,15 +211,15 @@ impl Directory {
     }
 
     /// Who the process is; asks, and waits a little, if that is not known.
-    pub(super) fn identity(&mut self, tgid: u32) -> Identity {
+    pub(super) fn identity(&mut self, tgid: u32) -> Arc<Identity> {
         if !self.is_pending(tgid)
             && let Some(identity) = self.settled(tgid)
         {
-            return identity.clone();
+            return Arc::clone(identity);
         }
         let is_answered = self.send(Notice::Settle { tgid }).is_some_and(|number| self.wait(number));
         self.counts.late += u64::from(!is_answered);
-        self.known(tgid)
+        Arc::new(self.known(tgid))
     }
 
     /// Whether it is watched; asks as [`Self::identity`] does.
@@ -305,7 +305,7 @@ impl Directory {
         }
     }
 
-    fn settled(&mut self, tgid: u32) -> Option<&Identity> {
+    fn settled(&mut self, tgid: u32) -> Option<&Arc<Identity>> {
         let Self { at_hand, table, .. } = self;
         at_hand.get(tgid, table.version(), || {
             table.with(tgid, |process| process.is_settled().then(|| Identity::of(process))).flatten()

@@ -77,7 +77,8 @@ impl SpanPipeline {
             match report {
                 Report::Cpu(samples) => samples.iter().for_each(|samples| self.registry.add_cpu(samples)),
                 Report::Who(pid) => {
-                    let Identity { service, instance, executable, is_watched } = self.processes.identity(pid);
+                    let who = self.processes.identity(pid);
+                    let Identity { service, instance, executable, is_watched } = Identity::clone(&who);
                     if !is_watched {
                         profile.left_out(pid);
                     }
@@ -122,8 +123,8 @@ impl SpanPipeline {
                 // The conventions know no metric of calls under way.
                 return;
             }
-            let Identity { service, is_watched, .. } = self.processes.identity(under_way.tgid);
-            if is_watched {
+            let who = self.processes.identity(under_way.tgid);
+            if who.is_watched {
                 let kind = match under_way.side {
                     Side::Server => SpanKind::Server,
                     Side::Client => SpanKind::Client,
@@ -134,7 +135,7 @@ impl SpanPipeline {
                 };
                 let method = self.assembler.method(under_way.request.method);
                 requests.push(ActiveLabels {
-                    service,
+                    service: Arc::clone(&who.service),
                     kind,
                     method,
                     scheme: scheme(under_way.encrypted),
@@ -205,7 +206,7 @@ impl SpanPipeline {
     }
 
     /// Its edge in the service graph.
-    fn connect(&mut self, span: &Span, peer: Option<&(u64, Identity)>) {
+    fn connect(&mut self, span: &Span, peer: Option<&(u64, Arc<Identity>)>) {
         match span.kind {
             SpanKind::Server => {
                 let caller = peer.map(|(number, identity)| (*number, &identity.service));
@@ -310,16 +311,16 @@ impl Sink for SpanPipeline {
 
     fn exchange(&mut self, exchange: &Exchange<'_>) {
         self.note_port(exchange);
-        let Identity { service, instance, is_watched, .. } = self.processes.identity(exchange.tgid);
-        if !is_watched {
+        let who = self.processes.identity(exchange.tgid);
+        if !who.is_watched {
             return self.causes.forget(exchange.number);
         }
         self.stats.receive(Stage::Span, 1);
         let mut span = self.spare.take().unwrap_or_else(|| Box::new(Span::blank()));
         // Monotonic to Unix is one addition; the difference is the same for every time of the exchange.
         let wall_offset = self.clock.unix(exchange.ended) - exchange.ended;
-        self.assembler.assemble(exchange, &service, wall_offset, &mut span);
-        span.instance = instance;
+        self.assembler.assemble(exchange, &who.service, wall_offset, &mut span);
+        span.instance = Arc::clone(&who.instance);
         span.peer = self.peer_by_address(exchange);
         let ended: Ended<'_> = room::ended(exchange, route_number(&span));
         self.causes.ended(&ended);
@@ -353,8 +354,8 @@ impl Sink for SpanPipeline {
     }
 
     fn lost_many(&mut self, loss: Loss, n: u32) {
-        let Identity { service, is_watched, .. } = self.processes.identity(loss.tgid);
-        if !is_watched {
+        let who = self.processes.identity(loss.tgid);
+        if !who.is_watched {
             return;
         }
         let stage = if loss.stage == STAGE_KERNEL { Stage::Kernel } else { Stage::Protocol };
@@ -362,7 +363,7 @@ impl Sink for SpanPipeline {
             stage,
             reason: loss.reason,
             side: side_name(loss.side),
-            service_name: &service.name,
+            service_name: &who.service.name,
         };
         self.stats.lose(labels, n.into());
     }

@@ -75,10 +75,8 @@ struct Open {
 #[derive(Debug)]
 pub(super) struct Table {
     known: Numbered,
-    /// Numbers in the order of their ends.
-    ended: VecDeque<u64>,
-    /// Calls, and requests, by what they are on the wire.
-    by_wire: HashMap<(Wire, Side), u64, RandomState>,
+    /// Numbers and positions in the order of their ends.
+    ended: VecDeque<(u64, u32)>,
     /// Requests, by process and the trace that their headers name.
     by_trace: HashMap<(u32, [u8; 16]), Vec<u64>, RandomState>,
     /// Requests open in each process.
@@ -125,7 +123,6 @@ impl Default for Table {
         Self {
             known: Numbered::default(),
             ended: VecDeque::new(),
-            by_wire: HashMap::default(),
             by_trace: HashMap::default(),
             open: HashMap::default(),
             last_read: Recent::new(THREADS),
@@ -149,9 +146,6 @@ impl Table {
             Side::Client => {
                 known.is_beside_others = self.open.contains_key(&known.tgid);
             }
-        }
-        if let Some(wire) = known.cause.wire {
-            self.by_wire.insert((wire, known.side), known.number);
         }
         self.known.insert(known);
     }
@@ -185,7 +179,8 @@ impl Table {
     }
 
     pub(super) fn end(&mut self, number: u64, end: End) {
-        let Some(known) = self.known.get_mut(number) else { return };
+        let Some(position) = self.known.position(number) else { return };
+        let Some(known) = self.known.at_mut(position) else { return };
         if known.end.replace(end).is_some() {
             return;
         }
@@ -194,7 +189,7 @@ impl Table {
             let tgid = known.tgid;
             self.close(tgid);
         }
-        self.ended.push_back(number);
+        self.ended.push_back((number, position));
         if self.ended.len() > ENDED {
             self.let_go();
         }
@@ -217,19 +212,19 @@ impl Table {
     }
 
     pub(super) fn remove(&mut self, number: u64) {
-        let Some(known) = self.known.remove(number) else { return };
+        if let Some(known) = self.known.remove(number) {
+            self.removed(&known);
+        }
+    }
+
+    fn removed(&mut self, known: &Known) {
         if known.side == Side::Server && known.is_open() {
             self.close(known.tgid);
-        }
-        if let Some(wire) = known.cause.wire
-            && self.by_wire.get(&(wire, known.side)) == Some(&number)
-        {
-            self.by_wire.remove(&(wire, known.side));
         }
         if let (Side::Server, Some(header)) = (known.side, known.header) {
             let key = (known.tgid, header.trace_id);
             if let Some(same) = self.by_trace.get_mut(&key) {
-                same.retain(|held| *held != number);
+                same.retain(|held| *held != known.number);
                 if same.is_empty() {
                     self.by_trace.remove(&key);
                 }
@@ -249,7 +244,7 @@ impl Table {
             Side::Server => Side::Client,
             Side::Client => Side::Server,
         };
-        self.known.get(*self.by_wire.get(&(wire, other))?)
+        self.known.on_wire(wire, other)
     }
 
     /// The one request of a process in a trace that was open at `time`; if there was none, the one that there was.
@@ -288,21 +283,30 @@ impl Table {
     /// Lets go of what ended long before `now`.
     pub(super) fn sweep(&mut self, now: u64) {
         for _ in 0..self.ended.len() {
-            let end = self.ended.front().and_then(|number| self.known.get(*number)?.end);
-            if end.is_some_and(|end| now.saturating_sub(end.at) < ENDED_NS) {
+            let oldest = self.ended.front().and_then(|oldest| self.has_ended(*oldest)?.end);
+            if oldest.is_some_and(|end| now.saturating_sub(end.at) < ENDED_NS) {
                 break;
             }
             self.let_go();
         }
     }
 
+    /// What is known of an exchange that has ended, by its number and position, if it is still the one that is there.
+    fn has_ended(&self, (number, position): (u64, u32)) -> Option<&Known> {
+        self.known.at(position).filter(|known| known.number == number && known.end.is_some())
+    }
+
     /// The oldest that has ended goes, unless its place is still looked for.
     fn let_go(&mut self) {
-        let Some(number) = self.ended.pop_front() else { return };
-        match self.known.get(number) {
-            Some(known) if known.place.is_none() && known.end.is_some() => self.ended.push_back(number),
-            Some(known) if known.is_open() => {} // the number is used again
-            _ => self.remove(number),
+        let Some(oldest) = self.ended.pop_front() else { return };
+        match self.has_ended(oldest) {
+            Some(known) if known.place.is_none() => self.ended.push_back(oldest),
+            Some(_) => {
+                if let Some(known) = self.known.remove_at(oldest.1) {
+                    self.removed(&known);
+                }
+            }
+            None => {} // it has gone, or the number is used again
         }
     }
 }

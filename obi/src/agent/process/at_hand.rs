@@ -4,14 +4,17 @@
 //! few processes, and the table, which other threads write, costs a lock and six counted references each time. Refuses
 //! to keep what the table may have changed.
 
+use std::sync::Arc;
+
 use super::Identity;
 
-/// So many, by pid modulo this number.
-const PLACES: usize = 8;
+/// So many, by pid modulo this number: more than there are busy processes on most machines, so that two of them are
+/// seldom at the same place.
+const PLACES: usize = 256;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct AtHand {
-    places: [Option<Asked>; PLACES],
+    places: Box<[Option<Asked>]>,
 }
 
 /// An identity, and the version of the table that it was read behind.
@@ -19,7 +22,13 @@ pub(super) struct AtHand {
 struct Asked {
     tgid: u32,
     version: u64,
-    identity: Identity,
+    identity: Arc<Identity>,
+}
+
+impl Default for AtHand {
+    fn default() -> Self {
+        Self { places: (0..PLACES).map(|_| None).collect() }
+    }
 }
 
 impl AtHand {
@@ -30,10 +39,10 @@ impl AtHand {
         tgid: u32,
         version: u64,
         read: impl FnOnce() -> Option<Identity>,
-    ) -> Option<&Identity> {
+    ) -> Option<&Arc<Identity>> {
         let place = &mut self.places[tgid as usize % PLACES];
         if !place.as_ref().is_some_and(|asked| asked.tgid == tgid && asked.version == version) {
-            *place = Some(Asked { tgid, version, identity: read()? });
+            *place = Some(Asked { tgid, version, identity: Arc::new(read()?) });
         }
         place.as_ref().map(|asked| &asked.identity)
     }

@@ -124,7 +124,7 @@ fn a_verdict_waits_for_the_program_that_follows() {
 fn no_one_is_waited_for_twice() {
     let (mut directory, thread) = prepared("{}");
     for asked in 1..=100 {
-        let Identity { service, is_watched, .. } = directory.identity(asked);
+        let Identity { service, is_watched, .. } = Identity::clone(&directory.identity(asked));
         assert_eq!((service.name.as_str(), is_watched), ("unknown_service", true));
         assert_eq!(directory.overdue, 1, "the first one is all that is waited for");
     }
