@@ -6,12 +6,15 @@
 //! A call counts when both of its ends are over, or a second after the first: durations come as they are known, the
 //! number and the failure once. A call whose other end is not on this machine leads to a virtual node.
 
+mod key;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
+use self::key::{Connection, Key, Node};
 use super::histogram::{Exemplar, Histogram};
 use super::label::{
     CONNECTION_TYPE, EDGE_CLIENT, EDGE_CLIENT_NAMESPACE, EDGE_SERVER, EDGE_SERVER_NAMESPACE, LabelValue,
@@ -36,21 +39,6 @@ const USER: &str = "user";
 pub const VIRTUAL_NODE: &str = "virtual_node";
 /// That of an edge to a database.
 pub const DATABASE: &str = "database";
-
-/// An end of an edge: a service of this machine by [`Service::id`], or something else by name.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Node {
-    Service(u32),
-    /// Name and namespace.
-    Virtual(Arc<str>, Arc<str>),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
-    client: Node,
-    server: Node,
-    connection_type: &'static str,
-}
 
 /// Calls of one node to another.
 #[derive(Debug, Clone)]
@@ -148,11 +136,8 @@ impl Graph {
                 self.unpaired += 1;
                 return;
             }
-            let key = Key {
-                client: named(USER),
-                server: Node::Service(span.service.id),
-                connection_type: VIRTUAL_NODE,
-            };
+            let (client, server) = (Node::named(USER), Node::Service(span.service.id));
+            let key = Key { client, server, connection: Connection::VirtualNode };
             let edge = self.edge(key, [None, Some(&span.service)], span.end, when);
             edge.served.record(duration(span), exemplar(span));
             return edge.count(failed);
@@ -160,7 +145,7 @@ impl Graph {
         let key = between(client, &span.service);
         let before = self.waiting.remove(&number);
         let is_counted = self.counted.remove(&number).is_some();
-        let edge = self.edge(key.clone(), [Some(client), Some(&span.service)], span.end, when);
+        let edge = self.edge(key, [Some(client), Some(&span.service)], span.end, when);
         edge.served.record(duration(span), exemplar(span));
         match before {
             Some(Waiting::Called(call)) => {
@@ -168,17 +153,17 @@ impl Graph {
                 edge.count(failed || call.failed);
             }
             _ if is_counted => {}
-            _ => self.wait(number, Waiting::Served { key, failed }, when.now),
+            _ => self.wait(number, Waiting::Served { key: Key::from(&key), failed }, when.now),
         }
     }
 
     /// A client span, and who answers it here, as far as is known.
     pub(super) fn called(&mut self, span: &Span, server: Option<&Arc<Service>>, when: When) {
         let (number, failed) = (span.exchange, !span.error_type.is_empty());
-        let connection_type = match span.detail {
+        let connection = match span.detail {
             Detail::WebSocket(_) | Detail::Sdk(_) => return,
-            Detail::Database(_) => DATABASE,
-            _ => VIRTUAL_NODE,
+            Detail::Database(_) => Connection::Database,
+            _ => Connection::VirtualNode,
         };
         let counted = self.counted.remove(&number);
         let served = match self.waiting.remove(&number) {
@@ -197,19 +182,15 @@ impl Graph {
         let key = match server {
             Some(server) => {
                 let key = between(&span.service, server);
-                self.edge(key.clone(), [Some(&span.service), Some(server)], span.end, when);
-                key
+                self.edge(key, [Some(&span.service), Some(server)], span.end, when);
+                Key::from(&key)
             }
-            None => Key {
-                client: Node::Service(span.service.id),
-                server: self.virtual_node(span),
-                connection_type,
-            },
+            None => self.virtual_server(span, connection),
         };
         let (service, duration, end) = (Arc::clone(&span.service), duration(span), span.end);
         let call = Called { key, service, duration, end, failed };
-        match connection_type {
-            DATABASE => self.count_called(&call, when),
+        match connection {
+            Connection::Database => self.count_called(&call, when),
             _ => self.wait(number, Waiting::Called(call), when.now),
         }
     }
@@ -230,7 +211,7 @@ impl Graph {
                 }
                 Some(Waiting::Called(call)) => {
                     self.count_called(&call, when);
-                    if call.key.connection_type.is_empty() {
+                    if call.key.connection == Connection::Services {
                         self.remember(number, call.key);
                     }
                 }
@@ -265,7 +246,7 @@ impl Graph {
     }
 
     fn count_called(&mut self, call: &Called, when: When) {
-        let edge = self.edge(call.key.clone(), [Some(&call.service), None], call.end, when);
+        let edge = self.edge(call.key.borrowed(), [Some(&call.service), None], call.end, when);
         edge.called.record(call.duration, None);
         edge.count(call.failed);
     }
@@ -286,45 +267,50 @@ impl Graph {
         }
     }
 
-    /// A server that is no service of this machine, by the name of its pod, else as the client calls it; one for all
-    /// where a client asks too many.
-    fn virtual_node(&self, span: &Span) -> Node {
-        let client = Node::Service(span.service.id);
+    /// The edge to a server that is no service of this machine: by the name of its pod, else as the client calls it; one
+    /// for all where a client asks too many.
+    fn virtual_server(&self, span: &Span, connection: Connection) -> Key {
         let (name, namespace) = match &span.peer {
             Some(peer) => (peer.name(), peer.namespace()),
             None => (shorten(&span.server.address), ""),
         };
-        let node = Node::Virtual(name.into(), namespace.into());
-        let of_client = || {
-            self.edges.keys().filter(|key| key.client == client && matches!(key.server, Node::Virtual(..)))
-        };
-        let is_known = of_client().any(|key| key.server == node);
-        if is_known || of_client().count() < VIRTUAL { node } else { named(OTHER) }
+        let client = Node::Service(span.service.id);
+        let asked = Key { client, server: Node::Virtual(name, namespace), connection };
+        if let Some((known, _)) = self.edges.get_key_value(&asked) {
+            return known.clone();
+        }
+        let client = Node::Service(span.service.id);
+        let of_client = |key: &&Key| key.client == client && matches!(key.server, Node::Virtual(..));
+        match self.edges.keys().filter(of_client).count() < VIRTUAL {
+            true => Key::from(&asked),
+            false => Key::from(&Key { server: Node::named(OTHER), ..asked }),
+        }
     }
 
     /// The edge of these services; those that are not there have the names of the key.
     fn edge(
         &mut self,
-        mut key: Key,
+        mut key: Key<&str>,
         [client, server]: [Option<&Arc<Service>>; 2],
         end: u64,
         when: When,
     ) -> &mut Edge {
         if self.edges.len() >= EDGES && !self.edges.contains_key(&key) {
-            key = Key { client: named(OTHER), server: named(OTHER), connection_type: VIRTUAL_NODE };
+            let other = Node::named(OTHER);
+            key = Key { client: other, server: other, connection: Connection::VirtualNode };
         }
-        let names = |node: &Node, service: Option<&Arc<Service>>| match (node, service) {
-            (Node::Virtual(name, namespace), _) => [Arc::clone(name), Arc::clone(namespace)],
+        let names = |node: Node<&str>, service: Option<&Arc<Service>>| match (node, service) {
+            (Node::Virtual(name, namespace), _) => [name.into(), namespace.into()],
             (Node::Service(_), Some(service)) => {
                 [service.name.as_str().into(), service.namespace.as_str().into()]
             }
             (Node::Service(_), None) => [OTHER.into(), "".into()],
         };
-        let edge = self.edges.entry(key).or_insert_with_key(|key| {
+        let edge = self.edges.entry_ref(&key).or_insert_with(|| {
             Arc::new(Edge {
-                client: names(&key.client, client),
-                server: names(&key.server, server),
-                connection_type: key.connection_type,
+                client: names(key.client, client),
+                server: names(key.server, server),
+                connection_type: key.connection.as_str(),
                 service: server.or(client).cloned().unwrap_or_default(),
                 total: 0,
                 failed: 0,
@@ -341,12 +327,9 @@ impl Graph {
     }
 }
 
-fn named(name: &str) -> Node {
-    Node::Virtual(name.into(), "".into())
-}
-
-fn between(client: &Service, server: &Service) -> Key {
-    Key { client: Node::Service(client.id), server: Node::Service(server.id), connection_type: "" }
+fn between(client: &Service, server: &Service) -> Key<&'static str> {
+    let (client, server) = (Node::Service(client.id), Node::Service(server.id));
+    Key { client, server, connection: Connection::Services }
 }
 
 fn duration(span: &Span) -> u64 {

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, LazyLock};
 
-use super::table::LabelSet;
+use super::table::{LabelSet, is_same};
 use super::{call_series, database_series};
 use crate::span::{Detail, Http, Service, Span, SpanKind};
 
@@ -182,7 +182,16 @@ impl LabelSet for Labels {
 
     #[inline]
     fn is(&self, key: Key<'_>) -> bool {
-        Key::from(self) == key
+        let Key { service, server_port, status, kind, overflow, .. } = key;
+        let Key { route, server_address, method, error_type, scheme, version, .. } = key;
+        (service, server_port, status) == (self.service.id, self.server_port, self.status)
+            && (kind, overflow) == (self.kind, self.overflow)
+            && is_same(route, &self.route)
+            && is_same(server_address, &self.server_address)
+            && is_same(method, self.method)
+            && is_same(error_type, self.error_type)
+            && is_same(scheme, self.scheme)
+            && is_same(version, self.version)
     }
 }
 

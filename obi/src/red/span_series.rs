@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::series::{Dimensions, MAX_LABEL_BYTES, OTHER, shorten};
-use super::table::LabelSet;
+use super::table::{LabelSet, is_same};
 use crate::span::{Detail, Operation, Service, Span, SpanKind, Status};
 
 /// Labels of one span series, as OpenTelemetry's span metrics connector has them.
@@ -67,7 +67,11 @@ impl LabelSet for SpanLabels {
 
     #[inline]
     fn is(&self, key: SpanKey<'_>) -> bool {
-        self.borrowed() == key
+        let SpanKey { service, kind, status, overflow, timed, verb, place } = key;
+        (service, kind, status) == (self.service.id, self.kind, self.status)
+            && (overflow, timed) == (self.overflow, self.timed)
+            && is_same(verb, self.verb)
+            && is_same(place, &self.place)
     }
 }
 

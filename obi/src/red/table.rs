@@ -48,6 +48,12 @@ pub(super) trait LabelSet {
     fn is(&self, key: Self::Key<'_>) -> bool;
 }
 
+/// Whether two texts are equal. Most that are compared are the same one: constants, and routes that their table owns.
+#[inline]
+pub(super) fn is_same(one: &str, other: &str) -> bool {
+    std::ptr::eq(one, other) || one == other
+}
+
 /// Series of one kind.
 #[derive(Debug)]
 pub(super) struct Table<L, C> {
