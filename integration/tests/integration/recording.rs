@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use integration::agent::{self, Agent, Config};
-use integration::patience::patience;
+use integration::patience::{patience, until};
 use integration::process::{Ended, Program};
 
 use crate::failure::check;
@@ -18,6 +18,46 @@ pub(crate) fn record(arguments: &[&str], output: &Path) -> Ended {
     let mut command: Command = agent::command().unwrap();
     command.arg("profile").args(arguments).arg("--output").arg(output);
     Program::spawn("obi profile", command).unwrap().wait(patience(LIMIT)).unwrap()
+}
+
+/// `main` calls `outer_…`, which calls `burn_…`, for ever.
+const CALLS: &str = "static volatile unsigned sum;
+__attribute__((noinline)) static unsigned burn_NAME(unsigned n) { while (n--) sum += n * n; return sum; }
+__attribute__((noinline)) static unsigned outer_NAME(unsigned n) { return burn_NAME(n) + 1; }
+int main(void) { for (;;) sum += outer_NAME(100000); }
+";
+
+/// One whole way of a profile without an agent: emulated machines are asked for it, too.
+#[test]
+fn functions_of_a_program_are_written_as_they_call_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let name = format!("{:08x}", fastrand::u32(..));
+    fs::write(file("calls.c"), CALLS.replace("NAME", &name)).unwrap();
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-fomit-frame-pointer", "-o"]).args([file("calls"), file("calls.c")]);
+    let compiled = Program::spawn("cc", compiler).unwrap().wait(patience(LIMIT)).unwrap();
+    assert_eq!(compiled.code, 0, "{}", compiled.stderr);
+    let burning = Program::spawn("calls", Command::new(file("calls"))).unwrap();
+    let pid = burning.pid().to_string();
+    let of_the_program = format!(";main;outer_{name};burn_{name}");
+    let (right, all) = until("nearly all stacks are those of the program", LIMIT, || {
+        let recorded = record(&["--pid", &pid, "--seconds", "3"], &file("calls.folded"));
+        if recorded.code != 0 {
+            return Err(recorded.stderr);
+        }
+        let folded = fs::read_to_string(file("calls.folded")).unwrap();
+        let (mut all, mut right) = (0, 0);
+        for line in folded.lines() {
+            let (stack, nanoseconds) = line.rsplit_once(' ').unwrap();
+            let nanoseconds: u64 = nanoseconds.parse().unwrap();
+            all += nanoseconds;
+            right += if stack.contains(&of_the_program) { nanoseconds } else { 0 };
+        }
+        // What interrupts it on the way between its functions is few.
+        if all > 0 && right * 10 >= all * 9 { Ok((right, all)) } else { Err(folded) }
+    });
+    println!("{right} of {all} ns in{of_the_program}");
 }
 
 /// A recording that cannot succeed is refused before it starts.

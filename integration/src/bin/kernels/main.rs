@@ -118,8 +118,12 @@ const PROFILE_TESTS: [&str; 2] = ["profile::a_request_leads_to_its_profile", "pr
 const WAITING_TESTS: [&str; 1] = ["waiting::sampled::waits_are_those_of_functions"];
 /// On arm64: what needs nothing there but a C compiler, and programs of Go that were built before. Names of samples
 /// take longer there than `profile::purity` waits for them.
-const ARM64_TESTS: [&str; 3] =
-    ["accuracy::raw_ends", "failure::sudden_death_leaves_nothing", "go_tls::both_ends_in_go"];
+const ARM64_TESTS: [&str; 4] = [
+    "accuracy::raw_ends",
+    "failure::sudden_death_leaves_nothing",
+    "go_tls::both_ends_in_go",
+    "recording::functions_of_a_program_are_written_as_they_call_each_other",
+];
 /// Only where the kernel preempts itself.
 const PREEMPTED_TESTS: &str = "stress::";
 /// Rows of the accuracy gate that pass through most of a hook set.
