@@ -47,7 +47,12 @@ pub(crate) struct Row {
 fn raw_ends() {
     let mut rng = seeded("accuracy raw ends");
     // Heads in thousands of tiny pieces need room.
-    let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 16 << 20)).unwrap();
+    let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 16 << 20).set(
+        "capture",
+        "statistics",
+        true,
+    ))
+    .unwrap();
     let view = agent.view().unwrap();
     let before = agent.metrics().unwrap();
     let folder = tempfile::tempdir().unwrap();

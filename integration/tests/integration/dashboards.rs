@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::SocketAddr;
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -196,7 +197,8 @@ struct Held {
     front: Server,
     redis: database::Server,
     postgres: database::Server,
-    _behind: [Server; 2],
+    /// The one whose numbers are known, and that of files.
+    behind: [Server; 2],
     _reported: (Receiver, Inbox),
     _folder: TempDir,
 }
@@ -272,16 +274,7 @@ impl World {
         let services = services.into_iter().chain([REDIS, POSTGRES].map(str::to_owned)).collect();
         let name = known.service.clone();
         let (behind, reported) = ([known, files], (receiver, hook));
-        let held = Held {
-            rpc,
-            shapes,
-            front,
-            redis,
-            postgres,
-            _behind: behind,
-            _reported: reported,
-            _folder: folder,
-        };
+        let held = Held { rpc, shapes, front, redis, postgres, behind, _reported: reported, _folder: folder };
         Self { agent, native, classic, traffic: Some(traffic), known: name, services, held }
     }
 
@@ -291,6 +284,14 @@ impl World {
         let call = || RpcCall::new(Method::Unary, 1, 1).takes(200_000);
         let calls: Vec<RpcCall> = (0..2 * 5 * (ROUNDS.as_secs() - 5)).map(|_| call()).collect();
         thread::spawn(move || peer::call(peer::Library::Tonic, port, None, (&calls, 2)).unwrap().service)
+    }
+
+    /// A request that is under way at every scrape, as long as this is held.
+    fn ask_and_wait(&self) -> TcpStream {
+        let mut stream = TcpStream::connect(tcp(&self.held.behind[0])).unwrap();
+        let head = "GET /held/0/200/length/1?d=600000000 HTTP/1.1\r\nHost: held\r\n\r\n";
+        stream.write_all(head.as_bytes()).unwrap();
+        stream
     }
 
     /// A round of everything else than the traffic whose numbers are known.
@@ -410,6 +411,7 @@ fn every_expression_says_something_true() {
     let mut world = World::start();
     let mut rng = seeded("rounds");
     let begun = Instant::now();
+    let _under_way = world.ask_and_wait();
     let slow = world.call_slowly();
     // Rounds until all of them are in the window, and a request of the known service has been sampled.
     while begun.elapsed() < ROUNDS {

@@ -208,7 +208,7 @@ fn the_documented_capabilities_are_enough() {
 
 #[test]
 fn root_gives_up_all_but_the_minimum() {
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().set("capture", "statistics", true)).unwrap();
     let (service, span) = span_of_a_request(&mut agent);
     assert_eq!(span.service.name, service);
     assert_minimum(&agent, KEPT, Some(KEPT));
@@ -335,13 +335,14 @@ mod wide {
     #[test]
     fn without_admin_there_are_no_statistics() {
         let place = Sandbox::new();
+        let measuring = || Config::default().set("capture", "statistics", true);
         let without = documented(integration::hook::forced());
         if !without.contains(&"sys_admin") {
-            let said = place.start(&without).stop().unwrap().stderr;
+            let said = place.start_with(measuring(), &without).stop().unwrap().stderr;
             assert!(said.contains("CAP_SYS_ADMIN") && said.contains("no statistics"), "{said}");
         }
         let with = [&without[..], &["sys_admin"]].concat();
-        let mut agent = place.start(&with);
+        let mut agent = place.start_with(measuring(), &with);
         span_of_a_request(&mut agent);
         assert!(agent.metric_value("obi_bpf_program_runs_total", &[]).unwrap() > 0.0);
         assert_minimum(&agent, KEPT, None);

@@ -79,8 +79,8 @@ const FEATURES: [Feature; 7] = [
         capability: "CAP_SYS_ADMIN",
         held: |held| held.sys_admin,
         degraded: Some(
-            "mode `no statistics`: no obi_bpf_program_run_seconds_total and obi_bpf_program_runs_total; run as root \
-             or add it, or set capture.statistics: false",
+            "mode `no statistics`: capture.statistics: true gives no obi_bpf_program_run_seconds_total and \
+             obi_bpf_program_runs_total; run as root or add it where those are wanted",
         ),
     },
 ];

@@ -27,7 +27,7 @@ fn every_key_can_be_written() {
 discover:
   include: [{service: 'shop-*'}, {port: 8000-8099}]
   exclude: [{executable: /usr/bin/*, port: 80}, {cgroup: '*/x'}]
-capture: {hooks: socket, ring_bytes: 64KiB, head_limit: 65536, statistics: false}
+capture: {hooks: socket, ring_bytes: 64KiB, head_limit: 65536, statistics: true}
 protocol: {pending_limit: 128}
 trace: {known_methods: [GET, PURGE], routes: ['/a/{b}', '/c/*'], route_state: ''}
 metrics: {series_limit: 100, route_limit: 1}
@@ -39,7 +39,7 @@ web: {listen: '[::1]:0', spans: 0, span_bytes: 1 MiB}
     assert!(config.discover.include[1].port.unwrap().contains(8099));
     assert!(config.discover.exclude[0].executable.as_ref().unwrap().matches("/usr/bin/curl"));
     assert_eq!(config.capture.hooks, Hooks::Forced(HookSet::Socket));
-    assert_eq!((config.capture.ring_bytes, config.capture.statistics), (65_536, false));
+    assert_eq!((config.capture.ring_bytes, config.capture.statistics), (65_536, true));
     assert_eq!(config.trace.known_methods, ["GET", "PURGE"]);
     assert_eq!(config.trace.routes, ["/a/{b}", "/c/*"]);
     assert!(config.trace.route_state.as_os_str().is_empty());
@@ -56,14 +56,14 @@ fn environment_over_file_over_default() {
     let environment = [
         ("OBI_WEB_LISTEN", "127.0.0.1:2"),
         ("OBI_CAPTURE_RING_BYTES", "4096"),
-        ("OBI_CAPTURE_STATISTICS", "false"),
+        ("OBI_CAPTURE_STATISTICS", "true"),
         ("OBI_DISCOVER_EXCLUDE", "[{port: 22}]"),
         ("OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS", "GET, PURGE"),
         ("OBI_WEB_SPAN_BYTES", "1MiB"),
     ];
     let config = load(file, &environment).unwrap();
     assert_eq!((config.web.listen.port(), config.web.spans, config.web.span_bytes), (2, 5, 1 << 20));
-    assert_eq!((config.capture.ring_bytes, config.capture.statistics), (4096, false));
+    assert_eq!((config.capture.ring_bytes, config.capture.statistics), (4096, true));
     assert_eq!(config.discover.exclude.len(), 1);
     assert_eq!(config.trace.known_methods, ["GET", "PURGE"]);
     let own = [("OBI_TRACE_KNOWN_METHODS", "[PUT]"), ("OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS", "GET")];
