@@ -1,4 +1,4 @@
-"""Answers `GET` of any path with 200, after up to three milliseconds. Prints `ready PORT`.
+"""Answers `GET` of any path with 200, after up to three milliseconds: `back.py [CERTIFICATE KEY]`. Prints `ready PORT`.
 
 Below `/often/` one of four is answered with 503, and one of ten after a fifth of a second.
 """
@@ -6,6 +6,8 @@ Below `/often/` one of four is answered with 503, and one of ten after a fifth o
 import http.server
 import random
 import socketserver
+import ssl
+import sys
 import time
 
 
@@ -33,5 +35,10 @@ class Server(socketserver.ThreadingMixIn, http.server.HTTPServer):
 
 
 server = Server(("127.0.0.1", 0), Handler)
+if sys.argv[1:]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*sys.argv[1:])
+    # The handshake is the business of the connection's own thread.
+    server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
 print("ready", server.server_port, flush=True)
 server.serve_forever()

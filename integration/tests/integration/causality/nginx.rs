@@ -20,10 +20,10 @@ use super::{
 };
 
 /// All kinds of requests.
-const KINDS: [&str; 5] = ["pooled", "fresh", "retried", "delayed", "guarded"];
+const KINDS: [&str; 6] = ["pooled", "fresh", "retried", "delayed", "guarded", "secure"];
 
 /// The program, and where it writes which request has made which call.
-fn configuration(folder: &Path, listen: &str, back: u16) -> String {
+fn configuration(folder: &Path, listen: &str, [back, secure]: [u16; 2]) -> String {
     let path = folder.display();
     let back = format!("server 127.0.0.1:{back} max_fails=0;");
     // The variable is evaluated once for all tries.
@@ -43,6 +43,7 @@ fn configuration(folder: &Path, listen: &str, back: u16) -> String {
          limit_req_zone $server_name zone=slow:1m rate=500r/s;\n\
          upstream pool {{ {back} keepalive 16; }}\nupstream each {{ {back} }}\n\
          upstream tries {{ {back} {back} {back} {back} keepalive 16; }}\n\
+         upstream secured {{ server 127.0.0.1:{secure} max_fails=0; keepalive 16; }}\n\
          server {{\nlisten {listen};\n"
     );
     text += &place("pooled", "");
@@ -50,6 +51,7 @@ fn configuration(folder: &Path, listen: &str, back: u16) -> String {
     text += &place("retried", &format!("set $back tries; set $place often; {tries}"));
     text += &place("delayed", "limit_req zone=slow burst=1000;");
     text += &place("guarded", &format!("access_log {path}/log two; auth_request /guard;"));
+    text += &place("secure", "set $back secured;").replace("http://$back", "https://$back");
     text += "location = /guard { internal; proxy_pass http://pool/out/guard$request_id; }\n}\n}\n";
     text
 }
@@ -123,19 +125,22 @@ fn ask(over: Over, port: u16, kinds: &[&str], clients: usize) -> Vec<String> {
 fn check(clients: &[(usize, bool)], over: Over, kinds: &[&str]) {
     for &(clients, agent_last) in clients {
         let early = (!agent_last).then(|| Agent::start(Config::default()).unwrap());
-        let back = start("back.py", &[]);
         let (folder, certificates) = (tempfile::tempdir().unwrap(), Certificates::new().unwrap());
+        let back = start("back.py", &[]);
+        let key = ["server.pem", "server.key"].map(|name| certificates.path(name).display().to_string());
+        let secure = start("back.py", &key.each_ref().map(String::as_str));
         let port = free_port().unwrap();
         let listen = match over {
             Over::Tcp => format!("127.0.0.1:{port} reuseport"),
             Over::Tls | Over::Http2 => format!(
                 "127.0.0.1:{port} ssl {} reuseport; ssl_certificate {}; ssl_certificate_key {}",
                 if over == Over::Tls { "" } else { "http2" },
-                certificates.path("server.pem").display(),
-                certificates.path("server.key").display()
+                key[0],
+                key[1]
             ),
         };
-        let configuration = configuration(folder.path(), &listen, back.address.port());
+        let configuration =
+            configuration(folder.path(), &listen, [&back, &secure].map(|it| it.address.port()));
         let mut front = start_nginx(&folder, &configuration, port);
         let mut agent = early.unwrap_or_else(|| Agent::start(Config::default()).unwrap());
         agent.await_probes(&[&front.service], PROBING).unwrap();

@@ -78,6 +78,7 @@ static __always_inline void begin_walk(struct walk *walk)
 			note_context(s);
 			note_greenlet(s);
 			note_async(s);
+			note_nginx(s, walk->sk);
 		}
 	}
 	s->unreadable = s->source.opaque == UNKNOWN_BUFFER && !(k->flags & CONNECTION_HTTP) &&

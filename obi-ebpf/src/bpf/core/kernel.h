@@ -112,6 +112,25 @@ struct pt_regs {
 };
 #endif
 
+struct hlist_node {
+	struct hlist_node *next;
+};
+
+struct hlist_head {
+	struct hlist_node *first;
+};
+
+struct epoll_event {
+	u32 events;
+	u64 data;
+};
+
+/* A file that an epoll waits for. */
+struct epitem {
+	struct hlist_node fllink; /* of all that wait for the file */
+	struct epoll_event event;
+};
+
 struct inode {
 	u16 i_mode;
 	unsigned long i_ino;
@@ -120,6 +139,7 @@ struct inode {
 struct file {
 	void *private_data;
 	struct inode *f_inode;
+	struct hlist_head *f_ep; /* since 5.12 */
 	struct {
 		s64 counter;
 	} f_count; /* references, before 6.13 */

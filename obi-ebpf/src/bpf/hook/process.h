@@ -7,6 +7,7 @@
 #include "runtime/context.h"
 #include "runtime/goroutine.h"
 #include "runtime/greenlet.h"
+#include "runtime/nginx.h"
 #include "tls/tls_transport.h"
 
 static __always_inline void fill_process(struct process_event *event, struct task_struct *task, u32 parent, u32 action)
@@ -115,6 +116,7 @@ int BPF_PROG(sched_process_exec, struct task_struct *task)
 	forget_goroutines(tgid);
 	forget_contexts(tgid);
 	forget_greenlets(tgid);
+	forget_nginx(tgid);
 	forget_async(tgid);
 	if (tell_given(task))
 		return 0;
@@ -142,6 +144,7 @@ static __always_inline int process_exits(struct task_struct *task)
 	forget_goroutines(tgid);
 	forget_contexts(tgid);
 	forget_greenlets(tgid);
+	forget_nginx(tgid);
 	return emit_process(task, task->real_parent->tgid, PROCESS_EXIT);
 }
 

@@ -16,7 +16,7 @@
 #include "waiting/schedule.h"
 #include "tls/bytes.h"
 #include "runtime/go_stream.h"
-#include "runtime/nginx.h"
+#include "runtime/nginx_tls.h"
 #include "runtime/node.h"
 #include "runtime/python.h"
 

@@ -27,9 +27,4 @@ enum node_layout_bit {
 
 #define NODE_OFFSET_MASK 0xffff
 
-/* Of nginx. */
-enum nginx_layout_bit {
-	NGINX_PLAIN_BIT = 0, /* the second argument is the address of the bytes, not a chain of buffers */
-};
-
 #endif

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: (BSD-2-Clause OR GPL-2.0) */
 /*
- * Probes in nginx: a request is made of what was read, and something is about to be sent. nginx keeps for each request
- * the connection that it came by, and for each connection the request that it is used for now: also for one that goes
- * on behind a timer, is tried again elsewhere, or uses a connection that others have used.
+ * What nginx sends for. nginx keeps for each connection the request that it is used for now, and for each request the
+ * connection that it came by: also for one that goes on behind a timer, is tried again elsewhere, or uses a connection
+ * that others have used. With each socket that epoll waits for, the kernel keeps what the program wants to hear:
+ * nginx's connection. So the way leads from the socket that is sent on to the client's, through nginx's own memory and
+ * without a probe in it: one at each request and one at each send took nginx as much time as all of capture.
+ *
+ * What proves itself on the way: the connection has the descriptor of the socket, the request has nginx's signature,
+ * and its client's descriptor is a socket. What was read from that is noted here, by the number of its first byte.
+ *
+ * Not in the portable objects, for the reasons that runtime/goroutine.h has.
  */
 #ifndef OBI_NGINX_H
 #define OBI_NGINX_H
 
-#include "core/own_stack.h"
 #include "runtime/last_read.h"
-#include "tls/tls.h"
 
 #ifdef OBI_GOROUTINES
+#include "hook/file.h"
 
 /* The first fields of these objects, since nginx 0.6. */
 enum {
@@ -19,8 +25,6 @@ enum {
 	NGINX_SIGNATURE = 0,  /* of a request: NGINX_HTTP */
 	NGINX_CLIENT = 8,     /* of a request: the connection that it came by */
 	NGINX_DESCRIPTOR = 24, /* of a connection: its descriptor; connections that stand for a stream have it, too */
-	NGINX_CHAIN_BUFFER = 0, /* of a chain: its first buffer */
-	NGINX_BUFFER_BEGIN = 0, /* of a buffer: what is next in it */
 	NGINX_HTTP = 0x50545448,
 	/* Of HTTP/2, since 1.9.5. */
 	NGINX_STREAM_REQUEST = 0,     /* of a stream: its request */
@@ -32,20 +36,43 @@ enum {
 	NGINX_STREAM_FIRST = 16,
 	NGINX_STREAM_LAST = 2048,
 	NGINX_STREAM_TRIES = 16,
+	/*
+	 * Any event loop may be an nginx, whatever its name. Of one that has proven itself everything is noted; of others
+	 * so many requests at most, and so many calls are looked at: most that have not called by then never do.
+	 */
+	NGINX_REQUESTS = 4096,
+	NGINX_CALLS = 64,
 };
 
-/* Where in a process's requests the stream is; 0: not found yet, after so many tries. */
+/* What is known of an event loop. */
 struct nginx_process {
-	u32 stream_at;
-	u32 tries;
+	u32 stream_at; /* where in its requests the stream is; 0: not found yet, after so many tries */
+	u16 tries;
+	u16 is_proven; /* 1: it is nginx, and has called for a request */
+	u16 n_requests; /* before that */
+	u16 n_calls;    /* that proved to be none of nginx, before that */
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 256);
+	__uint(max_entries, 1024);
 	__type(key, u32);
 	__type(value, struct nginx_process);
 } nginx_process SEC(".maps");
+
+/* A connection to a process, by the number of its first byte, which is random. */
+struct client_key {
+	u32 first;
+	u32 tgid;
+};
+
+/* What was read from it last: a request; 0: more than one; of HTTP/2 the connection, with READ_STREAMS. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct client_key);
+	__type(value, u64);
+} client_request SEC(".maps");
 
 /* The search for it; a loop that the verifier does not walk through. */
 struct nginx_search {
@@ -76,20 +103,20 @@ static long look_for_stream(u32 index, struct nginx_search *search)
 /* Where streams are in requests of this process, by one that has one. Subrequests have that of their request. */
 static __always_inline u32 find_stream(u32 tgid, const struct nginx_search *of)
 {
-	struct nginx_process *process = bpf_map_lookup_elem(&nginx_process, &tgid), fresh = {};
+	struct nginx_process *process = bpf_map_lookup_elem(&nginx_process, &tgid);
 	struct nginx_search search = *of;
-	if (process && (process->stream_at || process->tries >= NGINX_STREAM_TRIES))
-		return process->stream_at;
+	if (!process || process->stream_at || process->tries >= NGINX_STREAM_TRIES)
+		return process ? process->stream_at : 0;
 	bpf_loop((NGINX_STREAM_LAST - NGINX_STREAM_FIRST) / 8, look_for_stream, &search, 0);
-	fresh.stream_at = search.at;
-	fresh.tries = process ? process->tries + 1 : 1;
-	bpf_map_update_elem(&nginx_process, &tgid, &fresh, BPF_ANY);
+	process->stream_at = search.at;
+	process->tries++;
 	return search.at;
 }
 
 /* The exchange of a request's stream, where `streams` are those of its connection; 0: it does not prove itself. */
-static __always_inline u64 exchange_of_stream(u32 tgid, u64 request, u64 client, u64 streams)
+SHARED u64 exchange_of_stream(u64 request, u64 client, u64 streams)
 {
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 	struct nginx_search of = { .request = request, .descriptor = word_of(client, NGINX_DESCRIPTOR) };
 	u32 at = find_stream(tgid, &of), number;
 	u64 stream = at ? word_of(request, at) : 0;
@@ -99,62 +126,148 @@ static __always_inline u64 exchange_of_stream(u32 tgid, u64 request, u64 client,
 	return number & 1 ? stream_exchange(streams & ~READ_STREAMS, number) : 0;
 }
 
-/*
- * What the request works for that came by a client's connection last, by that one's address, is in the map
- * `goroutine`: the exchange, or 0. A stream of HTTP/2 has such a connection of its own, with READ_STREAMS: which stream
- * that is, is known later.
- *
- * A request is made for the connection in the first argument, of what was read last, unless that is known to be
- * something else: what was read together with an earlier request, or in pieces.
- */
-SEC("uprobe")
-int nginx_request(struct pt_regs *ctx)
+/* What a program has asked to hear when something happens to a socket, of the first epoll that waits for it; 0: none. */
+static __always_inline u64 awaited_as(struct sock *sk)
 {
-	OWN_STACK(ctx);
-	struct runtime_key key = { .id = TLS_ARGUMENT_1(ctx), .tgid = bpf_get_current_pid_tgid() >> 32 };
-	u64 exchange;
-	if (!is_watched(key.tgid))
+	struct file *file = READ(sk, sk_socket, file);
+	struct hlist_head *items = file ? READ(file, f_ep) : NULL;
+	struct hlist_node *first = items ? READ(items, first) : NULL;
+	struct epitem *item;
+	if (!first)
 		return 0;
-	exchange = take_last_read();
-	bpf_map_update_elem(&goroutine, &key, &exchange, BPF_ANY);
-	return 0;
+	item = (void *)first - bpf_core_field_offset(struct epitem, fllink);
+	return READ(item, event.data);
 }
 
 /*
- * Bytes are about to be sent on the connection in the first argument: from a chain of buffers, or (cookie) plain ones.
+ * The number of the first byte that a socket has received, as connections have it in `received_base`; 0: not known.
+ * A packet may come in between two looks; the peer's FIN counts as a byte of one number only.
  */
-SEC("uprobe")
-int nginx_send(struct pt_regs *ctx)
+static __always_inline u32 first_received(struct sock *sk)
 {
-	OWN_STACK(ctx);
-	u64 id = bpf_get_current_pid_tgid(), buffer = TLS_ARGUMENT_2(ctx), *bound;
-	u64 request = word_of(TLS_ARGUMENT_1(ctx), NGINX_DATA);
-	struct runtime_key key = { .tgid = id >> 32 };
-	struct thread_state *state;
-	u64 exchange;
-	u32 tid = id;
-	/* A server over HTTP/2 speaks first: what it reads then is known. */
-	*(volatile u32 *)&global.follows_reads = 1;
-	state = bpf_map_lookup_elem(&thread, &tid);
-	if (!state)
+	struct tcp_sock *tcp = (struct tcp_sock *)sk;
+	u32 next, first;
+	if (!sk || READ(sk, __sk_common.skc_family) == FAMILY_UNIX || READ(sk, sk_protocol) != PROTOCOL_TCP)
 		return 0;
-	state->buffer = 0;
+#pragma unroll
+	for (u32 i = 0; i < 3; i++) {
+		next = READ(tcp, rcv_nxt);
+		first = next - (u32)READ(tcp, bytes_received);
+		first -= READ(sk, __sk_common.skc_flags) >> SOCKET_DONE & 1;
+		if (READ(tcp, rcv_nxt) == next)
+			return first;
+	}
+	return 0;
+}
+
+/* For which exchange (0: not known) nginx uses one of its connections; false: it is no connection to call by. */
+static __always_inline bool nginx_works_for(u32 tgid, u64 connection, u64 *exchange)
+{
+	u64 request = word_of(connection, NGINX_DATA), client, *noted;
+	struct client_key key = { .tgid = tgid };
 	if (!request || (u32)word_of(request, NGINX_SIGNATURE) != NGINX_HTTP)
+		return false;
+	client = word_of(request, NGINX_CLIENT);
+	if (client == connection)
+		return false; /* an answer */
+	key.first = first_received(socket_of(file_of((u32)word_of(client, NGINX_DESCRIPTOR))));
+	noted = bpf_map_lookup_elem(&client_request, &key);
+	*exchange = noted ? *noted : 0;
+	if (*exchange & READ_STREAMS)
+		*exchange = exchange_of_stream(request, client, *exchange);
+	return true;
+}
+
+/* For which exchange nginx sends on the socket at this address; false: it is not nginx, or does not prove itself. */
+static __always_inline bool nginx_sends_for(u32 tgid, u64 socket, u64 *exchange)
+{
+	/* In the lowest bit nginx keeps whether it has used the object anew. */
+	u64 connection = awaited_as((struct sock *)socket) & ~1ULL;
+	if (!connection || (u64)socket_of(file_of((u32)word_of(connection, NGINX_DESCRIPTOR))) != socket)
+		return false;
+	return nginx_works_for(tgid, connection, exchange);
+}
+
+/* A head is about to be sent on the socket at this address. */
+SHARED int note_in_nginx(struct segment *s, u64 socket)
+{
+	struct nginx_process *process;
+	u64 exchange = 0;
+	u32 tgid;
+	if (!s)
 		return 0;
-	key.id = word_of(request, NGINX_CLIENT);
-	if (key.id == TLS_ARGUMENT_1(ctx))
-		return 0; /* an answer */
-	if (!(tls_cookie(ctx) >> NGINX_PLAIN_BIT & 1))
-		buffer = word_of(word_of(buffer, NGINX_CHAIN_BUFFER), NGINX_BUFFER_BEGIN);
-	bound = bpf_map_lookup_elem(&goroutine, &key);
-	exchange = bound ? *bound : 0;
-	if (exchange & READ_STREAMS)
-		exchange = exchange_of_stream(key.tgid, request, key.id, exchange);
-	state->bound = exchange;
-	state->buffer = buffer;
+	tgid = s->id >> 32;
+	process = bpf_map_lookup_elem(&nginx_process, &tgid);
+	if (!process || process->n_calls >= NGINX_CALLS)
+		return 0;
+	if (!nginx_sends_for(tgid, socket, &exchange)) {
+		process->n_calls += !process->is_proven;
+		return 0;
+	}
+	process->is_proven = 1;
+	s->serving = exchange;
+	s->thread_flags |= CAUSE_RUNTIME;
 	return 0;
 }
 
+/* Something was read from the connection whose first byte has the number `first`: as `client_request` has it. */
+SHARED int bind_in_nginx(u64 exchange, u32 first)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+	struct nginx_process *process = bpf_map_lookup_elem(&nginx_process, &tgid), fresh = { .n_requests = 1 };
+	struct client_key key = { .first = first, .tgid = tgid };
+	if (!process) {
+		bpf_map_update_elem(&nginx_process, &tgid, &fresh, BPF_ANY);
+	} else if (!process->is_proven) {
+		if (process->n_requests >= NGINX_REQUESTS || process->n_calls >= NGINX_CALLS)
+			return 0;
+		process->n_requests++;
+	}
+	bpf_map_update_elem(&client_request, &key, &exchange, BPF_ANY);
+	return 0;
+}
+
+/* First of all: of threads that wait for one thing at a time nothing is asked. */
+static __always_inline void bind_nginx(const struct segment *s, const struct connection *k, u64 exchange)
+{
+	if (s->thread_flags & CAUSE_WAITS_MANY && k->causes & CAUSE_BASES)
+		bind_in_nginx(exchange, k->received_base);
+}
+
+/* Without a socket it is a TLS object: see runtime/nginx_tls.h. */
+static __always_inline void note_nginx(struct segment *s, struct sock *sk)
+{
+	u64 address = 0;
+	if (!sk || (s->thread_flags & (CAUSE_WAITS_MANY | CAUSE_RUNTIME)) != CAUSE_WAITS_MANY)
+		return;
+	/* Global functions take no pointers to sockets before 6.8, and one is no number to the verifier unless it is read. */
+	bpf_probe_read_kernel(&address, sizeof(address), &sk);
+	note_in_nginx(s, address);
+}
+
+static __always_inline void forget_nginx(u32 tgid)
+{
+	bpf_map_delete_elem(&nginx_process, &tgid);
+}
+
+#else
+static __always_inline void bind_nginx(const struct segment *s, const struct connection *k, u64 exchange)
+{
+	(void)s;
+	(void)k;
+	(void)exchange;
+}
+
+static __always_inline void note_nginx(struct segment *s, struct sock *sk)
+{
+	(void)s;
+	(void)sk;
+}
+
+static __always_inline void forget_nginx(u32 tgid)
+{
+	(void)tgid;
+}
 #endif
 
 #endif

@@ -23,7 +23,6 @@ use obi_ebpf::{MAPPING_BUILTIN, MAPPING_EVAL, guest, jvm};
 use thiserror::Error;
 
 pub use memory::{Memory, ProcessMemory};
-pub use nginx::Functions;
 pub use node::{Loop, Text};
 pub use python::{Contexts, Version};
 
@@ -193,10 +192,11 @@ pub fn greenlet(source: &dyn Source) -> Option<u64> {
     greenlet::makes(source)
 }
 
-/// The functions in which nginx makes requests and sends; `None` where it is not nginx.
+/// Where nginx sends bytes over TLS, `ngx_ssl_write(ngx_connection_t *, u_char *, size_t)`: an address in the file's own
+/// layout. `None` where it is not nginx, or was built without TLS.
 #[must_use]
-pub fn nginx(source: &dyn Source) -> Option<Functions> {
-    nginx::functions(source)
+pub fn nginx(source: &dyn Source) -> Option<u64> {
+    nginx::encrypted_send(source)
 }
 
 impl Build {

@@ -1,10 +1,8 @@
-//! Where the kernel programs go that find out which request nginx sends something for.
+//! Where the kernel program goes that finds out which request nginx sends something for over TLS.
 //!
-//! In: an nginx. Out: [`ProbePoint`]s, all of them or none: where a request is made of what was read, and where bytes
-//! are sent. All begin by an instruction that the kernel emulates, or there are none. Pure.
+//! In: an nginx. Out: a [`ProbePoint`], or none. It begins by an instruction that the kernel emulates, or there is
+//! none. What is not encrypted is found out without a probe (`runtime/nginx.h`). Pure.
 #![forbid(unsafe_code)]
-
-use obi_ebpf::NGINX_PLAIN_BIT;
 
 use super::code::{CODE_BYTES, Function};
 use super::elf::{Image, Source};
@@ -12,27 +10,19 @@ use super::point::{Cost, ProbePoint};
 use super::program::Program;
 use crate::capture::guest;
 
-/// The probe points; none where one of them is not there or not understood.
-pub(super) fn plan(source: &dyn Source, image: &Image) -> Vec<ProbePoint> {
-    points(source, image).unwrap_or_default()
-}
-
-fn points(source: &dyn Source, image: &Image) -> Option<Vec<ProbePoint>> {
-    let functions = guest::nginx(source)?;
-    let point = |program, address, n_arguments, cookie| {
-        let code = image.code(source, address, CODE_BYTES)?;
-        let entry = Function::new(address, &code).entry(n_arguments)?;
-        let offset = image.offset(entry.address)?;
-        Some(ProbePoint { program, offset, at_return: false, cost: Cost::Emulated, cookie })
-    };
-    let mut points = vec![
-        point(Program::NginxRequest, functions.request, 1, 0)?,
-        point(Program::NginxSend, functions.send, 2, 0)?,
-    ];
-    if let Some(address) = functions.encrypted_send {
-        points.push(point(Program::NginxSend, address, 2, 1 << NGINX_PLAIN_BIT)?);
-    }
-    Some(points)
+/// The probe point; none where it is not there or not understood.
+pub(super) fn plan(source: &dyn Source, image: &Image) -> Option<ProbePoint> {
+    let address = guest::nginx(source)?;
+    let code = image.code(source, address, CODE_BYTES)?;
+    let entry = Function::new(address, &code).entry(2)?;
+    let offset = image.offset(entry.address)?;
+    Some(ProbePoint {
+        program: Program::NginxSend,
+        offset,
+        at_return: false,
+        cost: Cost::Emulated,
+        cookie: 0,
+    })
 }
 
 #[cfg(test)]
@@ -45,20 +35,19 @@ mod tests {
 
     /// Of this machine, read as a file.
     #[test]
-    fn the_nginx_of_this_machine_has_cheap_points_for_every_program() {
+    fn the_nginx_of_this_machine_has_a_cheap_point() {
         let bytes = fs::read("/usr/sbin/nginx").unwrap();
         let Plan { points, .. } = probe_points(&bytes.as_slice(), Returns::Allowed).unwrap();
-        let n_of = |program| points.iter().filter(|point| point.program == program).count();
-        assert_eq!([Program::NginxRequest, Program::NginxSend].map(n_of), [1, 2], "{points:?}");
-        assert!(points.iter().all(|point| point.cost == Cost::Emulated));
+        let programs: Vec<_> = points.iter().map(|point| (point.program, point.cost)).collect();
+        assert_eq!(programs, [(Program::NginxSend, Cost::Emulated)]);
         let image = Image::read(&bytes.as_slice()).unwrap();
-        assert_eq!(plan(&&bytes[..bytes.len() / 2], &image), []);
+        assert_eq!(plan(&&bytes[..bytes.len() / 2], &image), None);
     }
 
     #[test]
     fn other_files_have_none() {
         let bytes = fs::read("/proc/self/exe").unwrap();
         let image = Image::read(&bytes.as_slice()).unwrap();
-        assert_eq!(plan(&bytes.as_slice(), &image), []);
+        assert_eq!(plan(&bytes.as_slice(), &image), None);
     }
 }

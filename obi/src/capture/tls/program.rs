@@ -81,10 +81,8 @@ pub enum Program {
     PythonEnter,
     /// A greenlet is made, in a process of CPython.
     PythonGreenlet,
-    /// nginx is about to send. Before the next one: what is asked for says something only behind it.
+    /// nginx is about to send over TLS.
     NginxSend,
-    /// nginx makes a request of what was read.
-    NginxRequest,
     /// Node's loop begins what has no number of its own.
     NodePhase,
     /// A Node program is given what was read.
@@ -97,7 +95,7 @@ pub enum Program {
 
 impl Program {
     /// All of them, in the order in which they are attached.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 38] = [
         Self::TlsExit,
         Self::TlsReadEnter,
         Self::TlsReadExEnter,
@@ -132,7 +130,6 @@ impl Program {
         Self::PythonEnter,
         Self::PythonGreenlet,
         Self::NginxSend,
-        Self::NginxRequest,
         Self::NodePhase,
         Self::NodeRead,
         Self::NodeMicrotasks,
@@ -214,7 +211,6 @@ impl Program {
             Self::PythonEnter => ("python_enter", &[Modern]),
             Self::PythonGreenlet => ("python_greenlet", &[Modern]),
             Self::NginxSend => ("nginx_send", &[Modern]),
-            Self::NginxRequest => ("nginx_request", &[Modern]),
             Self::NodePhase => ("node_phase", &[Modern]),
             Self::NodeRead => ("node_read", &[Modern]),
             Self::NodeMicrotasks => ("node_microtasks", &[Modern]),

@@ -188,7 +188,7 @@ fn parents(tls: &Survey, may_probe: bool, language: &str) -> &'static str {
     if has(Program::NodeScope) {
         return "calls of a request's callbacks are its children, those of its promises where nothing else could go on";
     }
-    if has(Program::NginxRequest) {
+    if has(Program::NginxSend) {
         return "what nginx asks for a request is its child";
     }
     if has(Program::PythonCopy) {
@@ -292,7 +292,7 @@ mod tests {
         check(&[Program::TlsNowSend], true, "go", "goroutines are not followed");
         check(&[Program::NodeScope, Program::TlsReadEnter], true, "nodejs", "promises");
         check(&[], true, "nodejs", "callbacks are not followed");
-        check(&[Program::NginxSend, Program::NginxRequest], true, "", "nginx");
+        check(&[Program::NginxSend], true, "", "nginx");
         check(&[Program::PythonFree, Program::PythonCopy], true, "python", "asyncio");
         check(&[Program::TlsReadEnter], true, "", "request's thread");
     }
@@ -305,7 +305,7 @@ mod tests {
         check(&[Program::TlsReadEnter, Program::NodeScope], true);
         check(&[Program::TlsNowSend], true);
         check(&[Program::GoCreate, Program::GoRequest, Program::GoCall], false);
-        check(&[Program::PythonCopy, Program::NginxRequest], false);
+        check(&[Program::PythonCopy, Program::NginxSend], false);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 #include "protocol/http1/ending.h"
 #include "runtime/goroutine.h"
 #include "runtime/last_read.h"
+#include "runtime/nginx.h"
 
 /* === recognition === */
 
@@ -199,6 +200,7 @@ static __always_inline void note_opening(struct connection *k, struct segment *s
 	}
 	bind_reader(exchange_number(k, 0));
 	note_read(exchange_number(k, 0) | READ_STREAMS);
+	bind_nginx(s, k, exchange_number(k, 0) | READ_STREAMS);
 }
 
 /* `n` bytes of payload have passed unread. */

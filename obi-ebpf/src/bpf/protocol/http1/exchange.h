@@ -13,6 +13,7 @@
 #include "runtime/goroutine.h"
 #include "runtime/greenlet.h"
 #include "runtime/last_read.h"
+#include "runtime/nginx.h"
 #include "waiting/account.h"
 
 static __always_inline struct cursor *request_cursor(struct connection *k)

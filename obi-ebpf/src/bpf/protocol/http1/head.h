@@ -153,6 +153,7 @@ APART void bind_request(const struct connection *k, const struct cursor *c, cons
 	is_bound = bind_context(only, k->causes & CAUSE_BASES ? k->received_base : 0);
 	if (!is_bound)
 		bind_greenlet(only);
+	bind_nginx(s, k, only);
 	read_for(only, k->encrypted);
 	/* What TLS was read inside of a context is that one's, and of none that is entered later. */
 	note_read(c->started == s->time && !(is_bound && k->encrypted) ? only : 0);
