@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use integration::agent::{self, Agent, Config};
-use integration::patience::{patience, until};
+use integration::patience::{patience, slowness, until};
 use integration::process::{Ended, Program};
 
 use crate::failure::check;
@@ -40,9 +40,11 @@ fn functions_of_a_program_are_written_as_they_call_each_other() {
     assert_eq!(compiled.code, 0, "{}", compiled.stderr);
     let burning = Program::spawn("calls", Command::new(file("calls"))).unwrap();
     let pid = burning.pid().to_string();
+    // Until the program's tables are there, its callers are unknown: on an emulated machine that takes seconds.
+    let seconds = (3 * slowness()).to_string();
     let of_the_program = format!(";main;outer_{name};burn_{name}");
     let (right, all) = until("nearly all stacks are those of the program", LIMIT, || {
-        let recorded = record(&["--pid", &pid, "--seconds", "3"], &file("calls.folded"));
+        let recorded = record(&["--pid", &pid, "--seconds", &seconds], &file("calls.folded"));
         if recorded.code != 0 {
             return Err(recorded.stderr);
         }

@@ -52,6 +52,7 @@ fn configuration(folder: &Path, listen: &str, [back, secure]: [u16; 2]) -> Strin
     text += &place("delayed", "limit_req zone=slow burst=1000;");
     text += &place("guarded", &format!("access_log {path}/log two; auth_request /guard;"));
     text += &place("secure", "set $back secured;").replace("http://$back", "https://$back");
+    text += "location = /plain { access_log off; return 200; }\n";
     text += "location = /guard { internal; proxy_pass http://pool/out/guard$request_id; }\n}\n}\n";
     text
 }
@@ -82,6 +83,14 @@ enum Over {
     Tls,
     /// Many streams of each connection, over TLS as well.
     Http2,
+}
+
+/// What nginx has done before the requests come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// It has answered so many requests by itself that no more of them are noted.
+    Answering,
 }
 
 /// The requests of one client, as `curl` reads them: by one connection, eight at a time.
@@ -122,7 +131,7 @@ fn ask(over: Over, port: u16, kinds: &[&str], clients: usize) -> Vec<String> {
 
 /// As [`super::check`]: with the certain share of calls right, and none wrong.
 #[track_caller]
-fn check(clients: &[(usize, bool)], over: Over, kinds: &[&str]) {
+fn check(clients: &[(usize, bool)], over: Over, kinds: &[&str], before: Before) {
     for &(clients, agent_last) in clients {
         let early = (!agent_last).then(|| Agent::start(Config::default()).unwrap());
         let (folder, certificates) = (tempfile::tempdir().unwrap(), Certificates::new().unwrap());
@@ -144,6 +153,11 @@ fn check(clients: &[(usize, bool)], over: Over, kinds: &[&str]) {
         let mut front = start_nginx(&folder, &configuration, port);
         let mut agent = early.unwrap_or_else(|| Agent::start(Config::default()).unwrap());
         agent.await_probes(&[&front.service], PROBING).unwrap();
+        if before == Before::Answering {
+            let mut command = Command::new("wrk");
+            command.args(["-t1", "-c8", "-d3s", &format!("http://127.0.0.1:{port}/plain")]);
+            run("wrk", command, Duration::from_secs(60)).unwrap();
+        }
         let ids = ask(over, port, kinds, clients);
         front.program.signal(Signal::QUIT).unwrap();
         assert_eq!(front.program.wait(READY).unwrap().code, 0);
@@ -170,13 +184,13 @@ fn check(clients: &[(usize, bool)], over: Over, kinds: &[&str]) {
 
 #[test]
 fn what_nginx_asks_of_others() {
-    check(clients(), Over::Tcp, &KINDS);
+    check(clients(), Over::Tcp, &KINDS, Before::Nothing);
 }
 
 /// Streams have the connection of their client in common, and come several at a time.
 #[test]
 fn what_nginx_asks_for_streams() {
-    check(few_clients(), Over::Http2, &KINDS);
+    check(few_clients(), Over::Http2, &KINDS, Before::Nothing);
 }
 
 /// More of the same kinds, for `make test-wide`.
@@ -185,11 +199,18 @@ mod wide {
 
     #[test]
     fn what_nginx_asks_of_others_for_clients_over_tls() {
-        check(few_clients(), Over::Tls, &KINDS);
+        check(few_clients(), Over::Tls, &KINDS, Before::Nothing);
+    }
+
+    /// Calls for what was open when each of two workers made its first call may be unknown: those of three clients are
+    /// fewer than one of a hundred.
+    #[test]
+    fn what_nginx_asks_when_it_has_called_for_nothing_for_long() {
+        check(&[(3, false)], Over::Tcp, &KINDS, Before::Answering);
     }
 
     #[test]
     fn what_nginx_asks_for_streams_by_few_and_many() {
-        check(clients(), Over::Http2, &KINDS);
+        check(clients(), Over::Http2, &KINDS, Before::Nothing);
     }
 }
