@@ -36,8 +36,9 @@ impl Bench {
 
     fn start_with(name: &str, plan: ServerPlan, config: Config) -> Self {
         let mut rng = seeded(name);
-        // Heads in thousands of tiny pieces need room; what happens without it is `overload`'s business.
-        let agent = Agent::start(config.set("capture", "ring_bytes", 16 << 20)).unwrap();
+        // Heads in tiny pieces need room, 600,000 records in seconds for an agent without optimization; what happens
+        // without it is `overload`'s business.
+        let agent = Agent::start(config.set("capture", "ring_bytes", 64 << 20)).unwrap();
         let server = ShapeServer::start("shape", ServerPlan { seed: rng.u64(..), ..plan }).unwrap();
         Self { agent, server, ledger: Ledger::default(), rng }
     }

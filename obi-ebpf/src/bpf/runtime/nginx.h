@@ -130,9 +130,13 @@ SHARED u64 exchange_of_stream(u64 request, u64 client, u64 streams)
 static __always_inline u64 awaited_as(struct sock *sk)
 {
 	struct file *file = READ(sk, sk_socket, file);
-	struct hlist_head *items = file ? READ(file, f_ep) : NULL;
-	struct hlist_node *first = items ? READ(items, first) : NULL;
+	struct hlist_head *items;
+	struct hlist_node *first;
 	struct epitem *item;
+	if (!file || !bpf_core_field_exists(file->f_ep))
+		return 0;
+	items = READ(file, f_ep);
+	first = items ? READ(items, first) : NULL;
 	if (!first)
 		return 0;
 	item = (void *)first - bpf_core_field_offset(struct epitem, fllink);
