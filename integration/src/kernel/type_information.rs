@@ -23,8 +23,8 @@ const POISON: i32 = 0x0bad_2310;
 /// Functions that ask first, and the most reads of theirs that a kernel may be without: iterators (`iter_type` since
 /// 5.14, `__iov` since 6.4) are read at the beginning of a send or receive, references of files (`f_ref` since 6.13) at
 /// the close of a unix socket, `is_mptcp` (where Multipath TCP is built in) at the end of a connection, a thread's
-/// state (`__state` since 5.14) when it leaves its CPU.
-const ASKS: [(&str, usize); 9] = [
+/// state (`__state` since 5.14) when it leaves its CPU; the epolls of a file (`f_ep` since 5.12).
+const ASKS: [(&str, usize); 10] = [
     ("transfer_begins", 10),
     ("tcp_sendmsg_locked", 5),
     ("sys_enter_close", 1),
@@ -34,6 +34,7 @@ const ASKS: [(&str, usize); 9] = [
     ("one_closes", 1),
     ("inet_sock_set_state", 1),
     ("sched_switch", 1),
+    ("note_in_nginx", 1),
 ];
 
 /// Checks all objects against the kernel of `machine`.
