@@ -136,9 +136,9 @@ pub struct Capture {
     /// behind a longer cookie is not seen either. Default: `8192`. Example: `65536`, for long cookies.
     #[serde(deserialize_with = "value::bytes::<_, 256, 65_536>")]
     pub head_limit: u32,
-    /// Let the kernel measure the run time of all its programs (needs `CAP_SYS_ADMIN`, costs 50 to 70 ns for each run of
-    /// each program of the machine: a tenth of what ours take). Default: `false`. Example: `true`, for a while, to see
-    /// what the programs cost.
+    /// Let the kernel measure the run time of all its programs (needs `CAP_SYS_ADMIN`, costs 50 to 70 ns for each run
+    /// of each program of the machine: a tenth of what ours take). Default: `false`. Example: `true`, for a while, to
+    /// see what the programs cost.
     pub statistics: bool,
     /// Read TLS traffic at the programs' TLS libraries (OpenSSL and its relatives, Go's own) before it is encrypted and
     /// after it is decrypted. Without, connections with TLS are counted and not read. Default: `true`. Example:

@@ -3,8 +3,9 @@
 //! In: what is known of an exchange. Out: the same, by its number, its position here, or as the other end of another
 //! one. Refuses to know when one is forgotten.
 //!
-//! So many are kept that the oldest has left the processor's caches when it is let go. Both indices hold positions only:
-//! they are small enough to stay in the caches, and an exchange leaves them by its position, without a look at another.
+//! So many are kept that the oldest has left the processor's caches when it is let go. Both indices hold positions
+//! only: they are small enough to stay in the caches, and an exchange leaves them by its position, without a look at
+//! another.
 
 use super::table::Known;
 use crate::protocol::{Side, Wire};

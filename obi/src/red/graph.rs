@@ -267,8 +267,8 @@ impl Graph {
         }
     }
 
-    /// The edge to a server that is no service of this machine: by the name of its pod, else as the client calls it; one
-    /// for all where a client asks too many.
+    /// The edge to a server that is no service of this machine: by the name of its pod, else as the client calls it;
+    /// one for all where a client asks too many.
     fn virtual_server(&self, span: &Span, connection: Connection) -> Key {
         let (name, namespace) = match &span.peer {
             Some(peer) => (peer.name(), peer.namespace()),

@@ -182,8 +182,20 @@ impl LabelSet for Labels {
 
     #[inline]
     fn is(&self, key: Key<'_>) -> bool {
-        let Key { service, server_port, status, kind, overflow, .. } = key;
-        let Key { route, server_address, method, error_type, scheme, version, .. } = key;
+        // All fields by name: a new one does not compile until it is compared.
+        let Key {
+            service,
+            server_port,
+            status,
+            kind,
+            overflow,
+            route,
+            server_address,
+            method,
+            error_type,
+            scheme,
+            version,
+        } = key;
         (service, server_port, status) == (self.service.id, self.server_port, self.status)
             && (kind, overflow) == (self.kind, self.overflow)
             && is_same(route, &self.route)

@@ -86,7 +86,7 @@ fn firsts(beside: &str, bar: &str, crowd: &Crowd, table: &mut Table) -> anyhow::
 /// Seconds from the start of an agent to a profile of a process that ran before, and of its CPU time.
 fn first(pid: u32) -> anyhow::Result<(f64, f64)> {
     let begun = Instant::now();
-    let agent = Agent::start(Config::plain().set("capture", "statistics", true))?;
+    let agent = Agent::start(Config::plain())?;
     let path = format!("/api/v1/profiles?format=json&pid={pid}");
     loop {
         let profile: Value = fetch::json(agent.address(), &path)?;

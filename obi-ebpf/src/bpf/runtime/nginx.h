@@ -126,7 +126,7 @@ SHARED u64 exchange_of_stream(u64 request, u64 client, u64 streams)
 	return number & 1 ? stream_exchange(streams & ~READ_STREAMS, number) : 0;
 }
 
-/* What a program has asked to hear when something happens to a socket, of the first epoll that waits for it; 0: none. */
+/* What a program has asked the first epoll that waits for a socket to say when something happens to it; 0: none. */
 static __always_inline u64 awaited_as(struct sock *sk)
 {
 	struct file *file = READ(sk, sk_socket, file);

@@ -192,8 +192,8 @@ pub fn greenlet(source: &dyn Source) -> Option<u64> {
     greenlet::makes(source)
 }
 
-/// Where nginx sends bytes over TLS, `ngx_ssl_write(ngx_connection_t *, u_char *, size_t)`: an address in the file's own
-/// layout. `None` where it is not nginx, or was built without TLS.
+/// Where nginx sends bytes over TLS, `ngx_ssl_write(ngx_connection_t *, u_char *, size_t)`: an address in the file's
+/// own layout. `None` where it is not nginx, or was built without TLS.
 #[must_use]
 pub fn nginx(source: &dyn Source) -> Option<u64> {
     nginx::encrypted_send(source)
