@@ -55,7 +55,7 @@ struct nginx_process {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 1024);
+	__uint(max_entries, 512);
 	__type(key, u32);
 	__type(value, struct nginx_process);
 } nginx_process SEC(".maps");

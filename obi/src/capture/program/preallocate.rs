@@ -12,7 +12,7 @@ use crate::capture::btf::Types;
 
 /// Elements of the largest maps where all of them take memory: all maps together stay below 25 MB.
 pub(super) const MAX_ENTRIES: [(&str, u32); 3] =
-    [("connection", 5056), ("spare", 256), ("tls_connection", 2048)];
+    [("connection", 4608), ("spare", 256), ("tls_connection", 2048)];
 
 /// `BPF_MAP_TYPE_HASH`
 const HASH: u32 = 1;
