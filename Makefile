@@ -102,7 +102,7 @@ packages-arm64: dependencies ## The same for arm64, of a static binary, on any m
 	script/build-static aarch64
 	PROCESSOR=aarch64 script/build-packages
 
-test-packages: packages ## The packages under a real systemd, in a virtual machine of Debian 12 (needs root, debootstrap and ten minutes)
+test-packages: dependencies packages ## The packages under a real systemd, in a virtual machine of Debian 12 (needs root and ten minutes)
 	script/test-packages
 
 test-dashboards: ## The structure of dashboards/*.json by Grafana's own types (takes two packages from npm)
