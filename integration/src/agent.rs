@@ -8,7 +8,6 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +22,7 @@ use crate::hook::{self, HookSet, View};
 use crate::patience::patience;
 use crate::process::{Ended, Program, free_port};
 use crate::program;
+use crate::seat::Seat;
 use crate::span::{Page, Span};
 
 /// `Accept` of a scraper that wants exemplars.
@@ -39,13 +39,11 @@ const SPANS_PER_PAGE: usize = 10_000;
 /// Name of its configuration file.
 const FILE: &str = "obi.yaml";
 
-/// One agent at a time per test binary: at saturation two would disturb each other.
-static ONE: Mutex<()> = Mutex::new(());
-
 /// A configuration in the making.
 #[derive(Debug, Clone)]
 pub struct Config {
     value: Value,
+    is_alone: bool,
 }
 
 impl Default for Config {
@@ -57,6 +55,7 @@ impl Default for Config {
                 "web": {"spans": 200_000, "span_bytes": 256 << 20},
                 "profile": {"enabled": false},
             }),
+            is_alone: false,
         }
     }
 }
@@ -65,13 +64,20 @@ impl Config {
     /// The agent's own defaults, nothing else.
     #[must_use]
     pub fn plain() -> Self {
-        Self { value: json!({}) }
+        Self { value: json!({}), is_alone: false }
     }
 
     /// Sets `section.key`.
     #[must_use]
     pub fn set(mut self, section: &str, key: &str, value: impl Into<Value>) -> Self {
         self.value[section][key] = value.into();
+        self
+    }
+
+    /// No other agent runs at that time: for tests that fill a machine, or measure, or look at all of it.
+    #[must_use]
+    pub fn alone(mut self) -> Self {
+        self.is_alone = true;
         self
     }
 
@@ -91,11 +97,6 @@ fn placed(config: Config, address: SocketAddr) -> Config {
     // A test may say at which address it listens; the port is chosen here.
     let named = config.value["web"]["listen"].as_str().and_then(|ip| ip.parse().ok());
     config.set("web", "listen", SocketAddr::new(named.unwrap_or(address.ip()), address.port()).to_string())
-}
-
-/// Held by tests that start the agent by another way than [`Agent::start`].
-pub fn one() -> MutexGuard<'static, ()> {
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A command that runs the agent with nothing of our environment that configures it.
@@ -141,7 +142,7 @@ pub struct Agent {
     begun: Instant,
     ready_at: Instant,
     files: TempDir,
-    _one: Option<MutexGuard<'static, ()>>,
+    _seat: Option<Seat>,
 }
 
 impl Agent {
@@ -153,13 +154,22 @@ impl Agent {
         Self::start_in(config, |command| command)
     }
 
+    /// The same with a seat that was taken before, so that what runs until then does so for a known time only.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_seated(config: Config, seat: Seat) -> anyhow::Result<Self> {
+        Self::start_with(config, |command| command, Some(seat))
+    }
+
     /// The same, in a command that `wrap` makes: another user, fewer rights. What it returns is executed in the end by
     /// the same process, or the pid is another's.
     ///
     /// # Errors
     /// As [`Self::start`].
     pub fn start_in(config: Config, wrap: impl FnOnce(Command) -> Command) -> anyhow::Result<Self> {
-        Self::start_with(config, wrap, Some(one()))
+        let seat = if config.is_alone { Seat::alone() } else { Seat::beside_others() };
+        Self::start_with(config, wrap, Some(seat))
     }
 
     /// Starts another one beside this one, which goes on. Both see the whole machine, so tests of one agent never do
@@ -174,7 +184,7 @@ impl Agent {
     fn start_with(
         config: Config,
         wrap: impl FnOnce(Command) -> Command,
-        one: Option<MutexGuard<'static, ()>>,
+        seat: Option<Seat>,
     ) -> anyhow::Result<Self> {
         let address = SocketAddr::from(([127, 0, 0, 1], free_port()?));
         let files = tempfile::tempdir()?;
@@ -196,7 +206,7 @@ impl Agent {
             begun,
             ready_at: begun,
             files,
-            _one: one,
+            _seat: seat,
         };
         let is_ready = |program: &Program| match speaks_tls {
             // Nothing here speaks it; the agent says where it is once it listens.

@@ -38,6 +38,7 @@ pub mod refusal;
 pub mod rpc;
 pub mod script;
 pub mod sdk;
+pub mod seat;
 pub mod seed;
 pub mod server;
 pub mod shape;

@@ -47,7 +47,7 @@ pub(crate) struct Row {
 fn raw_ends() {
     let mut rng = seeded("accuracy raw ends");
     // Heads in thousands of tiny pieces need room.
-    let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 16 << 20).set(
+    let mut agent = Agent::start(Config::default().alone().set("capture", "ring_bytes", 16 << 20).set(
         "capture",
         "statistics",
         true,
@@ -112,7 +112,7 @@ fn programs() {
         language::python_http("threading").unwrap(),
     ];
     // Some run before the agent, some start after it.
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let view = agent.view().unwrap();
     let before = agent.metrics().unwrap();
     servers.extend([

@@ -85,7 +85,7 @@ const ROUNDS: usize = 12;
 /// clock and its system call, which no observer can know.
 #[test]
 fn durations_are_the_handlers_own() {
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let shape = ShapeServer::start("shape", every_way(2)).unwrap();
     let servers = [
         language::python_http("threading").unwrap(),

@@ -14,6 +14,7 @@ use integration::fetch;
 use integration::patience::patience;
 use integration::plan::{Address, Call, ConnectionPlan, Plan, ServerPlan};
 use integration::script;
+use integration::seat::Seat;
 use integration::server::shape::ShapeServer;
 use integration::shape::{Framing, Shape};
 use integration::span::{Kind, Span};
@@ -41,7 +42,7 @@ fn check(framing: Framing) {
             assert!(Instant::now() < deadline, "the server does not send");
             thread::sleep(Duration::from_millis(2));
         }
-        let agent = Agent::start(Config::default()).unwrap();
+        let agent = Agent::start(Config::default().alone()).unwrap();
         std::fs::write(&gate, "").unwrap();
         (agent, client.join().unwrap().unwrap())
     });
@@ -86,7 +87,7 @@ fn on_an_idle_connection() {
         assert_eq!(connection.length_body(17).bytes, 17);
     };
     exchange(&Call::new(Shape::default()));
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let calls: Vec<Call> = (0..10).map(|_| Call::new(Shape::default())).collect();
     calls.iter().for_each(&mut exchange);
     let mut ledger = Ledger::default();
@@ -118,9 +119,10 @@ fn nothing_is_missed_from_ready_on() {
         let server = ShapeServer::start("ready", ServerPlan::default()).unwrap();
         let Address::Tcp(address) = server.server.address else { panic!("it listens on TCP") };
         let (is_over, asked) = (AtomicBool::new(false), Mutex::new(Vec::new()));
+        let seat = Seat::alone();
         let mut agent = thread::scope(|scope| {
             scope.spawn(|| ask_until(&is_over, address, &asked));
-            let agent = Agent::start(Config::default()).unwrap();
+            let agent = Agent::start_seated(Config::default(), seat).unwrap();
             let of_ready = |(_, begun): &&(String, Instant)| *begun >= agent.ready_at();
             let deadline = Instant::now() + patience(gate::PATIENCE);
             while asked.lock().unwrap().iter().filter(of_ready).count() < WANTED {

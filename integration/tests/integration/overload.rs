@@ -30,7 +30,7 @@ fn accounted(metrics: &Exposition, kind: Kind, service: &str) -> (f64, f64) {
 
 #[test]
 fn spans_and_losses_are_what_was_sent() {
-    let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 8192)).unwrap();
+    let mut agent = Agent::start(Config::default().alone().set("capture", "ring_bytes", 8192)).unwrap();
     let server = ShapeServer::start("overload", ServerPlan { batch: true, ..ServerPlan::default() }).unwrap();
     let connections: Vec<ConnectionPlan> = (0..CONNECTIONS)
         .map(|_| ConnectionPlan {
@@ -79,7 +79,7 @@ fn waiting_server(gate: &Path, name: &str) -> Program {
 /// The agent knows a process, but the ring is full: no record says which program that process goes over to.
 #[test]
 fn a_program_that_began_unreported_has_its_own_name() {
-    let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 65_536)).unwrap();
+    let mut agent = Agent::start(Config::default().alone().set("capture", "ring_bytes", 65_536)).unwrap();
     let crowd = ShapeServer::start("crowd", ServerPlan::default()).unwrap();
     let files = tempfile::tempdir().unwrap();
     let gate_file = files.path().join("gate");

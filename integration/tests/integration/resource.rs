@@ -16,7 +16,7 @@ use crate::gate::{self, Barrier};
 #[test]
 fn a_fork_is_an_instance_of_its_own() {
     const CALLS: usize = 3;
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let server = language::python_http("forking").unwrap();
     let barrier = Barrier::start();
     for _ in 0..CALLS {

@@ -33,7 +33,7 @@ fn agent_that_probes(names: &[&str]) -> (Agent, Program) {
     let name = format!("/{}", file.file_name().unwrap().display());
     let mut waiting = Program::spawn("rustls_peer", Command::new(file)).unwrap();
     waiting.await_line("ready", PROBING).unwrap();
-    let agent = Agent::start(Config::default()).unwrap();
+    let agent = Agent::start(Config::default().alone()).unwrap();
     let names: Vec<&str> = names.iter().copied().chain([name.as_str()]).collect();
     agent.await_probes(&names, PROBING).unwrap();
     (agent, waiting)
@@ -178,7 +178,7 @@ mod wide {
                 })
             });
             let attached = (0..AGENTS)
-                .try_for_each(|_| Agent::start(Config::default())?.await_probes(&[&name], PROBING));
+                .try_for_each(|_| Agent::start(Config::default().alone())?.await_probes(&[&name], PROBING));
             is_over.store(true, Ordering::Relaxed);
             attached.unwrap();
             for (server, worker) in servers.iter().zip(workers) {

@@ -31,7 +31,7 @@ struct Bench {
 
 impl Bench {
     fn start(name: &str, plan: ServerPlan) -> Self {
-        Self::start_with(name, plan, Config::default())
+        Self::start_with(name, plan, Config::default().alone())
     }
 
     fn start_with(name: &str, plan: ServerPlan, config: Config) -> Self {
@@ -167,7 +167,7 @@ fn heads_byte_by_byte() {
 
 #[test]
 fn heads_beyond_the_limit() {
-    let config = Config::default().set("capture", "head_limit", 4096);
+    let config = Config::default().alone().set("capture", "head_limit", 4096);
     let mut bench = Bench::start_with("shape long heads", every_way(0), config);
     let long: Vec<Call> = [3_000, 4_000, 5_000, 9_000, 30_000, 200_000]
         .iter()
@@ -306,7 +306,7 @@ fn a_span_is_visible_within_a_second_on_an_idle_connection() {
 /// The server is this process: it lets a request wait before it reads it.
 #[test]
 fn the_wait_before_the_first_read_is_kept() {
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let listener = Listener::bind(&Address::loopback(0), false).unwrap();
     let address = Address::loopback(listener.port().unwrap());
     let call = Call::new(Shape::default());

@@ -93,7 +93,8 @@ mod wide {
         let threads = encrypted::threads(&certificates).unwrap();
         let encrypted = encrypted::http2_node(&certificates).unwrap();
         let clear = language::http2_go().unwrap();
-        let mut agent = Agent::start(Config::default().set("capture", "ring_bytes", 32 << 20)).unwrap();
+        let mut agent =
+            Agent::start(Config::default().alone().set("capture", "ring_bytes", 32 << 20)).unwrap();
         agent.await_probes(&["/libssl.so", "/node"], gate::PATIENCE).unwrap();
         let view = agent.view().unwrap();
         let lasts = patience(LASTS);

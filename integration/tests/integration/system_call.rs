@@ -54,7 +54,7 @@ fn run(agent: &mut Agent, rng: &mut fastrand::Rng, read: ReadMode, write: WriteM
 
 /// Room for the thousands of tiny pieces that a head of some kilobytes becomes when it is read byte by byte.
 fn config() -> Config {
-    Config::default().set("capture", "ring_bytes", 16 << 20)
+    Config::default().alone().set("capture", "ring_bytes", 16 << 20)
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn every_way_to_write() {
 fn check_spliced(set: HookSet, kept: bool) {
     const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
     const EACH: u32 = 8;
-    let mut agent = Agent::start(Config::default().set("capture", "hooks", set.name())).unwrap();
+    let mut agent = Agent::start(Config::default().alone().set("capture", "hooks", set.name())).unwrap();
     let listener = Listener::bind(&Address::loopback(0), false).unwrap();
     let connect = || {
         let client = Stream::connect(&Address::loopback(listener.port().unwrap()), None).unwrap();
@@ -139,7 +139,8 @@ mod wide {
     #[test]
     fn a_request_that_is_read_after_the_reset() {
         for set in [HookSet::Socket, HookSet::Syscall] {
-            let mut agent = Agent::start(Config::default().set("capture", "hooks", set.name())).unwrap();
+            let mut agent =
+                Agent::start(Config::default().alone().set("capture", "hooks", set.name())).unwrap();
             let listener = Listener::bind(&Address::loopback(0), false).unwrap();
             let client = Stream::connect(&Address::loopback(listener.port().unwrap()), None).unwrap();
             let accepted = listener.accept().unwrap();
@@ -173,7 +174,8 @@ mod wide {
     fn an_answer_that_comes_while_its_request_is_being_sent() {
         const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
         for set in [HookSet::Socket, HookSet::Syscall] {
-            let mut agent = Agent::start(Config::default().set("capture", "hooks", set.name())).unwrap();
+            let mut agent =
+                Agent::start(Config::default().alone().set("capture", "hooks", set.name())).unwrap();
             let listener = Listener::bind(&Address::loopback(0), false).unwrap();
             let client = Stream::connect(&Address::loopback(listener.port().unwrap()), None).unwrap();
             let accepted = listener.accept().unwrap();

@@ -71,7 +71,7 @@ impl Client {
 /// Starts the agent and waits until it has probed a file of each of these names: the servers run already.
 #[track_caller]
 pub(crate) fn agent_that_probes(names: &[&str]) -> Agent {
-    let agent = Agent::start(Config::default()).unwrap();
+    let agent = Agent::start(Config::default().alone()).unwrap();
     agent.await_probes(names, PROBING).unwrap();
     agent
 }

@@ -60,7 +60,7 @@ fn status(agent: &Agent) -> Value {
 
 #[test]
 fn a_library_is_probed_when_a_program_begins_to_use_it() {
-    let agent = Agent::start(Config::default()).unwrap();
+    let agent = Agent::start(Config::default().alone()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     assert!(probed(&status(&agent)["tls"], folder.path()).is_none());
     let _program = program_with_library(folder.path());
@@ -102,7 +102,7 @@ fn a_connection_whose_library_is_found_late_is_read_from_then_on() {
     let certificates = Certificates::new().unwrap();
     let server = encrypted::nginx(&certificates).unwrap();
     let Address::Tcp(address) = server.address.clone() else { panic!("{:?}", server.address) };
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     fs::copy(DISTRIBUTED, folder.path().join("libssl.so.3")).unwrap();
     let (wanted, service) = (folder.path().join("gate"), service("late"));
@@ -155,6 +155,6 @@ fn doctor_tells_where_tls_would_be_read() {
 
 #[test]
 fn nothing_is_probed_where_that_is_not_wanted() {
-    let agent = Agent::start(Config::default().set("capture", "tls", false)).unwrap();
+    let agent = Agent::start(Config::default().alone().set("capture", "tls", false)).unwrap();
     assert!(status(&agent)["tls"].is_null());
 }

@@ -194,7 +194,7 @@ fn judge(name: &str, compared: Compared) {
 
 fn parts_are_what_the_threads_have_measured(serving: &Serving, tasks: &[&str], seed: &str) {
     let mut rng = seeded(seed);
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let answers = ask(&mut rng, serving.address, tasks);
     let spans = spans(&mut agent, serving, answers.len());
     assert!(spans.keys().eq(answers.keys()), "{} spans of {} requests", spans.len(), answers.len());
@@ -268,7 +268,7 @@ fn an_answer_that_ends_with_its_connection() {
     let mut command = Command::new("python3");
     command.args(["-c", CLOSING]);
     let serving = start("waiting-closing", command);
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     for _ in 0..ASKED {
         let mut stream = TcpStream::connect(serving.address).unwrap();
         let head = format!("GET /closing/{} HTTP/1.1\r\nHost: closing\r\n\r\n", request_id());
@@ -295,7 +295,7 @@ fn an_answer_that_ends_with_its_connection() {
 #[test]
 fn turns_of_an_event_loop_are_elsewhere() {
     let mut rng = seeded("waiting-loop");
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let server = language::python_asyncio().unwrap();
     let calls = load::calls(&mut rng, &server.features, Kind::Shape, 50);
     client::call(Kind::Shape, &server.address, &calls, 4).unwrap();
@@ -311,7 +311,7 @@ fn turns_of_an_event_loop_are_elsewhere() {
 #[test]
 fn off_is_off_and_says_so() {
     let mut rng = seeded("waiting-off");
-    let mut agent = Agent::start(Config::default().set("profile", "waiting", "off")).unwrap();
+    let mut agent = Agent::start(Config::default().alone().set("profile", "waiting", "off")).unwrap();
     let serving = compiled();
     let answers = ask(&mut rng, serving.address, &["spin"]);
     let spans = spans(&mut agent, &serving, answers.len());

@@ -15,7 +15,7 @@ use super::{Row, calls, check};
 fn exact_or_counted() {
     let mut rng = seeded("io_uring");
     let server = io_uring().unwrap();
-    let mut agent = Agent::start(Config::default()).unwrap();
+    let mut agent = Agent::start(Config::default().alone()).unwrap();
     let view = agent.view().unwrap();
     let before = agent.metrics().unwrap();
     let (mut clients, mut servers) = (Ledger::default(), Ledger::default());

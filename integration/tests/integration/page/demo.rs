@@ -7,6 +7,7 @@ use integration::agent;
 use integration::fetch;
 use integration::patience::until;
 use integration::process::{Program, free_port};
+use integration::seat::Seat;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -43,7 +44,7 @@ fn share(profile: &Value) -> f64 {
 
 #[test]
 fn the_page_leads_from_the_demos_alert_to_the_function() {
-    let _one = agent::one();
+    let _seat = Seat::beside_others();
     let mut command = agent::command().unwrap();
     let listen = SocketAddr::from(([127, 0, 0, 1], free_port().unwrap()));
     command.args(["demo", "--listen", &listen.to_string()]);

@@ -55,7 +55,7 @@ fn hot(sample: &Sampled) -> Option<&'static str> {
 /// No sample is in a span of the other route; at least `floor` of a hundred are in one of their own.
 #[track_caller]
 fn check(mut command: Command, probed: &str, floor: usize) {
-    let config = Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
+    let config = Config::default().alone().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
     let mut agent = Agent::start(config).unwrap();
     let begun = unix_ns();
     let service = service("hot-loop");

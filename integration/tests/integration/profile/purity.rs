@@ -113,7 +113,7 @@ fn check(
 #[test]
 fn a_sample_belongs_to_the_request_that_its_thread_served() {
     let mut rng = seeded("purity");
-    let config = Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
+    let config = Config::default().alone().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
     let mut agent = Agent::start(config).unwrap();
     let begun = unix_ns();
     let server = HotServer::start(&mut rng).unwrap();

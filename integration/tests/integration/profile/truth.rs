@@ -273,7 +273,7 @@ fn every_stack_and_every_share_is_that_of_the_program() {
     let wanted = |case: &usize| chosen.is_none_or(|chosen| chosen == *case);
     let programs: Vec<Planned> =
         all.into_iter().enumerate().filter(|(case, _)| wanted(case)).map(|(_, planned)| planned).collect();
-    let config = Config::default().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
+    let config = Config::default().alone().set("profile", "enabled", true).set("profile", "frequency", HERTZ);
     let agent = Agent::start(config).unwrap();
     let begun = Instant::now();
     let left = Mutex::new(programs.iter());

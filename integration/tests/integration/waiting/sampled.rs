@@ -26,6 +26,7 @@ const NAMED: f64 = 0.99;
 fn agent() -> Agent {
     let routes = json!(["/spend/{id}/{tasks}", "/report/{id}/{tasks}", "/checkout/{id}/{tasks}"]);
     let config = Config::default()
+        .alone()
         .set("profile", "enabled", true)
         .set("profile", "page_faults", "on")
         .set("profile", "off_cpu", "on");
