@@ -292,7 +292,7 @@ impl Drop for Running {
 #[test]
 fn every_request_is_served_while_probes_come_and_go() {
     let number = |name, otherwise| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
-    let (n_attachments, seconds) = (number("OBI_TEST_ATTACHMENTS", 100), number("OBI_TEST_SECONDS", 60));
+    let (n_attachments, seconds) = (number("OBI_TEST_ATTACHMENTS", 50), number("OBI_TEST_SECONDS", 10));
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (programs, _maps, attacher) = programs();
     let folder = tempfile::tempdir().unwrap();

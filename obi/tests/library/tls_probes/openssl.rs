@@ -150,7 +150,7 @@ const DETACHING: usize = 16;
 #[test]
 fn every_request_is_served_while_probes_come_and_go() {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let n_attachments = std::env::var("OBI_TEST_ATTACHMENTS").map_or(1000, |text| text.parse().unwrap());
+    let n_attachments = std::env::var("OBI_TEST_ATTACHMENTS").map_or(200, |text| text.parse().unwrap());
     let (programs, _maps, attacher) = programs();
     let library = Library::new();
     let (_nginx, port) = nginx(&library);
