@@ -3,9 +3,10 @@
 //!
 //! In: a built agent, nginx, curl. Out: the slope of the lower edge of its memory, kernel maps and descriptors, with
 //! standard errors, and whether every request was seen or counted as lost. What of the memory is the page's history
-//! has a row of its own; its bound is so low that it is full within the warm-up, as by default after two hours. The
-//! load is small and steady, with processes that come and go, as on a machine without an operator. A line a minute
-//! goes to stderr.
+//! has a row of its own; its bound is so low that it is full within the warm-up, as by default after two hours. Samples
+//! are held so briefly that all of them have been replaced once by then, as by default after half an hour. The load is
+//! small and steady, with processes that come and go, as on a machine without an operator. A line a minute goes to
+//! stderr.
 
 mod load;
 mod slope;
@@ -35,6 +36,9 @@ const DESCRIPTORS_ERROR: f64 = 0.1;
 /// Bound of the page's history, bytes: it fills in some eight minutes, with defaults in two hours. From then on an old
 /// slot goes for each new one.
 const HISTORY_BYTES: u32 = 8192;
+/// How long samples are held. Memory has its lasting size once what was held when the store was full has given way to
+/// newer samples of other sizes: after twice this time.
+const RETENTION: &str = "5m";
 /// Kernel maps of capture at any time, MB.
 const CAPTURE_MAPS: f64 = 25.0;
 
@@ -72,11 +76,10 @@ fn main() -> anyhow::Result<ExitCode> {
     std::fs::copy("/usr/bin/curl", &curl).context("copy /usr/bin/curl")?;
     let watched = ["*/".to_owned() + &server.service, "*/".to_owned() + &client];
     let watched = json!(watched.map(|executable| json!({"executable": executable})));
-    let config = Config::plain().set("discover", "include", watched).set(
-        "web",
-        "history_bytes",
-        HISTORY_BYTES.to_string(),
-    );
+    let config = Config::plain()
+        .set("discover", "include", watched)
+        .set("web", "history_bytes", HISTORY_BYTES.to_string())
+        .set("profile", "retention", RETENTION);
     let agent = Agent::start(config)?;
     let load = Load::start(&server, &curl, u32::try_from(plan.times)?)?;
     let begun = Instant::now();
