@@ -242,7 +242,7 @@ impl Kernel {
         let element = |n: usize, bytes: usize| n as u64 * (bytes as u64 + ELEMENT_OVERHEAD);
         let counted = span_pipeline.processes.map_bytes();
         let maps = &self.maps;
-        let connections = maps.global.get(&0, 0).map_or(0, |global| global.0.n_open);
+        let connections = maps.global.get(&0, 0).map_or(0, |global| open_connections(global.0.n_open));
         let connection_bytes = self.programs.connection_bytes();
         let ring_bytes = u64::from(self.programs.ring_bytes());
         let verdicts = element(maps.process.keys().count(), size_of::<u32>() + size_of::<ignored_program>());
@@ -269,5 +269,25 @@ impl Kernel {
 fn renewed(span_pipeline: &mut SpanPipeline, tgid: u32, time: u64) {
     if let Some(profile) = &mut span_pipeline.profile {
         profile.renewed(tgid, time);
+    }
+}
+
+/// Connections whose state is alive. The kernel side marks a connection as counted without a lock: two processors that
+/// end one at the same time may take it away twice, so on an idle machine there may be fewer than none.
+fn open_connections(counted: u64) -> u64 {
+    u64::try_from(counted.cast_signed()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_connections_than_none_are_none() {
+        let check = |counted, expected| assert_eq!(open_connections(counted), expected, "{counted}");
+        check(0, 0);
+        check(7, 7);
+        check(u64::MAX, 0);
+        check(u64::MAX - 5, 0);
     }
 }
