@@ -18,6 +18,7 @@ mod kubernetes;
 mod load;
 mod misses;
 mod open_calls;
+mod pages;
 mod part;
 mod pipeline;
 mod process;

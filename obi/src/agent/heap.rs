@@ -1,23 +1,26 @@
-//! Memory that was freed goes back to the system.
+//! Memory that is not in use goes back to the system.
 //!
-//! In: time. Out: nothing. By itself glibc keeps what a thread has freed for that thread, and the more of it the larger
-//! the largest buffer was: after 20 minutes of a soak 67 of 88 MB were free, 47 of them with a thread that had read
-//! the kernel's names once. Refuses to know who needs memory.
+//! In: time. Out: nothing. Pages of the program that nothing runs any more are let go ([`super::pages`]). By itself
+//! glibc keeps what a thread has freed for that thread, and the more of it the larger the largest buffer was: after 20
+//! minutes of a soak 67 of 88 MB were free, 47 of them with a thread that had read the kernel's names once. Refuses to
+//! know who needs memory.
 
 use std::time::Duration;
+
+use super::pages;
 
 /// How often free pages between those in use are given back: a pass takes some milliseconds of a thread that no work
 /// waits for.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// Gives back what is free, once a minute, for as long as the runtime lives.
+/// Gives back what is free and lets go of pages, at once and once a minute, for as long as the runtime lives.
 pub(super) async fn keep_small() {
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
         // A panic there would be glibc's own.
-        let _ = tokio::task::spawn_blocking(give_back).await;
+        let _ = tokio::task::spawn_blocking(|| (give_back(), pages::let_go())).await;
     }
 }
 

@@ -50,7 +50,8 @@ enum Notice {
     Exec {
         tgid: u32,
         comm: [u8; 16],
-        given: ExecArguments,
+        /// Apart, since the queue takes memory for as many notices as may ever wait.
+        given: Box<ExecArguments>,
     },
     Fork {
         tgid: u32,
@@ -180,7 +181,7 @@ impl Directory {
     /// The process runs another program: `exec_id` is the kernel's number for it.
     pub(super) fn exec(&mut self, tgid: u32, exec_id: u32, comm: [u8; 16], given: ExecArguments) {
         self.runs(tgid, exec_id);
-        self.send_about(tgid, Notice::Exec { tgid, comm, given });
+        self.send_about(tgid, Notice::Exec { tgid, comm, given: Box::new(given) });
     }
 
     /// `parent` has made the process, which runs the same program.

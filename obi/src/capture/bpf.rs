@@ -7,6 +7,7 @@ pub mod attach;
 pub mod create;
 pub mod info;
 pub mod load;
+pub mod ring;
 pub mod side_band;
 pub mod trial;
 pub mod uprobe;

@@ -229,14 +229,14 @@ impl Programs {
             false => None,
         };
         let preallocated = loaded.preallocated.then(|| Preallocated {
-            connections: whole_bytes(&loaded.ebpf, &["connection", "spare"]),
+            connections: whole_bytes(&loaded.maps, &["connection", "spare"]),
             capture: whole_bytes(
-                &loaded.ebpf,
+                &loaded.maps,
                 &["thread", "note", "tally", "tls_connection", "tls_call", "tls_process"],
             ),
-            discover: whole_bytes(&loaded.ebpf, &["process"]),
+            discover: whole_bytes(&loaded.maps, &["process"]),
         });
-        let connection_bytes = connection_bytes(&loaded.ebpf);
+        let connection_bytes = connection_bytes(&loaded.maps);
         let ring_bytes = settings.ring_bytes;
         Self {
             set,
@@ -252,13 +252,13 @@ impl Programs {
         }
     }
 
-    /// Takes the maps out of the loader and lets the programs begin: all at once, since a view of
+    /// Hands out the maps and lets the programs begin: all at once, since a view of
     /// sends without receives would make broken exchanges of whole ones.
     ///
     /// # Errors
     /// When called twice, or when the object was built wrongly.
     pub fn start(&mut self) -> Result<Maps, LoadError> {
-        let mut maps = Maps::take(&mut self.loaded.ebpf)?;
+        let mut maps = Maps::take(&mut self.loaded.maps)?;
         maps.activate(self.keeps_accounts().is_ok())?;
         Ok(maps)
     }
@@ -268,7 +268,7 @@ impl Programs {
     /// # Errors
     /// When asked later, or when the object was built wrongly.
     pub fn shared_maps(&self) -> Result<SharedMaps, LoadError> {
-        SharedMaps::of(&self.loaded.ebpf, self.keeps_accounts())
+        SharedMaps::of(&self.loaded.maps, self.keeps_accounts())
     }
 
     /// The programs for TLS libraries, once: their new owner attaches them. What they cost is still reported here.
@@ -393,8 +393,7 @@ impl Programs {
     }
 
     fn measure_one(&self, Attached { entry, attachment }: &Attached) -> Option<Measured> {
-        let program = self.loaded.ebpf.program(entry.name)?.fd().ok()?;
-        let info = info::program(program.as_fd()).ok()?;
+        let info = info::program(self.loaded.program(entry.name)?).ok()?;
         let is_kprobe = matches!(entry.hook, Hook::Kprobe(_) | Hook::Kretprobe(_));
         let link = attachment.link().filter(|_| is_kprobe);
         let undelivered = link.and_then(|link| info::kprobe_misses(link).ok().flatten());

@@ -8,10 +8,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use rustix::time::{ClockId, clock_gettime};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::backing::Backing;
 use super::file::ExecutableFile;
@@ -136,14 +136,15 @@ impl Looker {
     }
 }
 
-/// Wants that wait.
+/// Wants that wait: a machine with many processes asks for all of them at the start. Therefore a queue that takes memory
+/// for what waits; the standard library's takes it for all that might, 1 MB for both.
 const WANTS: usize = 16_384;
 const ANSWERS: usize = 4096;
 
 /// The thread. Ends when it is dropped, without waiting for it: a file system may keep it.
 #[derive(Debug)]
 pub struct Reader {
-    wants: SyncSender<Want>,
+    wants: Sender<Want>,
     answers: Receiver<Answer>,
     _thread: JoinHandle<()>,
 }
@@ -154,12 +155,12 @@ impl Reader {
     /// # Errors
     /// When there can be no more threads.
     pub fn start(mut looker: Looker) -> io::Result<Self> {
-        let (wants, to_do) = sync_channel::<Want>(WANTS);
-        let (done, answers) = sync_channel(ANSWERS);
+        let (wants, mut to_do) = channel::<Want>(WANTS);
+        let (done, answers) = channel(ANSWERS);
         let work = move || {
-            for want in to_do {
+            while let Some(want) = to_do.blocking_recv() {
                 if let Some(answer) = looker.look(want)
-                    && done.send(answer).is_err()
+                    && done.blocking_send(answer).is_err()
                 {
                     return;
                 }
@@ -175,8 +176,8 @@ impl Reader {
     }
 
     /// Answers there are.
-    pub fn answers(&self) -> impl Iterator<Item = Answer> {
-        self.answers.try_iter()
+    pub fn answers(&mut self) -> impl Iterator<Item = Answer> {
+        std::iter::from_fn(|| self.answers.try_recv().ok())
     }
 }
 

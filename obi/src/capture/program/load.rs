@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use aya::maps::ProgramArray;
+use aya::maps::{Map, ProgramArray};
 use aya::programs::{Program, ProgramError};
 use aya::{Btf, Ebpf, EbpfLoader};
 use obi_ebpf::{Flavour, WALK_DATABASE, WALK_FRAMES, WALK_HEADS, WALK_PROGRAMS};
@@ -22,10 +22,16 @@ use crate::capture::hook_set::{HookSet, Preemption};
 use crate::capture::kernel_types::KernelTypes;
 use crate::capture::tracefs::Tracefs;
 
-/// A set in the kernel.
+/// Maps by name.
+pub(super) type ObjectMaps = HashMap<String, Map>;
+
+/// A set in the kernel. The library's own account of it is gone: it keeps the code of each program, 3 MB in all.
 #[derive(Debug)]
 pub(super) struct Loaded {
-    pub(super) ebpf: Ebpf,
+    /// Those that are attached or will be, by name.
+    programs: HashMap<&'static str, OwnedFd>,
+    /// All of the object: some have no other holder, and what the kernel counts is of those that are open.
+    pub(super) maps: ObjectMaps,
     pub(super) attached: Vec<Attached>,
     /// Loaded, to be attached when wanted.
     pub(super) waiting: Vec<(Entry, u32)>,
@@ -101,27 +107,55 @@ impl Loaded {
         }
         let ebpf = loader.load(&object).map_err(LoadError::Object)?;
         try_storage(&ebpf).map_err(LoadError::Storage)?;
-        let (attached, waiting, skipped) = (Vec::new(), Vec::new(), Vec::new());
-        let mut loaded = Self { ebpf, attached, waiting, skipped, user: None, preallocated };
+        let mut loading = Loading { ebpf, entries: Vec::new(), waiting: Vec::new(), skipped: Vec::new() };
         let wanted = schedule(flavour).iter().filter(|_| settings.waiting);
         let wanted = accepts(flavour).iter().filter(|_| settings.tls).chain(wanted).copied();
-        let entries = loaded.load_programs(programs(set, preemption).chain(wanted), &types.btf)?;
-        loaded.connect_walk(&types.btf)?;
-        if settings.tls {
-            loaded.user = Some(UserPrograms::load(&object, &loaded.ebpf, &types.btf));
-        }
+        loading.load_programs(programs(set, preemption).chain(wanted), &types.btf)?;
+        loading.connect_walk(&types.btf)?;
+        let user = settings.tls.then(|| UserPrograms::load(&object, &loading.ebpf, &types.btf));
+        let (programs, maps) = (loading.programs()?, loading.maps());
+        let Loading { entries, waiting, skipped, .. } = loading;
+        let mut loaded = Self { programs, maps, attached: Vec::new(), waiting, skipped, user, preallocated };
         for entry in entries {
             loaded.attach_program(entry)?;
         }
         Ok(loaded)
     }
 
-    /// Returns those to be attached.
-    fn load_programs(
-        &mut self,
-        wanted: impl Iterator<Item = Entry>,
-        btf: &Btf,
-    ) -> Result<Vec<Entry>, LoadError> {
+    /// A program that is attached or waits for that.
+    pub(super) fn program(&self, name: &str) -> Option<BorrowedFd<'_>> {
+        self.programs.get(name).map(OwnedFd::as_fd)
+    }
+
+    /// Attaches a loaded program; one that can be done without may be skipped.
+    pub(super) fn attach_program(&mut self, entry: Entry) -> Result<(), LoadError> {
+        let program = self.program(entry.name).ok_or_else(|| no_program(entry.name))?;
+        match (attach(program, entry.hook), entry.need) {
+            (Ok(attachment), _) => self.attached.push(Attached { entry, attachment }),
+            (Err(error), Need::Optional | Need::Again | Need::Last) => {
+                self.skipped.push((entry.name, format!("failed to attach it: {error}")))
+            }
+            (Err(source), _) => {
+                return Err(LoadError::Attach { name: entry.name, target: entry.hook.target(), source });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A set on its way into the kernel.
+#[derive(Debug)]
+struct Loading {
+    ebpf: Ebpf,
+    /// Loaded, to be attached.
+    entries: Vec<Entry>,
+    /// Loaded, to be attached when wanted.
+    waiting: Vec<(Entry, u32)>,
+    skipped: Vec<(&'static str, String)>,
+}
+
+impl Loading {
+    fn load_programs(&mut self, wanted: impl Iterator<Item = Entry>, btf: &Btf) -> Result<(), LoadError> {
         let wanted: Vec<Entry> = wanted.collect();
         let mut there: HashMap<&str, &mut Program> = self.ebpf.programs_mut().collect();
         let programs = wanted.into_iter().map(|entry| {
@@ -133,16 +167,15 @@ impl Loaded {
             let result = load(program, entry.hook.target(), btf).map_err(|error| refusal(&error));
             (entry, result)
         });
-        let mut entries = Vec::new();
         for (entry, result) in results {
             match (result, entry.need) {
                 (Ok(()), Need::Wanted(wanted)) => self.waiting.push((entry, wanted)),
-                (Ok(()), _) => entries.push(entry),
+                (Ok(()), _) => self.entries.push(entry),
                 (Err(reason), Need::Required) => return Err(LoadError::Load { name: entry.name, reason }),
                 (Err(reason), _) => self.skipped.push((entry.name, reason)),
             }
         }
-        Ok(entries)
+        Ok(())
     }
 
     /// The targets of tail calls, where the object has them: never attached themselves.
@@ -163,18 +196,22 @@ impl Loaded {
         Ok(())
     }
 
-    /// Attaches a loaded program; one that can be done without may be skipped.
-    pub(super) fn attach_program(&mut self, entry: Entry) -> Result<(), LoadError> {
-        match (attach(program(&mut self.ebpf, entry.name)?, entry.hook), entry.need) {
-            (Ok(attachment), _) => self.attached.push(Attached { entry, attachment }),
-            (Err(error), Need::Optional | Need::Again | Need::Last) => {
-                self.skipped.push((entry.name, format!("failed to attach it: {error}")))
-            }
-            (Err(source), _) => {
-                return Err(LoadError::Attach { name: entry.name, target: entry.hook.target(), source });
-            }
-        }
-        Ok(())
+    /// Descriptors of the programs that are attached now or later.
+    fn programs(&self) -> Result<HashMap<&'static str, OwnedFd>, LoadError> {
+        let waiting = self.waiting.iter().map(|(entry, _)| entry);
+        let named = self.entries.iter().chain(waiting).map(|entry| entry.name);
+        let opened = named.map(|name| {
+            let program = self.ebpf.program(name).ok_or_else(|| no_program(name))?;
+            let opened = program.fd().and_then(|program| Ok(program.as_fd().try_clone_to_owned()?));
+            Ok((name, opened.map_err(|error| LoadError::Load { name, reason: refusal(&error) })?))
+        });
+        opened.collect()
+    }
+
+    /// All maps of the object.
+    fn maps(&mut self) -> ObjectMaps {
+        let names: Vec<String> = self.ebpf.maps().map(|(name, _)| name.to_owned()).collect();
+        names.into_iter().filter_map(|name| self.ebpf.take_map(&name).map(|map| (name, map))).collect()
     }
 }
 
@@ -202,8 +239,7 @@ fn load(program: &mut Program, target: &str, btf: &Btf) -> Result<(), ProgramErr
 }
 
 /// The library attaches the same way, but keeps the links to itself: they know what was missed.
-fn attach(program: &Program, hook: Hook) -> io::Result<Attachment> {
-    let program = program.fd().map_err(io::Error::other)?.as_fd();
+fn attach(program: BorrowedFd<'_>, hook: Hook) -> io::Result<Attachment> {
     match hook {
         Hook::BtfTracepoint(_) | Hook::FunctionEntry(_) | Hook::FunctionExit(_) => attach::tracing(program),
         Hook::Kprobe(target) => attach::kprobe(program, target, false),

@@ -7,21 +7,23 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use aya::Ebpf;
-use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, MapInfo, Queue};
 use aya_obj::generated::bpf_map_type;
 use obi_ebpf::{
     TALLY_RESTS, global_state, ignored_program, stream_data, stream_key, tally_key, thread_state,
 };
 
 use super::LoadError;
+use super::load::ObjectMaps;
 use crate::capture::bpf::create;
+use crate::capture::bpf::ring::Ring;
 use crate::clock::monotonic_ns;
 
 /// Maps that the agent reads and writes while running.
 #[expect(missing_debug_implementations, reason = "the library's map types have none")]
 pub struct Maps {
     /// Records from the kernel.
-    pub events: RingBuf<MapData>,
+    pub events: Ring,
     /// Which program of a process is ignored, by tgid.
     pub process: HashMap<MapData, u32, IgnoredProgram>,
     /// How many of them are to be ignored; must never be less than there are.
@@ -70,18 +72,18 @@ in_maps! {
 }
 
 impl Maps {
-    /// Takes the maps out of the loader.
-    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, LoadError> {
+    /// Takes the maps of an object that are read and written.
+    pub(super) fn take(maps: &mut ObjectMaps) -> Result<Self, LoadError> {
         Ok(Self {
-            events: take(ebpf, "events")?,
-            process: take(ebpf, "process")?,
-            n_ignored: take(ebpf, "n_ignored")?,
-            tally: take(ebpf, "tally")?,
-            tally_rest: take(ebpf, "tally_rest")?,
-            forgotten: take(ebpf, "forgotten")?,
-            thread: take(ebpf, "thread")?,
-            contents: take(ebpf, "content")?,
-            global: take(ebpf, ".bss")?,
+            events: take(maps, "events")?,
+            process: take(maps, "process")?,
+            n_ignored: take(maps, "n_ignored")?,
+            tally: take(maps, "tally")?,
+            tally_rest: take(maps, "tally_rest")?,
+            forgotten: take(maps, "forgotten")?,
+            thread: take(maps, "thread")?,
+            contents: take(maps, "content")?,
+            global: take(maps, ".bss")?,
         })
     }
 
@@ -138,10 +140,10 @@ impl SharedMaps {
     }
 
     /// Those of a hook set; `kept` says whether it keeps accounts.
-    pub(super) fn of(ebpf: &Ebpf, kept: Result<(), String>) -> Result<Self, LoadError> {
+    pub(super) fn of(of_object: &ObjectMaps, kept: Result<(), String>) -> Result<Self, LoadError> {
         let open = |name: &'static str| {
             let missing = || LoadError::Missing(format!("map `{name}`"));
-            let map = match ebpf.map(name) {
+            let map = match of_object.get(name) {
                 // Storage of threads is a map that the library does not support, and opens all the same.
                 Some(
                     Map::HashMap(map)
@@ -163,7 +165,9 @@ impl SharedMaps {
         // What runtimes say: not in portable objects, nor in those for other machines.
         let said =
             ["goroutine", "go_process", "python_process", "greenlet_process", "async_thread"].into_iter();
-        maps.extend(said.filter(|name| ebpf.map(name).is_some()).map(lent).collect::<Result<Vec<_>, _>>()?);
+        maps.extend(
+            said.filter(|name| of_object.contains_key(*name)).map(lent).collect::<Result<Vec<_>, _>>()?,
+        );
         Ok(Self { maps, accounts })
     }
 }
@@ -172,8 +176,8 @@ impl SharedMaps {
 pub const ELEMENT_OVERHEAD: u64 = 48;
 
 /// Bytes of these hash maps when every element exists, in use or not.
-pub(super) fn whole_bytes(ebpf: &Ebpf, names: &[&str]) -> u64 {
-    let maps = names.iter().filter_map(|name| match ebpf.map(name)? {
+pub(super) fn whole_bytes(maps: &ObjectMaps, names: &[&str]) -> u64 {
+    let maps = names.iter().filter_map(|name| match maps.get(*name)? {
         Map::HashMap(map) => map.info().ok(),
         _ => None,
     });
@@ -181,8 +185,8 @@ pub(super) fn whole_bytes(ebpf: &Ebpf, names: &[&str]) -> u64 {
 }
 
 /// Estimated kernel memory of one connection, wherever its state is kept.
-pub(super) fn connection_bytes(ebpf: &Ebpf) -> u64 {
-    let info = match ebpf.map("connection") {
+pub(super) fn connection_bytes(maps: &ObjectMaps) -> u64 {
+    let info = match maps.get("connection") {
         Some(Map::HashMap(map) | Map::SkStorage(map)) => map.info().ok(),
         _ => None,
     };
@@ -202,7 +206,10 @@ fn element_bytes(info: &MapInfo) -> u64 {
     u64::from(info.key_size() + info.value_size()) + ELEMENT_OVERHEAD
 }
 
-fn take<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &'static str) -> Result<T, LoadError> {
-    let map = ebpf.take_map(name).ok_or_else(|| LoadError::Missing(format!("map `{name}`")))?;
+fn take<T: TryFrom<Map, Error = MapError>>(
+    maps: &mut ObjectMaps,
+    name: &'static str,
+) -> Result<T, LoadError> {
+    let map = maps.remove(name).ok_or_else(|| LoadError::Missing(format!("map `{name}`")))?;
     T::try_from(map).map_err(|source| LoadError::Map { name, source })
 }

@@ -12,7 +12,7 @@ mod object;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
-use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray, RingBuf};
+use aya::maps::{Array, HashMap, Map, MapData, MapError, PerCpuArray};
 use obi_ebpf::{
     Flavour, PROFILE_BUSY, PROFILE_COUNTS, PROFILE_IDLE, PROFILE_IGNORED, PROFILE_LOST, PROFILE_REPORTED,
     PROFILE_SELF, guest, jvm, mapping_block, mapping_key, profile_setting, unwind_chunk, unwind_key, v8,
@@ -24,6 +24,7 @@ pub use self::beside::{PAGE_FAULT_PERIOD, PageFaults, THRESHOLD, Waits};
 use self::object::{Kind, Made, Source, Wanted, take};
 use super::{LoadError, Measured, SharedMaps};
 use crate::capture::bpf::attach::{self, Attachment};
+use crate::capture::bpf::ring::Ring;
 use crate::capture::bpf::{create, info};
 use crate::capture::kernel_types::KernelTypes;
 
@@ -106,7 +107,7 @@ fn stack_bytes(types: &KernelTypes) -> u32 {
 }
 
 /// The ring of samples.
-pub type Stacks = RingBuf<MapData>;
+pub type Stacks = Ring;
 
 /// What the agent reads and writes of it.
 #[expect(missing_debug_implementations, reason = "the library's map types have none")]
