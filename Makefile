@@ -80,7 +80,8 @@ test-arm64: dependencies ## Every hook set and Go's TLS on an emulated arm64 wit
 
 test-wide: ## More integration tests of the kinds that `make test` has one of each of (needs root; three quarters of an hour)
 	$(AS_ROOT) $(CARGO) test --workspace --test integration -- ::wide::
-	OBI_TEST_ATTACHMENTS=1000 OBI_TEST_SECONDS=60 $(AS_ROOT) $(CARGO) test --workspace --test library -- come_and_go
+	OBI_TEST_ATTACHMENTS=1000 OBI_TEST_SECONDS=60 OBI_TEST_EVERY_ADDRESS=1 \
+		$(AS_ROOT) $(CARGO) test --workspace --test library -- come_and_go every_rule
 
 test-causality: ## Which request made which call, 3,000 requests for each shape and number of clients
 	$(CARGO) build --workspace --bins

@@ -11,6 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrame, EndianSlice, EvaluationResult, LittleEndian, Location,
@@ -234,15 +235,17 @@ fn check(path: &Path) -> Tally {
     tally
 }
 
-/// Addresses at each end of a row that are looked up, and between them one of so many: it would take an unoptimised test
-/// a minute to look up all of them, and a row that begins where none should is longer than one instruction.
+/// Addresses at each end of a row that are looked up, and between them one of so many: to look up all of them takes
+/// an unoptimised test a minute. `OBI_TEST_EVERY_ADDRESS` does.
 const AT_ENDS: u64 = 8;
 const BETWEEN: usize = 16;
+static STEP: LazyLock<usize> =
+    LazyLock::new(|| if std::env::var_os("OBI_TEST_EVERY_ADDRESS").is_some() { 1 } else { BETWEEN });
 
 fn addresses(row: &Row) -> impl Iterator<Item = u64> {
     let (start, end) = (row.start_address(), row.end_address());
     // What depends on the address itself is looked up at each.
-    let step = if matches!(row.cfa(), CfaRule::Expression(_)) { 1 } else { BETWEEN };
+    let step = if matches!(row.cfa(), CfaRule::Expression(_)) { 1 } else { *STEP };
     let first = end.min(start + AT_ENDS);
     let last = first.max(end.saturating_sub(AT_ENDS));
     (start..first).chain((first..last).step_by(step)).chain(last..end)

@@ -1,9 +1,9 @@
 //! The ring that kernel programs write records into (`BPF_MAP_TYPE_RINGBUF`), read in place.
 //!
-//! In: the map. Out: records as the kernel wrote them, each whole, in their order. The kernel offers its data twice, one
-//! behind the other, so that no record is ever in two pieces; then each page counts twice as ours, 8 MB with the
-//! default ring. Here the data is mapped once, and the rare record around its end is put together. Refuses to know what
-//! a record says.
+//! In: the map. Out: records as the kernel wrote them, each whole, in their order. The kernel offers its data twice,
+//! one behind the other, so that no record is ever in two pieces; then each page counts twice as ours, 8 MB with the
+//! default ring. Here the data is mapped once, and the rare record around its end is put together. Refuses to know
+//! what a record says.
 //!
 //! The layout is that of `kernel/bpf/ringbuf.c`: a page with the reader's position, one with the writers', the data. A
 //! record has a head of eight bytes, of which the first four are its length and two flags, and begins at a multiple of

@@ -136,8 +136,8 @@ impl Looker {
     }
 }
 
-/// Wants that wait: a machine with many processes asks for all of them at the start. Therefore a queue that takes memory
-/// for what waits; the standard library's takes it for all that might, 1 MB for both.
+/// Wants that wait: a machine with many processes asks for all of them at the start. Therefore a queue that takes
+/// memory for what waits; the standard library's takes it for all that might, 1 MB for both.
 const WANTS: usize = 16_384;
 const ANSWERS: usize = 4096;
 
