@@ -333,8 +333,7 @@ SHARED int end_connection(struct connection *k, const struct ending *how)
 	if (!k || !how || k->flags & CONNECTION_FINISHED)
 		return 0;
 	k->flags |= CONNECTION_FINISHED;
-	if (k->flags & CONNECTION_COUNTED)
-		__sync_fetch_and_add(&global.n_open, -1);
+	count_closed(k);
 	if (k->tls & TLS_TRANSPORT) {
 		if (!(k->tls & TLS_READ))
 			tally_uncovered(k, UNCOVERED_TLS);
