@@ -56,6 +56,8 @@ struct Plan {
 #[derive(Debug, Clone, Copy)]
 struct Seen {
     resident: f64,
+    /// Without what is of files: the program, and memory that is shared with the kernel.
+    anonymous: f64,
     /// What the page's history has of it.
     history: f64,
     maps: f64,
@@ -90,10 +92,10 @@ fn main() -> anyhow::Result<ExitCode> {
             thread::sleep(next.saturating_duration_since(Instant::now()));
             seen.push(look(&agent)?);
         }
-        let Seen { resident, history, maps, descriptors, .. } = seen[seen.len() - 1];
+        let Seen { resident, anonymous, history, maps, descriptors, .. } = seen[seen.len() - 1];
         note(&format!(
-            "minute {minute} of {}: RSS {resident:.3} MB, history {history:.4} MB, kernel maps {maps:.1} MB, \
-             {descriptors} descriptors",
+            "minute {minute} of {}: RSS {resident:.3} MB, anonymous {anonymous:.3} MB, history {history:.4} MB, \
+             kernel maps {maps:.1} MB, {descriptors} descriptors",
             plan.minutes
         ));
     }
@@ -130,13 +132,17 @@ fn arguments(mut arguments: impl Iterator<Item = String>) -> anyhow::Result<Plan
 
 fn look(agent: &Agent) -> anyhow::Result<Seen> {
     let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid()))?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
-    let resident: f64 = resident.context("a process has a resident set")?.parse()?;
+    let memory = |name: &str| -> anyhow::Result<f64> {
+        let value = status.lines().find_map(|line| line.strip_prefix(name)?.trim().strip_suffix(" kB"));
+        let kilobytes: f64 = value.with_context(|| format!("a process has {name}"))?.parse()?;
+        Ok(kilobytes * 1024.0 / MEGABYTE)
+    };
     let descriptors = std::fs::read_dir(format!("/proc/{}/fd", agent.pid()))?.count();
     let metrics = agent.metrics()?;
     let maps = |labels: &[(&str, &str)]| metrics.sum("obi_bpf_map_bytes", labels) / MEGABYTE;
     Ok(Seen {
-        resident: resident * 1024.0 / MEGABYTE,
+        resident: memory("VmRSS:")?,
+        anonymous: memory("RssAnon:")?,
         history: metrics.sum("obi_history_bytes", &[]) / MEGABYTE,
         maps: maps(&[]),
         capture: maps(&[("subsystem", "capture")]),
@@ -169,10 +175,10 @@ fn report(counted: &[Seen], all: &[Seen]) -> bool {
         let edge = lower_edge(&values, LOOKS_PER_MINUTE);
         let Some(line) = Line::through(&edge) else { return };
         let bar = wanted_error.map_or(String::new(), |wanted_error| {
-            let is_well = line.is_level() && line.error <= wanted_error;
+            let is_well = !line.grows() && line.error <= wanted_error;
             is_flat &= is_well;
             let said = if is_well { "yes" } else { "NO" };
-            format!("zero within two errors, error ≤ {wanted_error}: {said}")
+            format!("no growth beyond two errors, error ≤ {wanted_error}: {said}")
         });
         println!(
             "| {name} | {:+.4} ± {:.4} {unit} | {:.3}, {:.3} {unit} | {bar} |",
@@ -183,6 +189,7 @@ fn report(counted: &[Seen], all: &[Seen]) -> bool {
         );
     };
     row("RSS", "MB", Some(WANTED_ERROR), |seen| seen.resident);
+    row("of it anonymous", "MB", Some(WANTED_ERROR), |seen| seen.anonymous);
     row("of it the page's history", "MB", None, |seen| seen.history);
     row("kernel maps", "MB", Some(WANTED_ERROR), |seen| seen.maps);
     row("of these capture", "MB", Some(WANTED_ERROR), |seen| seen.capture);
