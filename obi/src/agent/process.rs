@@ -12,7 +12,7 @@
 
 mod at_hand;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -120,8 +120,20 @@ pub(super) struct Directory {
     overdue: u64,
     looks_at_ports: bool,
     at_hand: AtHand,
+    /// What [`Self::answered`] has not answered, the oldest first.
+    questions: VecDeque<Question>,
     counts: Counts,
     map_bytes: Option<Arc<AtomicU64>>,
+}
+
+/// Who a process is.
+#[derive(Debug, Clone, Copy)]
+struct Question {
+    tgid: u32,
+    /// The notice that asks; `None`: there was no room for one.
+    number: Option<u64>,
+    /// What is known by then is the answer.
+    until: Instant,
 }
 
 /// What did not go as it should.
@@ -159,6 +171,7 @@ pub(super) fn prepare(
         overdue: 0,
         looks_at_ports: processes.looks_at_ports(),
         at_hand: AtHand::default(),
+        questions: VecDeque::new(),
         counts: Counts::default(),
         map_bytes: maps.as_ref().map(|_| Arc::default()),
     };
@@ -213,9 +226,7 @@ impl Directory {
 
     /// Who the process is; asks, and waits a little, if that is not known.
     pub(super) fn identity(&mut self, tgid: u32) -> Arc<Identity> {
-        if !self.is_pending(tgid)
-            && let Some(identity) = self.settled(tgid)
-        {
+        if let Some(identity) = self.confirmed(tgid) {
             return Arc::clone(identity);
         }
         let is_answered = self.send(Notice::Settle { tgid }).is_some_and(|number| self.wait(number));
@@ -223,11 +234,31 @@ impl Directory {
         Arc::new(self.known(tgid))
     }
 
+    /// The same without waiting: [`Self::answered`] has the answer. For what is said of many processes at once: on a
+    /// busy machine each of them would be waited for.
+    pub(super) fn ask(&mut self, tgid: u32) {
+        let is_known = self.confirmed(tgid).is_some();
+        let number = if is_known { Some(0) } else { self.send(Notice::Settle { tgid }) };
+        self.questions.push_back(Question { tgid, number, until: Instant::now() + PATIENCE });
+    }
+
+    /// The oldest process that [`Self::ask`] has asked about, and who it is, once that is known or as long has passed
+    /// as [`Self::identity`] would wait.
+    pub(super) fn answered(&mut self) -> Option<(u32, Arc<Identity>)> {
+        let Question { tgid, number, until } = *self.questions.front()?;
+        let is_answered = number.is_some_and(|number| number <= self.progress.taken());
+        if !is_answered && number.is_some() && Instant::now() < until {
+            return None;
+        }
+        self.questions.pop_front();
+        self.counts.late += u64::from(!is_answered);
+        let identity = self.settled(tgid).map(Arc::clone);
+        Some((tgid, identity.unwrap_or_else(|| Arc::new(self.known(tgid)))))
+    }
+
     /// Whether it is watched; asks as [`Self::identity`] does.
     pub(super) fn is_watched(&mut self, tgid: u32) -> bool {
-        if !self.is_pending(tgid)
-            && let Some(identity) = self.settled(tgid)
-        {
+        if let Some(identity) = self.confirmed(tgid) {
             return identity.is_watched;
         }
         self.identity(tgid).is_watched
@@ -304,6 +335,11 @@ impl Directory {
         if self.exec_ids.len() < PROGRAMS {
             self.exec_ids.insert(tgid, exec_id);
         }
+    }
+
+    /// Who it is, where all is known and no notice about it is under way.
+    fn confirmed(&mut self, tgid: u32) -> Option<&Arc<Identity>> {
+        if self.is_pending(tgid) { None } else { self.settled(tgid) }
     }
 
     fn settled(&mut self, tgid: u32) -> Option<&Arc<Identity>> {

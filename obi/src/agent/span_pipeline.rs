@@ -76,16 +76,16 @@ impl SpanPipeline {
         while let Some(report) = profile.report() {
             match report {
                 Report::Cpu(samples) => samples.iter().for_each(|samples| self.registry.add_cpu(samples)),
-                Report::Who(pid) => {
-                    let who = self.processes.identity(pid);
-                    let Identity { service, instance, executable, is_watched } = Identity::clone(&who);
-                    if !is_watched {
-                        profile.left_out(pid);
-                    }
-                    let executable = executable.rsplit('/').next().unwrap_or_default().into();
-                    profile.called(pid, Origin { pid, service, instance, executable });
-                }
+                Report::Who(pid) => self.processes.ask(pid),
             }
+        }
+        while let Some((pid, who)) = self.processes.answered() {
+            let Identity { service, instance, executable, is_watched } = Identity::clone(&who);
+            if !is_watched {
+                profile.left_out(pid);
+            }
+            let executable = executable.rsplit('/').next().unwrap_or_default().into();
+            profile.called(pid, Origin { pid, service, instance, executable });
         }
         if let Some(traces) = self.store.kept_traces() {
             profile.keeps(traces);

@@ -62,6 +62,48 @@ fn who_is_asked_about_has_a_name_and_an_instance() {
 }
 
 #[test]
+fn what_is_asked_without_waiting_is_answered_in_turn() {
+    let (mut directory, thread) = prepared("{}");
+    let sleeper = Sleeper::start();
+    let begun = Instant::now();
+    // No one takes notices yet: a hundred processes that were waited for would take as many times the patience.
+    (0..100).for_each(|_| directory.ask(sleeper.0.id()));
+    assert!(directory.answered().is_none() || begun.elapsed() > PATIENCE, "nothing can be known");
+    thread.start().unwrap();
+    let mut names = Vec::new();
+    while names.len() < 100 {
+        match directory.answered() {
+            Some((tgid, identity)) => names.push((tgid, identity.service.name.clone())),
+            None => thread::yield_now(),
+        }
+        assert!(begun.elapsed() < 100 * PATIENCE, "{names:?}");
+    }
+    assert!(directory.answered().is_none());
+    assert_eq!(names[99], (sleeper.0.id(), "sleep".to_owned()));
+    // One that is known needs no notice.
+    let sent = directory.sent;
+    directory.ask(sleeper.0.id());
+    assert_eq!(directory.answered().unwrap().1.service.name, "sleep");
+    assert_eq!(directory.sent, sent);
+}
+
+#[test]
+fn a_thread_that_hangs_is_not_waited_for_longer_than_that() {
+    let (mut directory, _thread) = prepared("{}");
+    let begun = Instant::now();
+    (0..50).for_each(|tgid| directory.ask(u32::MAX - tgid));
+    let mut n_answers = 0;
+    while n_answers < 50 {
+        match directory.answered() {
+            Some(_) => n_answers += 1,
+            None => thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    assert!(begun.elapsed() >= PATIENCE, "{:?}", begun.elapsed());
+    assert_eq!(directory.take_counts(), Counts { dropped: 0, late: 50 });
+}
+
+#[test]
 fn new_rules_hold_when_they_have_been_set() {
     let (mut directory, thread) = prepared("{}");
     thread.start().unwrap();
