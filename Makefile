@@ -14,7 +14,7 @@ ARGS   ?=
 SECONDS_EACH ?= 60
 
 .PHONY: check reference help demo run build test bench fuzz fmt lint \
-        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-arm64 test-causality test-dashboards test-languages test-rustls test-page test-packages test-wide packages packages-arm64 changelog
+        bench-hooks bench-instructions soak check-profiles chart dependencies check-fmt check-dependencies unit integration fuzz-smoke kernel-smoke test-kernels test-arm64 test-causality test-dashboards test-kubernetes test-languages test-rustls test-page test-packages test-wide packages packages-arm64 changelog
 .DEFAULT_GOAL := help
 
 help: ## List the targets
@@ -144,6 +144,10 @@ bench-hooks: ## Costs of the hook sets beside each other, on Debian's 6.12 under
 
 image: ## An OCI image without a base, static, for this processor: target/image/obi-VERSION.tar
 	script/build-image $$(uname -m)
+
+test-kubernetes: dependencies ## Names of pods against a real API server: churn, outage, ten thousand pods (needs root, etcd-server, runc; half an hour the first time)
+	$(CARGO) build --release --workspace --bins
+	$(SUDO) script/test-kubernetes $(ARGS)
 
 test-node: image ## A real Kubernetes node runs the image by the chart (needs root, etcd-server, runc, containernetworking-plugins; half an hour the first time)
 	$(SUDO) env IMAGE_ARCHIVE=$$(ls $(abspath $(TARGET))/image/obi-*.tar) script/test-node

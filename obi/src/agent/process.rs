@@ -11,6 +11,7 @@
 //! ```
 
 mod at_hand;
+mod question;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,7 @@ use foldhash::fast::RandomState;
 use obi_ebpf::ignored_program;
 
 use self::at_hand::AtHand;
+use self::question::Question;
 use super::part::{self, Ending, Running};
 use crate::capture::discover::{Change, Container, ExecArguments, Process, Processes, Table, Verdict};
 use crate::capture::program::HeldMaps;
@@ -126,16 +128,6 @@ pub(super) struct Directory {
     map_bytes: Option<Arc<AtomicU64>>,
 }
 
-/// Who a process is.
-#[derive(Debug, Clone, Copy)]
-struct Question {
-    tgid: u32,
-    /// The notice that asks; `None`: there was no room for one.
-    number: Option<u64>,
-    /// What is known by then is the answer.
-    until: Instant,
-}
-
 /// What did not go as it should.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counts {
@@ -232,28 +224,6 @@ impl Directory {
         let is_answered = self.send(Notice::Settle { tgid }).is_some_and(|number| self.wait(number));
         self.counts.late += u64::from(!is_answered);
         Arc::new(self.known(tgid))
-    }
-
-    /// The same without waiting: [`Self::answered`] has the answer. For what is said of many processes at once: on a
-    /// busy machine each of them would be waited for.
-    pub(super) fn ask(&mut self, tgid: u32) {
-        let is_known = self.confirmed(tgid).is_some();
-        let number = if is_known { Some(0) } else { self.send(Notice::Settle { tgid }) };
-        self.questions.push_back(Question { tgid, number, until: Instant::now() + PATIENCE });
-    }
-
-    /// The oldest process that [`Self::ask`] has asked about, and who it is, once that is known or as long has passed
-    /// as [`Self::identity`] would wait.
-    pub(super) fn answered(&mut self) -> Option<(u32, Arc<Identity>)> {
-        let Question { tgid, number, until } = *self.questions.front()?;
-        let is_answered = number.is_some_and(|number| number <= self.progress.taken());
-        if !is_answered && number.is_some() && Instant::now() < until {
-            return None;
-        }
-        self.questions.pop_front();
-        self.counts.late += u64::from(!is_answered);
-        let identity = self.settled(tgid).map(Arc::clone);
-        Some((tgid, identity.unwrap_or_else(|| Arc::new(self.known(tgid)))))
     }
 
     /// Whether it is watched; asks as [`Self::identity`] does.
