@@ -67,7 +67,7 @@ impl Node {
     /// A pod from its making to its end. Every third one's server is left out by the agent.
     fn one_life(&self, n: u32) -> anyhow::Result<Vec<Call>> {
         let pod = Pod::make(&self.admin, &format!("shop-{}", n % 7), NODE)?;
-        let is_seen = n % 3 != 0;
+        let is_seen = !n.is_multiple_of(3);
         let container = self.runtime.start(&pod, address(n), if is_seen { SEEN } else { UNSEEN })?;
         let mut caller = Caller::new(&pod, &container, is_seen);
         caller.ask(REQUESTS / 2, false)?;
