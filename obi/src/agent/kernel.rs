@@ -272,8 +272,8 @@ fn renewed(span_pipeline: &mut SpanPipeline, tgid: u32, time: u64) {
     }
 }
 
-/// Connections whose state is alive. Kernels before 5.12 cannot mark a connection as counted, or as finished, in one
-/// step: there two processors can take away the same one, so the count may be below zero.
+/// Connections whose state is alive. It was seen below zero: the kernel side marks a connection as counted, and as
+/// finished, without a lock, so two processors can take away the same one.
 fn open_connections(counted: u64) -> u64 {
     u64::try_from(counted.cast_signed()).unwrap_or(0)
 }

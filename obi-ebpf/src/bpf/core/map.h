@@ -85,18 +85,13 @@ struct {
 	__type(value, u32);
 } note SEC(".maps");
 
-enum open_state {
-	OPEN_UNCOUNTED,
-	OPEN_COUNTED, /* in global.n_open */
-	OPEN_OVER,    /* not any more, and not again */
-};
-
 enum connection_flag {
 	CONNECTION_HTTP = 1,       /* at least one whole head was seen */
 	CONNECTION_JOINED = 2,     /* it carried bytes before we saw it */
 	CONNECTION_UNREADABLE = 4, /* requests may have passed unseen */
 	CONNECTION_REPORTED = 8,   /* counted as uncovered */
 	CONNECTION_FINISHED = 16,  /* its end has been reported */
+	CONNECTION_COUNTED = 32,   /* in global.n_open */
 	CONNECTION_DAMAGED = 64,   /* one of its directions could not be followed for a while */
 	CONNECTION_SPARE = 128,    /* it has spare memory */
 };
@@ -240,7 +235,6 @@ struct connection {
 	u32 n_opened;
 	u32 n_ended;
 	u32 tls; /* enum tls_flag */
-	u32 open; /* enum open_state: not a flag, because one direction can take back a flag that the other has just set */
 	struct tls_key tls_key;
 	u8 local_address[ADDRESS_BYTES];
 	u8 remote_address[ADDRESS_BYTES];

@@ -157,47 +157,13 @@ static __always_inline u64 next_connection_number(void)
 }
 #endif
 
-#ifdef OBI_PORTABLE
-/* Exchanges in one step came with 5.12: before it, two directions that begin or end at once may both be counted. */
-static __always_inline bool begin_open(struct connection *k)
-{
-	bool is_first = k->open == OPEN_UNCOUNTED;
-	if (is_first)
-		k->open = OPEN_COUNTED;
-	return is_first;
-}
-
-static __always_inline bool end_open(struct connection *k)
-{
-	bool was_counted = k->open == OPEN_COUNTED;
-	k->open = OPEN_OVER;
-	return was_counted;
-}
-#else
-static __always_inline bool begin_open(struct connection *k)
-{
-	return k->open == OPEN_UNCOUNTED &&
-	       __sync_val_compare_and_swap(&k->open, OPEN_UNCOUNTED, OPEN_COUNTED) == OPEN_UNCOUNTED;
-}
-
-static __always_inline bool end_open(struct connection *k)
-{
-	return __sync_lock_test_and_set(&k->open, OPEN_OVER) == OPEN_COUNTED;
-}
-#endif
-
 /* The end of a unix socket is seen only if it speaks HTTP: others are not counted at all. */
 static __always_inline void count_open(struct connection *k)
 {
-	if (begin_open(k))
-		__sync_fetch_and_add(&global.n_open, 1);
-}
-
-/* Once, no matter how many see its end. */
-static __always_inline void count_closed(struct connection *k)
-{
-	if (end_open(k))
-		__sync_fetch_and_add(&global.n_open, -1);
+	if (k->flags & (CONNECTION_COUNTED | CONNECTION_FINISHED))
+		return;
+	k->flags |= CONNECTION_COUNTED;
+	__sync_fetch_and_add(&global.n_open, 1);
 }
 
 #endif

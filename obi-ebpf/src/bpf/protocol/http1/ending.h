@@ -333,7 +333,8 @@ SHARED int end_connection(struct connection *k, const struct ending *how)
 	if (!k || !how || k->flags & CONNECTION_FINISHED)
 		return 0;
 	k->flags |= CONNECTION_FINISHED;
-	count_closed(k);
+	if (k->flags & CONNECTION_COUNTED)
+		__sync_fetch_and_add(&global.n_open, -1);
 	if (k->tls & TLS_TRANSPORT) {
 		if (!(k->tls & TLS_READ))
 			tally_uncovered(k, UNCOVERED_TLS);
