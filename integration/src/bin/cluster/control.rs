@@ -1,7 +1,7 @@
 //! A control plane: etcd and an API server, with certificates of their own.
 //!
 //! In: their programs. Out: a client with all rights. The API server can be killed and started again. Both end with
-//! their owner. There is no controller and no scheduler: whoever makes an object makes what would follow from it.
+//! their owner. There is no controller and no scheduler: the caller that makes a pod also binds it and says that it runs.
 
 use std::fs;
 use std::net::SocketAddr;
