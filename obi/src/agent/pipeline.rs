@@ -55,6 +55,10 @@ impl Pipeline {
                 self.forget();
             }
             self.span_pipeline.exchange_with_profile();
+            if stopping {
+                self.span_pipeline.processes.await_answers();
+                self.span_pipeline.exchange_with_profile();
+            }
             if stopping || Instant::now() >= next_round {
                 self.keep_house();
                 next_round = Instant::now() + HOUSEKEEPING;

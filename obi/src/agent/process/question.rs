@@ -26,6 +26,15 @@ impl Directory {
         self.questions.push_back(Question { tgid, number, until: Instant::now() + PATIENCE });
     }
 
+    /// Waits until all are answered, or for as long as one may take. Call it at the end: nothing comes back to them.
+    pub(in super::super) fn await_answers(&mut self) {
+        if let Some(number) = self.questions.iter().rev().find_map(|question| question.number) {
+            self.wait(number);
+        }
+        let now = Instant::now();
+        self.questions.iter_mut().for_each(|question| question.until = now);
+    }
+
     /// The process that was asked about first, and who it is; `None` as long as that may still become known.
     pub(in super::super) fn answered(&mut self) -> Option<(u32, Arc<Identity>)> {
         let Question { tgid, number, until } = *self.questions.front()?;

@@ -70,16 +70,17 @@ fn what_is_asked_without_waiting_is_answered_in_turn() {
     (0..100).for_each(|_| directory.ask(sleeper.0.id()));
     assert!(directory.answered().is_none() || begun.elapsed() > PATIENCE, "nothing can be known");
     thread.start().unwrap();
-    let mut names = Vec::new();
-    while names.len() < 100 {
-        match directory.answered() {
-            Some((tgid, identity)) => names.push((tgid, identity.service.name.clone())),
-            None => thread::yield_now(),
-        }
-        assert!(begun.elapsed() < 100 * PATIENCE, "{names:?}");
+    directory.await_answers();
+    let answers: Vec<_> = std::iter::from_fn(|| directory.answered()).collect();
+    assert!(begun.elapsed() < 100 * PATIENCE, "{:?}", begun.elapsed());
+    assert_eq!(answers.len(), 100);
+    // A machine may be too busy for an answer in time; then that is counted.
+    let n_named = answers.iter().filter(|(_, identity)| identity.service.name == "sleep").count() as u64;
+    let Counts { dropped, late } = directory.take_counts();
+    assert!(dropped == 0 && n_named + late >= 100, "{n_named} named, {late} late");
+    while directory.identity(sleeper.0.id()).service.name != "sleep" {
+        assert!(begun.elapsed() < 100 * PATIENCE, "it is never known");
     }
-    assert!(directory.answered().is_none());
-    assert_eq!(names[99], (sleeper.0.id(), "sleep".to_owned()));
     // One that is known needs no notice.
     let sent = directory.sent;
     directory.ask(sleeper.0.id());
